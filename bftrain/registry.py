@@ -1,0 +1,90 @@
+"""Finds parts by name: the built-in table merged with entry points of installed packages.
+
+Everything is loaded lazily, so asking for one part imports only that part. A plug-in that cannot be loaded is
+reported where parts are listed, and is an error only for those who ask for it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from bftrain.errors import BrokenPlugin, UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Port = Literal["solver", "objective", "admission", "placement", "reader"]
+PORTS: Final[tuple[Port, ...]] = ("solver", "objective", "admission", "placement", "reader")
+
+BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
+    "solver": {
+        "exact": "bftrain_solvers.exact:solver",
+        "highs": "bftrain_solvers.highs:solver",
+        "equal-share": "bftrain_solvers.equal_share:solver",
+        "greedy": "bftrain_solvers.greedy:solver",
+    },
+    "objective": {
+        "throughput": "bftrain.deciding.objectives:throughput",
+        "speedup": "bftrain.deciding.objectives:speedup",
+        "weighted": "bftrain.deciding.objectives:weighted",
+    },
+    "admission": {"first-come": "bftrain.deciding.admission:first_come"},
+    "placement": {"grouped": "bftrain.deciding.placement:grouped"},
+    "reader": {},
+}
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One registered part: its ``target`` is ``module:attribute``, ``origin`` says who brings it."""
+
+    port: Port
+    name: str
+    target: str
+    origin: str
+    problem: str = ""
+
+    def load(self) -> Any:  # noqa: ANN401 - the port's Protocol is checked by whoever asked for it
+        """Import the part."""
+        module, _, attribute = self.target.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything while it is imported
+            raise BrokenPlugin(
+                f"cannot be loaded from {self.target}: {type(error).__name__}: {error}",
+                where=f"{self.port} '{self.name}'",
+                fix=f"repair or uninstall {self.origin}",
+            ) from error
+
+
+def parts(port: Port) -> dict[str, Part]:
+    """All registered parts of a port by name. A built-in name cannot be taken over by a plug-in."""
+    found = {
+        name: Part(port=port, name=name, target=target, origin="bftrain")
+        for name, target in BUILT_IN[port].items()
+    }
+    for entry in entry_points(group=f"bftrain.{port}"):
+        origin = entry.dist.name if entry.dist else "an unknown package"
+        taken = found.get(entry.name)
+        if taken is None:
+            found[entry.name] = Part(port=port, name=entry.name, target=entry.value, origin=origin)
+        else:
+            found[f"{entry.name} ({origin})"] = Part(
+                port=port,
+                name=entry.name,
+                target=entry.value,
+                origin=origin,
+                problem=f"the name is taken by {taken.origin}; rename the entry point",
+            )
+    return found
+
+
+def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
+    """Load the part called ``name``, or say which names there are."""
+    known = parts(port)
+    if name not in known or known[name].problem:
+        raise UnknownName.among(port, name, (key for key, part in known.items() if not part.problem))
+    return known[name].load()

@@ -1,0 +1,78 @@
+"""Actions: what must be done to get from one plan to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from bftrain.values import checks
+from bftrain.values.plan import Plan
+
+
+class Cause(StrEnum):
+    """Why a task loses nodes."""
+
+    DECIDED = "decided"  # the optimiser found a better use
+    PREEMPTED = "preempted"  # the main scheduler took them
+    BELOW_MINIMUM = "below_minimum"  # too few were left after a preemption
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="action"):
+    """Every action concerns some nodes."""
+
+    nodes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        checks.names(self, "nodes")
+
+
+class Release(_Action, frozen=True, kw_only=True, tag="release"):
+    """Clear these nodes and hand them back now; they are no longer in the pool."""
+
+
+class Start(_Action, frozen=True, kw_only=True, tag="start"):
+    """Run a waiting task on these nodes."""
+
+    task: str
+
+
+class Grow(_Action, frozen=True, kw_only=True, tag="grow"):
+    """Add these nodes to a running task."""
+
+    task: str
+
+
+class Shrink(_Action, frozen=True, kw_only=True, tag="shrink"):
+    """Take these nodes from a task, which goes on with the rest."""
+
+    task: str
+    cause: Cause = Cause.DECIDED
+
+
+class Stop(_Action, frozen=True, kw_only=True, tag="stop"):
+    """Take these nodes, all that a task holds; it waits, or it is over if it was cancelled or failed too often."""
+
+    task: str
+    cause: Cause = Cause.DECIDED
+
+
+Action = Release | Start | Grow | Shrink | Stop
+
+
+def apply_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
+    """Give the plan that holds after ``actions``: what a launcher must bring about, as arithmetic."""
+    holdings = dict(plan.holdings)
+    for action in actions:
+        match action:
+            case Start(task=task, nodes=nodes) | Grow(task=task, nodes=nodes):
+                holdings[task] = holdings.get(task, ()) + nodes
+            case Shrink(task=task, nodes=nodes) | Stop(task=task, nodes=nodes):
+                gone = set(nodes)
+                holdings[task] = tuple(node for node in holdings.get(task, ()) if node not in gone)
+            case Release():
+                pass  # the tasks on released nodes are shrunk or stopped by actions of their own
+    return Plan(holdings={task: nodes for task, nodes in holdings.items() if nodes})

@@ -1,0 +1,184 @@
+"""Rules a field must keep, checked when a value is born; every failure names the field.
+
+The checks also normalise: a numpy integer becomes an ``int``, a list becomes a ``tuple``, an ``int`` given for
+seconds becomes a ``float``. So a value is the same whether it was typed, computed or read from JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from operator import index
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from msgspec.structs import force_setattr
+
+from bftrain.errors import BadValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from msgspec import Struct
+
+T = TypeVar("T")
+
+
+def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> NoReturn:
+    """Raise the error for ``field`` of ``value``."""
+    raise BadValue(problem, where=f"{type(value).__name__}.{field}", fix=fix)
+
+
+def _normalise(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> T:
+    given = getattr(value, field)
+    try:
+        converted = convert(given)
+    except (TypeError, ValueError, OverflowError):
+        reject(value, field, f"must be {wanted}, not {_show(given)}")
+    if converted is not given:
+        force_setattr(value, field, converted)
+    return converted
+
+
+def _show(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _integer(given: object) -> int:
+    if type(given) is int:
+        return given
+    if isinstance(given, bool):
+        raise TypeError
+    return index(given)  # type: ignore[arg-type]  # index() itself refuses what is no integer
+
+
+def _number(given: object) -> float:
+    if type(given) is float:
+        number = given
+    elif isinstance(given, (bool, str, bytes)):
+        raise TypeError
+    else:
+        number = float(given)  # type: ignore[arg-type]  # float() itself refuses what is no number
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _name(given: object) -> str:
+    if type(given) is str and given:
+        return given
+    raise TypeError
+
+
+def integer(value: Struct, field: str, *, at_least: int) -> int:
+    """Hold ``field`` to a whole number not below ``at_least``."""
+    number = _normalise(value, field, _integer, "a whole number")
+    if number < at_least:
+        reject(value, field, f"must be at least {at_least}, not {number}")
+    return number
+
+
+def number(
+    value: Struct, field: str, *, at_least: float | None = None, above: float | None = None
+) -> float:
+    """Hold ``field`` to a finite number within its bounds."""
+    checked = _normalise(value, field, _number, "a finite number")
+    if at_least is not None and checked < at_least:
+        reject(value, field, f"must be at least {at_least:g}, not {checked:g}")
+    if above is not None and checked <= above:
+        reject(value, field, f"must be above {above:g}, not {checked:g}")
+    return checked
+
+
+def optional_number(value: Struct, field: str, *, above: float | None = None) -> float | None:
+    """Like :func:`number`, but ``None`` is fine."""
+    return None if getattr(value, field) is None else number(value, field, above=above)
+
+
+def text(value: Struct, field: str) -> str:
+    """Hold ``field`` to text that is not blank and has no surrounding space."""
+    given = getattr(value, field)
+    if not isinstance(given, str):
+        reject(value, field, f"must be text, not {_show(given)}")
+    if not given or given != given.strip() or not given.isprintable():
+        reject(value, field, f"must be printable text without surrounding space, not {_show(given)}")
+    return given
+
+
+def sequence(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> tuple[T, ...]:
+    """Hold ``field`` to a tuple whose items pass ``convert``."""
+
+    def convert_all(given: object) -> tuple[T, ...]:
+        if isinstance(given, (str, bytes)):
+            raise TypeError
+        items = tuple(convert(item) for item in given)  # type: ignore[attr-defined]  # TypeError if it does not iterate
+        return given if given == items and type(given) is tuple else items
+
+    return _normalise(value, field, convert_all, wanted)
+
+
+def integers(value: Struct, field: str) -> tuple[int, ...]:
+    """Hold ``field`` to a tuple of whole numbers."""
+    return sequence(value, field, _integer, "a list of whole numbers")
+
+
+def numbers(value: Struct, field: str) -> tuple[float, ...]:
+    """Hold ``field`` to a tuple of finite numbers."""
+    return sequence(value, field, _number, "a list of finite numbers")
+
+
+def names(value: Struct, field: str) -> tuple[str, ...]:
+    """Hold ``field`` to a tuple of different, non-empty names."""
+    found = sequence(value, field, _name, "a list of names")
+    if len(set(found)) != len(found):
+        reject(value, field, f"names '{_first_repeated(found)}' twice")
+    return found
+
+
+def _first_repeated(items: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for item in items:
+        if item in seen:
+            return item
+        seen.add(item)
+    raise AssertionError("nothing is repeated")
+
+
+def different(value: Struct, field: str, labels: Sequence[str], fix: str) -> None:
+    """Hold ``labels``, the names of the items in ``field``, to being different."""
+    if len(set(labels)) != len(labels):
+        reject(value, field, f"uses the name '{_first_repeated(labels)}' twice", fix)
+
+
+def frozen_mapping(value: Struct, field: str) -> None:
+    """Replace the mapping in ``field`` by a read-only copy, so that a frozen value cannot change inside."""
+    given = getattr(value, field)
+    try:
+        force_setattr(value, field, MappingProxyType(dict(given)))
+    except (TypeError, ValueError):
+        reject(value, field, f"must be a mapping, not {_show(given)}")
+
+
+def instance(value: Struct, field: str, kind: type) -> None:
+    """Hold ``field`` to a value of ``kind``."""
+    given = getattr(value, field)
+    if not isinstance(given, kind):
+        reject(value, field, f"must be a {kind.__name__}, not {_show(given)}")
+
+
+def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:
+    """Hold ``field`` to a tuple of values of ``kind``."""
+
+    def checked(given: object) -> T:
+        if isinstance(given, kind):
+            return given
+        raise TypeError
+
+    return sequence(value, field, checked, f"a list of {kind.__name__} values")
+
+
+def choice(value: Struct, field: str, kind: type[StrEnum]) -> None:
+    """Hold ``field`` to a member of ``kind``; its plain text is fine too."""
+    words = ", ".join(kind)
+    _normalise(value, field, kind, f"one of {words}")

@@ -1,0 +1,49 @@
+"""Decision: the record of what was decided at one moment, how, and how well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import msgspec
+
+from bftrain.values import checks
+from bftrain.values.actions import Action
+from bftrain.values.solution import Quality, Termination
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
+
+    ``fallback`` is empty when the solver's own sizes were taken; else it says what was taken instead and why.
+    ``ignored`` names events since the last decision that changed nothing (a node that joined twice, ...).
+    """
+
+    time_s: float
+    number: int
+    pool: int
+    used: int
+    sizes: Mapping[str, int]
+    value: float
+    bound: float | None
+    solver: str
+    termination: Termination
+    quality: Quality
+    solver_words: str = ""
+    fallback: str = ""
+    solve_s: float = 0.0
+    actions: tuple[Action, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the counts."""
+        checks.integer(self, "pool", at_least=0)
+        checks.integer(self, "used", at_least=0)
+        checks.choice(self, "termination", Termination)
+        checks.choice(self, "quality", Quality)
+        checks.frozen_mapping(self, "sizes")
+        if self.used > self.pool:
+            checks.reject(self, "used", f"is {self.used}, above pool = {self.pool}")
+
+    def same_as(self, other: Decision) -> bool:
+        """Say whether the two decided alike; how long a solver took, and its words, do not count."""
+        plain = {"solve_s": 0.0, "solver_words": ""}
+        return msgspec.structs.replace(self, **plain) == msgspec.structs.replace(other, **plain)

@@ -1,0 +1,92 @@
+"""Events: what happened, and when. Events are the only thing that moves the decision core."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bftrain.values import checks
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event"):
+    """Every event has its time, in seconds on the clock of its source."""
+
+    time_s: float
+
+    def __post_init__(self) -> None:
+        checks.number(self, "time_s")
+
+
+class _NodeEvent(_Event, frozen=True, kw_only=True):
+    """Something happened to nodes, all at once."""
+
+    nodes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        checks.number(self, "time_s")
+        checks.names(self, "nodes")
+
+
+class _TaskEvent(_Event, frozen=True, kw_only=True):
+    """Something happened to the task of this name."""
+
+    task: str
+
+    def __post_init__(self) -> None:
+        checks.number(self, "time_s")
+        checks.text(self, "task")
+
+
+class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined"):
+    """Nodes became idle: they are ours to use until they leave."""
+
+
+class NodesLeft(_NodeEvent, frozen=True, kw_only=True, tag="nodes_left"):
+    """The main scheduler took nodes back, or they went down: a preemption, never refused and never delayed."""
+
+
+class TaskSubmitted(_Event, frozen=True, kw_only=True, tag="task_submitted"):
+    """A task was handed in."""
+
+    spec: TaskSpec
+
+    def __post_init__(self) -> None:
+        checks.number(self, "time_s")
+        checks.instance(self, "spec", TaskSpec)
+
+
+class TaskFinished(_TaskEvent, frozen=True, kw_only=True, tag="task_finished"):
+    """A task reached the end of its work."""
+
+
+class TaskCancelled(_TaskEvent, frozen=True, kw_only=True, tag="task_cancelled"):
+    """Its owner does not want the task any more."""
+
+
+class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
+    """The processes of a task died by themselves; it waits for another try unless it failed too often."""
+
+    reason: str = ""
+
+
+class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, omit_defaults=True, tag="task_measured"):
+    """Something about a task is known better than before; what is ``None`` stays as it was."""
+
+    curve: SpeedCurve | None = None
+    grow_cost_s: float | None = None
+    shrink_cost_s: float | None = None
+    start_cost_s: float | None = None
+    work_left_samples: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.number(self, "time_s")
+        checks.text(self, "task")
+        if self.curve is not None:
+            checks.instance(self, "curve", SpeedCurve)
+        for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples"):
+            if getattr(self, field) is not None:
+                checks.number(self, field, at_least=0.0)
+
+
+Event = NodesJoined | NodesLeft | TaskSubmitted | TaskFinished | TaskCancelled | TaskFailed | TaskMeasured

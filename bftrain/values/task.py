@@ -1,0 +1,50 @@
+"""TaskSpec: what is known of an elastic training task when it is handed in."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bftrain.values import checks
+from bftrain.values.curve import SpeedCurve
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One elastic training job.
+
+    It runs on any number of nodes from ``min_nodes`` to ``max_nodes`` and is finished after ``work_samples``
+    (``None``: it never finishes by itself). Growing and shrinking cost ``grow_cost_s`` and ``shrink_cost_s``
+    seconds at the old speed, starting from zero ``start_cost_s`` seconds at the new one. ``submit_s`` and
+    ``deadline_s`` are times on the clock of the events.
+    """
+
+    name: str
+    curve: SpeedCurve
+    min_nodes: int = 1
+    max_nodes: int
+    work_samples: float | None = None
+    submit_s: float = 0.0
+    grow_cost_s: float = 0.0
+    shrink_cost_s: float = 0.0
+    start_cost_s: float = 0.0
+    weight: float = 1.0
+    deadline_s: float | None = None
+    user: str = ""
+    campaign: str = ""
+
+    def __post_init__(self) -> None:
+        """Check every field, and those that depend on each other together."""
+        checks.text(self, "name")
+        checks.instance(self, "curve", SpeedCurve)
+        smallest = checks.integer(self, "min_nodes", at_least=1)
+        largest = checks.integer(self, "max_nodes", at_least=1)
+        if largest < smallest:
+            checks.reject(self, "max_nodes", f"is {largest}, below min_nodes = {smallest}")
+        checks.optional_number(self, "work_samples", above=0.0)
+        checks.number(self, "submit_s")
+        for cost in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
+            checks.number(self, cost, at_least=0.0)
+        checks.number(self, "weight", at_least=0.0)
+        checks.optional_number(self, "deadline_s")
+        for label in ("user", "campaign"):
+            if getattr(self, label) != "":
+                checks.text(self, label)
