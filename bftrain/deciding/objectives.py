@@ -41,7 +41,8 @@ def speed_over_single(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[
 
 def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Samples per second times the task's weight."""
-    return np.multiply(task.weight, task.curve.speeds(int(sizes[-1])))
+    worth: NDArray[np.float64] = task.weight * task.curve.speeds(int(sizes[-1]))
+    return worth
 
 
 throughput = FunctionObjective("throughput", speed)

@@ -14,7 +14,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
 
     ``fallback`` is empty when the solver's own sizes were taken; else it says what was taken instead and why.
-    ``ignored`` names events since the last decision that changed nothing (a node that joined twice, ...).
+    ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
     """
 
     time_s: float
@@ -31,7 +31,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fallback: str = ""
     solve_s: float = 0.0
     actions: tuple[Action, ...] = ()
-    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the counts."""

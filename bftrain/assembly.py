@@ -1,0 +1,37 @@
+"""Puts a Harvester together from settings: the one place where names become parts."""
+
+from __future__ import annotations
+
+from bftrain import registry
+from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
+from bftrain.errors import NotAvailable
+from bftrain.ports import Objective, Solver
+from bftrain.values.solution import Limits
+
+
+def build_harvester(settings: Settings, *, objective: Objective | None = None) -> Harvester:
+    """Build the decision core that ``settings`` describe; ``objective`` replaces the one they name."""
+    return Harvester(
+        solver=find_solver(settings.solver),
+        fallback=find_solver(settings.fallback) if settings.fallback else None,
+        objective=objective or registry.load("objective", settings.objective),
+        admission=registry.load("admission", settings.admission)(settings.max_tasks),
+        placement=registry.load("placement", settings.placement),
+        horizon_s=settings.horizon_s,
+        limits=Limits(
+            deadline_s=settings.solver_deadline_s,
+            relative_gap=settings.solver_gap,
+            threads=settings.solver_threads,
+        ),
+        max_failures=settings.max_failures,
+    )
+
+
+def find_solver(name: str) -> Solver:
+    """Load a solver and make sure it can run here."""
+    solver: Solver = registry.load("solver", name)
+    state = solver.available()
+    if not state.ok:
+        raise NotAvailable(state.reason, where=f"solver '{name}'", fix=state.fix or None)
+    return solver

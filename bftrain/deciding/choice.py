@@ -1,0 +1,69 @@
+"""The best sizes known: the solver's if it has any, else the fallback's, else everything stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bftrain.ports import Solver
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Sizes, their value, the solution they came from, and what was done if that was not the plain course."""
+
+    sizes: Mapping[str, int]
+    value: float
+    solution: Solution
+    fallback: str = ""
+
+
+def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None) -> Choice:
+    """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying."""
+    solution = ask(solver, table, limits)
+    value = _value(table, solution)
+    if value is not None and solution.termination in {Termination.OPTIMAL, Termination.HEURISTIC}:
+        return Choice(sizes=solution.sizes, value=value, solution=solution)
+
+    candidates: list[tuple[float, str, Mapping[str, int]]] = []
+    if value is not None:
+        candidates.append((value, "", solution.sizes))
+    if fallback is not None:
+        second = ask(fallback, table, limits)
+        second_value = _value(table, second)
+        if second_value is not None:
+            candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes))
+    staying = _staying(table)
+    candidates.append((table.value_of(staying), "sizes stay as they were", staying))
+    # A coupled objective is not the sum that the table gives, so only the order of preference counts
+    best = candidates[0] if table.coupled else max(candidates, key=lambda candidate: candidate[0])
+    value, taken, sizes = best
+    reason = f"{solution.solver}: {solution.solver_words or solution.termination}; {taken}" if taken else ""
+    return Choice(sizes=sizes, value=value, solution=solution, fallback=reason)
+
+
+def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
+    """Solve, and turn whatever goes wrong in a solver into a failed solution."""
+    try:
+        solution = solver.solve(table, limits)
+    except Exception as error:  # noqa: BLE001 - a solver may be anyone's; its failure must not stop the decisions
+        return Solution.failed(solver.name, f"raised {type(error).__name__}: {error}")
+    if solution.quality is not Quality.NONE and not table.allowed(solution.sizes):
+        return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool")
+    return solution
+
+
+def _value(table: ValueTable, solution: Solution) -> float | None:
+    if solution.quality is Quality.NONE:
+        return None
+    return solution.value if table.coupled else table.value_of(solution.sizes)
+
+
+def _staying(table: ValueTable) -> dict[str, int]:
+    width = table.values.shape[1]
+    return {
+        task.name: task.size if task.size < width and table.values[row, task.size] > float("-inf") else 0
+        for row, task in enumerate(table.problem.tasks)
+    }

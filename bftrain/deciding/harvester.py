@@ -1,0 +1,279 @@
+"""Harvester: the decision core. Events go in, actions come out; replay and live drive the same object.
+
+It reads no clock, no file and no socket, and starts no thread: time comes with the events, and the same events
+give the same actions. Only the solver behind its port may look at a clock, to keep its deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+
+from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.choice import Choice, choose
+from bftrain.deciding.placement import grouped
+from bftrain.deciding.pool import NodePool
+from bftrain.deciding.roster import Roster
+from bftrain.deciding.tabulate import Tabulator
+from bftrain.errors import BadInput, BrokenPlugin
+from bftrain.ports import Admission, Objective, Placement, Solver
+from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.decision import Decision
+from bftrain.values.events import (
+    Event,
+    NodesJoined,
+    NodesLeft,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    TaskSubmitted,
+)
+from bftrain.values.plan import Plan
+from bftrain.values.problem import AllocationProblem
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+
+
+class Harvester:
+    """Decides at every event which task holds how many nodes, and which."""
+
+    def __init__(
+        self,
+        *,
+        solver: Solver,
+        objective: Objective,
+        fallback: Solver | None = None,
+        admission: Admission | None = None,
+        placement: Placement = grouped,
+        horizon_s: float = 120.0,
+        limits: Limits | None = None,
+        max_failures: int = 3,
+    ) -> None:
+        self._solver = solver
+        self._fallback = fallback
+        self._admission = admission or FirstCome()
+        self._placement = placement
+        self._tabulator = Tabulator(objective)
+        self._horizon_s = horizon_s
+        self._limits = limits or Limits()
+        self._max_failures = max_failures
+        self._pool = NodePool()
+        self._roster = Roster()
+        self._time_s = float("-inf")
+        self._decisions = 0
+        self._notes: list[str] = []
+
+    # -- what the outside may ask
+
+    @property
+    def plan(self) -> Plan:
+        """Which task holds which nodes now."""
+        held = {task: tuple(self._roster[task].held) for task in self._roster}
+        return Plan(holdings={task: nodes for task, nodes in held.items() if nodes})
+
+    @property
+    def pool_size(self) -> int:
+        """How many nodes are idle now, held by tasks or not."""
+        return len(self._pool)
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names of the tasks that run or wait, in the order they were submitted."""
+        return tuple(self._roster)
+
+    # -- what the outside tells
+
+    def handle(self, *events: Event) -> tuple[Action, ...]:
+        """Take in events of one moment and decide: all actions that follow, departures first."""
+        at_once = self.absorb(*events)
+        return at_once + self.decide(self._time_s).actions
+
+    def absorb(self, *events: Event) -> tuple[Action, ...]:
+        """Take in events of one moment without deciding; gives what must be done at once.
+
+        Nodes that left are released first, whatever else happened, and tasks below their minimum pause. Nothing
+        here waits for a solver.
+        """
+        for event in events:
+            if event.time_s < self._time_s:
+                raise BadInput(
+                    f"an event of time {event.time_s} came after one of time {self._time_s}",
+                    where=type(event).__name__,
+                    fix="hand events in by their time",
+                )
+            self._time_s = event.time_s
+        departed = [event for event in events if isinstance(event, NodesLeft)]
+        actions = self._depart(departed) if departed else []
+        for event in events:
+            actions.extend(self._take_in(event))
+        return tuple(actions)
+
+    def decide(self, time_s: float) -> Decision:
+        """Divide the pool anew over the tasks that compete."""
+        self._time_s = max(self._time_s, time_s)
+        admitted = [name for name in self._admission.admit(iter(self._roster), len(self._pool)) if self._knows(name)]
+        choice = self._choose(admitted, time_s)
+        sizes = {name: choice.sizes.get(name, 0) for name in admitted}
+        barred = {name: 0 for name in self._roster if self._roster[name].held and name not in sizes}
+        actions = tuple(self._carry_out({**sizes, **barred}))
+        notes, self._notes = tuple(self._notes), []
+        self._decisions += 1
+        return Decision(
+            time_s=time_s,
+            number=self._decisions,
+            pool=len(self._pool),
+            used=sum(sizes.values()),
+            sizes=sizes,
+            value=choice.value,
+            bound=choice.solution.bound,
+            solver=choice.solution.solver,
+            termination=choice.solution.termination,
+            quality=choice.solution.quality,
+            solver_words=choice.solution.solver_words,
+            fallback=choice.fallback,
+            solve_s=choice.solution.wall_s,
+            actions=actions,
+            notes=notes,
+        )
+
+    # -- taking events in
+
+    def _depart(self, departures: Iterable[NodesLeft]) -> list[Action]:
+        """Release every departed node, then say what that means for the tasks that held them."""
+        named = dict.fromkeys(chain.from_iterable(event.nodes for event in departures))
+        gone = self._pool.leave(named)
+        self._note_if(
+            [node for node in named if node not in gone], "left but was not in the pool"
+        )
+        if not gone:
+            return []
+        actions: list[Action] = [Release(nodes=tuple(gone))]
+        for task, lost in self._roster.lose(gone).items():
+            member = self._roster[task]
+            if member.size >= member.spec.min_nodes:
+                actions.append(Shrink(task=task, nodes=tuple(lost), cause=Cause.PREEMPTED))
+                continue
+            rest = self._roster.vacate(task)
+            self._pool.give_back(rest)
+            cause = Cause.BELOW_MINIMUM if rest else Cause.PREEMPTED
+            actions.append(Stop(task=task, nodes=(*lost, *rest), cause=cause))
+        return actions
+
+    def _take_in(self, event: Event) -> Iterable[Action]:
+        match event:
+            case NodesJoined():
+                self._note_if(self._pool.join(event.nodes), "joined but was in the pool already")
+            case TaskSubmitted():
+                self._submit(event)
+            case TaskMeasured() if self._knows(event.task):
+                self._roster[event.task].measured(event)
+            case TaskFinished() if self._knows(event.task):
+                self._pool.give_back(self._roster.remove(event.task))
+            case TaskCancelled() if self._knows(event.task):
+                return self._end(event.task, Cause.CANCELLED)
+            case TaskFailed() if self._knows(event.task):
+                return self._fail(event)
+            case _:
+                pass  # departures were dealt with first; an unknown task was noted by _knows
+        return ()
+
+    def _submit(self, event: TaskSubmitted) -> None:
+        name = event.spec.name
+        if self._roster.get(name) is not None:
+            self._notes.append(f"task '{name}' was submitted again while it is unfinished")
+            return
+        self._roster.add(event.spec)
+        last = event.spec.curve.last_measured
+        if last < event.spec.max_nodes:
+            self._notes.append(f"task '{name}': nothing measured beyond {last} nodes, taken as flat there")
+
+    def _fail(self, event: TaskFailed) -> Iterable[Action]:
+        member = self._roster[event.task]
+        member.failures += 1
+        if member.failures >= self._max_failures:
+            self._notes.append(f"task '{event.task}' given up after {member.failures} failures: {event.reason}")
+            return self._end(event.task, Cause.FAILED)
+        nodes = self._roster.vacate(event.task)
+        self._pool.give_back(nodes)
+        return (Stop(task=event.task, nodes=nodes, cause=Cause.FAILED),) if nodes else ()
+
+    def _end(self, task: str, cause: Cause) -> Iterable[Action]:
+        nodes = self._roster.remove(task)
+        self._pool.give_back(nodes)
+        return (Stop(task=task, nodes=nodes, cause=cause),) if nodes else ()
+
+    def _knows(self, task: str) -> bool:
+        if self._roster.get(task) is not None:
+            return True
+        self._notes.append(f"task '{task}' is unknown or over")
+        return False
+
+    def _note_if(self, nodes: list[str], what: str) -> None:
+        if nodes:
+            others = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
+            self._notes.append(f"node '{nodes[0]}'{others} {what}")
+
+    # -- deciding
+
+    def _choose(self, admitted: list[str], time_s: float) -> Choice:
+        if not admitted:
+            return _nothing_to_decide(self._solver.name)
+        problem = AllocationProblem(
+            pool=len(self._pool),
+            horizon_s=self._horizon_s,
+            objective=self._tabulator.objective.name,
+            tasks=tuple(self._roster[name].competing(time_s) for name in admitted),
+        )
+        return choose(self._tabulator.table(problem), self._limits, self._solver, self._fallback)
+
+    def _carry_out(self, sizes: Mapping[str, int]) -> Iterable[Action]:
+        """Go to the new sizes: every task only gives up or only takes, and all give up before any takes."""
+        change = {name: size - self._roster[name].size for name, size in sizes.items()}
+        for name, difference in change.items():
+            if difference < 0:
+                yield self._shrink(name, -difference)
+        growing = (name for name in change if change[name] > 0)
+        # Who needs most chooses first, so that large groups are not broken up for small needs
+        for name in sorted(growing, key=lambda name: -change[name]):
+            yield self._grow(name, change[name])
+
+    def _shrink(self, task: str, count: int) -> Action:
+        held = self._roster[task].held
+        if count == len(held):
+            nodes = self._roster.vacate(task)
+            self._pool.give_back(nodes)
+            return Stop(task=task, nodes=nodes)
+        nodes = self._placed(self._placement.give_up(held, count), count, held.__contains__)
+        self._roster.withdraw(task, nodes)
+        self._pool.give_back(nodes)
+        return Shrink(task=task, nodes=nodes)
+
+    def _grow(self, task: str, count: int) -> Action:
+        held = self._roster[task].held
+        nodes = self._placed(self._placement.take(held, self._pool.free, count), count, self._pool.is_free)
+        kind = Grow if held else Start
+        self._roster.assign(task, self._pool.take(nodes))
+        return kind(task=task, nodes=nodes)
+
+    def _placed(self, chosen: Iterable[str], count: int, allowed: Callable[[str], bool]) -> tuple[str, ...]:
+        nodes = tuple(chosen)
+        if len(nodes) != count or len(set(nodes)) != count or not all(map(allowed, nodes)):
+            raise BrokenPlugin(
+                f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had",
+                where=f"placement '{self._placement.name}'",
+                fix="use the built-in 'grouped'",
+            )
+        return nodes
+
+
+def _nothing_to_decide(solver: str) -> Choice:
+    solution = Solution(
+        sizes={},
+        value=0.0,
+        bound=0.0,
+        termination=Termination.OPTIMAL,
+        quality=Quality.PROVEN,
+        solver=solver,
+        solver_words="nobody competes",
+    )
+    return Choice(sizes={}, value=0.0, solution=solution)

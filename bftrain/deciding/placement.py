@@ -1,0 +1,48 @@
+"""Placement: which nodes, once sizes are decided.
+
+A task keeps what it holds. Beyond that, nodes that became idle together are kept together on as few tasks as
+possible, because they tend to be taken back together: one task then pays for the loss, not many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+
+class Grouped:
+    """Keeps groups together; among equals prefers nodes idle for long, which leave less often than fresh ones."""
+
+    name = "grouped"
+
+    def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
+        """Give up the groups of which least is held, the freshest first."""
+        share = Counter(held.values())
+        by_worth = sorted(held, key=lambda node: (share[held[node]], -held[node]))
+        return by_worth[:count]
+
+    def take(
+        self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int
+    ) -> Sequence[str]:
+        """Take from groups already held, then the smallest group that is large enough, else the largest."""
+        chosen: list[str] = []
+        mine = Counter(group for group in held.values() if group in free)
+        for group, _ in sorted(mine.items(), key=lambda item: (-item[1], item[0])):
+            chosen.extend(islice(free[group], count - len(chosen)))
+        others = {group: len(nodes) for group, nodes in free.items() if group not in mine}
+        while len(chosen) < count and others:
+            group = _best_fit(others, count - len(chosen))
+            chosen.extend(islice(free[group], count - len(chosen)))
+            del others[group]
+        return chosen
+
+
+def _best_fit(sizes: Mapping[int, int], wanted: int) -> int:
+    enough = [(size, group) for group, size in sizes.items() if size >= wanted]
+    if enough:
+        return min(enough)[1]
+    return min((-size, group) for group, size in sizes.items())[1]
+
+
+grouped = Grouped()
