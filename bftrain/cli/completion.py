@@ -1,0 +1,26 @@
+"""``bftrain completion``: the script that makes the Tab key work."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from bftrain.errors import Fault
+
+_WHERE = {
+    "bash": "eval \"$(bftrain completion bash)\" in ~/.bashrc",
+    "zsh": "eval \"$(bftrain completion zsh)\" in ~/.zshrc",
+    "fish": "bftrain completion fish > ~/.config/fish/completions/bftrain.fish",
+}
+
+
+@click.command(epilog="To keep it: " + "; ".join(_WHERE.values()) + ".")
+@click.argument("shell", type=click.Choice(list(_WHERE)))
+def command(shell: str) -> None:
+    """Print the completion script for SHELL."""
+    from bftrain.cli.main import main  # noqa: PLC0415 - main finds this command by name, so it comes first
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise Fault(f"click knows no completion for {shell}")
+    click.echo(kind(main, {}, "bftrain", "_BFTRAIN_COMPLETE").source())

@@ -1,0 +1,121 @@
+"""The command ``bftrain``: finds the command asked for, runs it, and turns what went wrong into words and an exit code.
+
+Exit codes: 0 fine, 2 usage, 3 bad input, 4 something needed is missing, 5 a fault of ours, 130 interrupted.
+Command modules are imported only when they run, so that ``bftrain --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Final, NoReturn
+
+import click
+
+from bftrain import __version__
+from bftrain.errors import BftrainError
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    # name: (module, one line of help), in the order in which a newcomer meets them
+    "demo": ("demo", "Replay the built-in sample log and write a report: a first look in seconds."),
+    "doctor": ("doctor", "Say what is available here, what is not, why, and the command that fixes it."),
+    "generate": ("generate", "Generate a log of idle nodes that looks like a real machine's."),
+    "tasks": ("tasks", "Generate task files."),
+    "inspect": ("inspect", "Describe a log: how much was idle, in what pieces."),
+    "replay": ("replay", "Replay a log against tasks: what would have been harvested, lost, and possible."),
+    "solve": ("solve", "Solve one allocation problem with one solver or all."),
+    "decide": ("decide", "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe."),
+    "journal": ("journal", "Look into a journal, and check that it leads to the same decisions again."),
+    "completion": ("completion", "Print the completion script for your shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and one-line help; imports one only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Name the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import the command asked for."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"bftrain.cli.{COMMANDS[cmd_name][0]}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the nearest name when there is no such command."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from bftrain.errors import suggestion  # noqa: PLC0415 - difflib is only needed for a mistake
+
+            ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="bftrain COMMAND --help tells more of each.",
+)
+@click.version_option(__version__, prog_name="bftrain", message="%(prog)s %(version)s")
+def main() -> None:
+    """Fill the idle nodes of a supercomputer's batch queue with elastic training tasks."""
+
+
+def run() -> NoReturn:
+    """Run the command line of this process and exit with its code."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        main.main(prog_name="bftrain", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except BftrainError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough (head, less): that is no error. The descriptor is pointed
+        # elsewhere, or Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            return _fault(error)
+        _complain(f"{error.filename}: {error.strerror}")
+        return 3
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, it is our fault and is said in words
+        return _fault(error)
+    return 0
+
+
+def _complain(text: str) -> None:
+    click.echo(f"bftrain: {text}", err=True)
+
+
+def _fault(error: Exception) -> int:
+    import traceback  # noqa: PLC0415 - only for a fault
+
+    if any(argument in sys.argv for argument in ("-v", "--verbose", "-vv")):
+        traceback.print_exception(error)
+    _complain(
+        f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
+    )
+    return 5

@@ -1,0 +1,113 @@
+"""How commands print: results to stdout (words or JSON), everything else to stderr, nothing garbled in a pipe."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
+    from rich.table import Table
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PIPE_WIDTH = 200  # a table in a pipe is for a program or a file, not for a screen
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the caller asked to see: ``json`` instead of words, and how many words (-1 quiet, 0, 1 verbose)."""
+
+    json: bool
+    level: int
+
+    def result(self, data: object, words: Callable[[], RenderableType]) -> None:
+        """Print a result: ``data`` as JSON, or ``words()``, which is called only if words are wanted."""
+        if self.json:
+            from bftrain.values import wire  # noqa: PLC0415 - words need no encoder
+
+            click.echo(wire.encode(data))
+        else:
+            console().print(words())
+
+    def say(self, text: str) -> None:
+        """Tell what goes on; silent with ``-q``."""
+        if self.level >= 0:
+            click.echo(text, err=True)
+
+    def detail(self, text: str) -> None:
+        """Tell what only ``-v`` wants to know."""
+        if self.level > 0:
+            click.echo(text, err=True)
+
+    def warn(self, text: str) -> None:
+        """Tell what may be wrong, even with ``-q``."""
+        click.echo(f"warning: {text}", err=True)
+
+    def progress(self) -> Progress:
+        """Give a progress bar on stderr; it shows nothing when stderr is no terminal, or with ``-q``."""
+        from rich.console import Console  # noqa: PLC0415 - rich is slow to import
+        from rich.progress import (  # noqa: PLC0415 - rich is slow to import
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=self.level < 0 or not sys.stderr.isatty(),
+        )
+
+
+def console() -> Console:
+    """Give a console for stdout: as wide as the terminal, and wide enough in a pipe."""
+    from rich.console import Console  # noqa: PLC0415 - rich is slow to import
+
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[int] = (0,)
+) -> Table:
+    """Lay rows out as a table; the columns numbered in ``left`` hold words, the others figures."""
+    from rich import box  # noqa: PLC0415 - rich is slow to import
+    from rich.table import Table  # noqa: PLC0415 - rich is slow to import
+    from rich.text import Text  # noqa: PLC0415 - rich is slow to import
+
+    words = set(left)
+    grid = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        grid.add_column(name, justify="left" if number in words else "right")
+    for row in rows:
+        grid.add_row(*(Text(str(cell)) for cell in row))  # Text: a stranger's name is no markup
+    return grid
+
+
+def prints_results(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command ``--json``, ``-q`` and ``-v``, and hand it an :class:`Output` as ``out``."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+    @click.option("-v", "--verbose", is_flag=True, help="Say more of what goes on.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> R:  # noqa: ANN401 - handed through
+        if quiet and verbose:
+            raise click.UsageError("-q and -v contradict each other")
+        out = Output(json=as_json, level=verbose - quiet)
+        return function(*args, out=out, **kwargs)  # type: ignore[arg-type]  # out is what the decorator adds
+
+    return wrapped  # type: ignore[return-value]  # the three options are consumed by click
