@@ -1,0 +1,340 @@
+"""EventLog: when which node was idle, busy or down. The one form that everything replays.
+
+The log is columnar and sparse: it holds changes, not a matrix of nodes and times. All nodes are busy before
+their first change. The pool between two times is what it was after the first of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+
+from bftrain.errors import BadValue
+from bftrain.values.events import NodesJoined, NodesLeft
+from bftrain_datasets.columns import pack_changes, states_before
+from bftrain_datasets.provenance import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from bftrain.values.events import Event
+
+
+class NodeState(IntEnum):
+    """What a node is at some time; the numbers are those in the files."""
+
+    BUSY = 0
+    IDLE = 1
+    DOWN = 2
+
+
+BUSY: Final = int(NodeState.BUSY)
+IDLE: Final = int(NodeState.IDLE)
+STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
+
+_HASH_HEADING: Final = b"bftrain event log 1\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EventLog:
+    """Changes of node states in order of time, from ``times[0]`` to ``end_s`` (seconds, UTC).
+
+    At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``; ``a`` and ``b`` are ``offsets[i]`` and
+    ``offsets[i + 1]``, the nodes are sorted. Each is a real change, never a repeated state. Only the first
+    time may have none; observation begins there. ``before`` holds each node's state before its change.
+    """
+
+    node_names: tuple[str, ...]
+    times: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    nodes: NDArray[np.int32]
+    states: NDArray[np.int8]
+    end_s: float
+    provenance: Provenance = field(default_factory=Provenance)
+    before: NDArray[np.int8] = field(init=False, repr=False)
+    _digest: str | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Check every column, alone and together."""
+        self._set("node_names", _checked_names(self.node_names))
+        self._set("times", _column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
+        self._set("offsets", _column("offsets", self.offsets, np.int64))
+        self._set("nodes", _column("nodes", self.nodes, np.int32))
+        self._set("states", _column("states", self.states, np.int8))
+        self._check_times()
+        self._check_changes()
+        self._set("before", states_before(self.nodes, self.states))
+        repeated = np.flatnonzero(self.before == self.states)
+        if repeated.size:
+            _reject(
+                "states",
+                f"repeats a node's state at change {repeated[0]}",
+                "use LogBuilder, which counts these",
+            )
+        for column in (self.times, self.offsets, self.nodes, self.states, self.before):
+            column.flags.writeable = False
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_times(self) -> None:
+        times = self.times
+        if times.size == 0:
+            _reject("times", "has no time", "give at least the time when observation begins")
+        if not np.isfinite(times).all():
+            _reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
+        falls = np.flatnonzero(np.diff(times) <= 0)
+        if falls.size:
+            _reject(
+                "times",
+                f"must rise strictly, but does not at place {falls[0] + 1}",
+                "sort and merge equal times",
+            )
+        try:
+            end_s = float(self.end_s) + 0.0
+        except (TypeError, ValueError):
+            _reject("end_s", f"must be a number of seconds, not {self.end_s!r}")
+        if not (math.isfinite(end_s) and end_s >= times[-1]):
+            _reject("end_s", f"is {end_s:g}, which is not at or after the last time, {times[-1]:g}")
+        self._set("end_s", end_s)
+
+    def _check_changes(self) -> None:
+        offsets, nodes, states = self.offsets, self.nodes, self.states
+        if offsets.size != self.times.size + 1:
+            _reject(
+                "offsets",
+                f"has {offsets.size} values for {self.times.size} times; it needs one more",
+            )
+        counts = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != nodes.size or (counts < 0).any():
+            _reject("offsets", f"must rise from 0 to the number of changes, {nodes.size}")
+        if (counts[1:] == 0).any():
+            _reject(
+                "offsets",
+                f"gives no change to time {1 + np.flatnonzero(counts[1:] == 0)[0]}",
+                "leave that time out",
+            )
+        if states.size != nodes.size:
+            _reject("states", f"has {states.size} values for {nodes.size} nodes")
+        if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self.node_names):
+            _reject("nodes", f"must lie between 0 and {len(self.node_names) - 1}")
+        if states.size and not 0 <= int(states.min()) <= int(states.max()) < len(NodeState):
+            _reject("states", f"must lie between 0 and {len(NodeState) - 1}")
+        rises = np.diff(nodes) > 0
+        rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = (
+            True  # a new time may begin with any node
+        )
+        if not rises.all():
+            _reject(
+                "nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        """Two logs are equal if they say the same and have the same story."""
+        if not isinstance(other, EventLog):
+            return NotImplemented
+        return self.sha256 == other.sha256 and self.provenance == other.provenance
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __len__(self) -> int:
+        """Count the times at which something changed, the begin of observation included."""
+        return int(self.times.size)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of names, changes and end: the same in memory and in every file, whatever the story."""
+        if self._digest is None:
+            digest = hashlib.sha256(_HASH_HEADING)
+            digest.update("\n".join(self.node_names).encode())
+            for column, kind in (
+                (self.times, "<f8"),
+                (self.offsets, "<i8"),
+                (self.nodes, "<i4"),
+                (self.states, "<i1"),
+                (np.array([self.end_s]), "<f8"),
+            ):
+                digest.update(b"\n" + np.ascontiguousarray(column, dtype=kind).tobytes())
+            self._set("_digest", digest.hexdigest())
+        return str(self._digest)
+
+    @property
+    def start_s(self) -> float:
+        """When observation begins, seconds UTC."""
+        return float(self.times[0])
+
+    @property
+    def span_s(self) -> float:
+        """How long the log observes, seconds."""
+        return self.end_s - self.start_s
+
+    @property
+    def joins(self) -> NDArray[np.bool_]:
+        """For each change, whether the node joined the pool."""
+        return np.equal(self.states, IDLE)
+
+    @property
+    def leaves(self) -> NDArray[np.bool_]:
+        """For each change, whether the node left the pool."""
+        return np.equal(self.before, IDLE)
+
+    @property
+    def time_index(self) -> NDArray[np.int64]:
+        """For each change, the place of its time in ``times``."""
+        return np.repeat(np.arange(self.times.size), np.diff(self.offsets))
+
+    @property
+    def durations_s(self) -> NDArray[np.float64]:
+        """How long the pool stays as it is after each time, seconds."""
+        return np.diff(self.times, append=self.end_s)
+
+    def pool_sizes(self) -> NDArray[np.int64]:
+        """Count the idle nodes after each time."""
+        change = self.joins.astype(np.int64) - self.leaves
+        return np.concatenate(([0], np.cumsum(change)))[self.offsets[1:]]
+
+    @property
+    def idle_node_s(self) -> float:
+        """Idle time of all nodes together, node-seconds; summed without rounding on the way."""
+        return math.fsum((self.pool_sizes() * self.durations_s).tolist())
+
+    @property
+    def idle_share(self) -> float:
+        """Idle part of all node-time, 0 to 1."""
+        whole = self.span_s * len(self.node_names)
+        return self.idle_node_s / whole if whole > 0 else 0.0
+
+    def states_at(self, time_s: float) -> NDArray[np.int8]:
+        """State of every node at ``time_s``, changes at that very time included."""
+        done = self.offsets[np.searchsorted(self.times, time_s, side="right")]
+        states = np.full(len(self.node_names), BUSY, dtype=np.int8)
+        states[self.nodes[:done]] = self.states[:done]  # of several changes of a node the last one stays
+        return states
+
+    def events(self) -> Iterator[Event]:
+        """Pool changes in order of time; nodes that leave come before nodes that join at the same time."""
+        left, left_ends = self._names_of(self.leaves)
+        joined, joined_ends = self._names_of(self.joins)
+        left_at = joined_at = 0
+        for time_s, left_end, joined_end in zip(self.times.tolist(), left_ends, joined_ends, strict=True):
+            if left_end > left_at:
+                yield NodesLeft(time_s=time_s, nodes=tuple(left[left_at:left_end]))
+                left_at = left_end
+            if joined_end > joined_at:
+                yield NodesJoined(time_s=time_s, nodes=tuple(joined[joined_at:joined_end]))
+                joined_at = joined_end
+
+    def _names_of(self, wanted: NDArray[np.bool_]) -> tuple[list[str], list[int]]:
+        """Names of the wanted changes in a row, and where in that row each time ends."""
+        names = np.array(self.node_names, dtype=object)[self.nodes[wanted]].tolist()
+        ends = np.concatenate(([0], np.cumsum(wanted)))[self.offsets[1:]].tolist()
+        return names, ends
+
+    def select(
+        self,
+        *,
+        nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        window: tuple[float | None, float | None] | None = None,
+    ) -> EventLog:
+        """Give a log of its own with some nodes only, or from one time to another, or both.
+
+        The nodes keep the order in which they are given. A window must lie within the log; ``None`` leaves an
+        end open. The new log begins with the states that the nodes have at the window's start.
+        """
+        chosen = _chosen_nodes(nodes, len(self.node_names))
+        begin_s, end_s = self._window(window)
+        place = np.full(len(self.node_names), -1, dtype=np.int32)
+        place[chosen] = np.arange(chosen.size, dtype=np.int32)
+        first = self.states_at(begin_s)[chosen]
+        changed = np.flatnonzero(first != BUSY).astype(np.int32)
+        at = np.repeat(self.times, np.diff(self.offsets))
+        kept = (place[self.nodes] >= 0) & (at > begin_s) & (at < end_s)
+        times, offsets, new_nodes, states = pack_changes(
+            begin_s,
+            np.concatenate((np.full(changed.size, begin_s), at[kept])),
+            np.concatenate((changed, place[self.nodes[kept]])),
+            np.concatenate((first[changed], self.states[kept])),
+        )
+        step = f"kept {chosen.size} of {len(self.node_names)} nodes, from {begin_s!r} s to {end_s!r} s"
+        return EventLog(
+            node_names=tuple(self.node_names[index] for index in chosen.tolist()),
+            times=times,
+            offsets=offsets,
+            nodes=new_nodes,
+            states=states,
+            end_s=end_s,
+            provenance=self.provenance.and_then(step),
+        )
+
+    def _window(self, window: tuple[float | None, float | None] | None) -> tuple[float, float]:
+        begin, end = window or (None, None)
+        begin_s = self.start_s if begin is None else float(begin)
+        end_s = self.end_s if end is None else float(end)
+        if not self.start_s <= begin_s <= end_s <= self.end_s:
+            _reject(
+                "select.window",
+                f"from {begin_s!r} to {end_s!r} does not lie within the log",
+                f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
+            )
+        return begin_s, end_s
+
+
+def _reject(name: str, problem: str, fix: str | None = None) -> NoReturn:
+    raise BadValue(problem, where=f"EventLog.{name}", fix=fix)
+
+
+def _checked_names(given: Sequence[str]) -> tuple[str, ...]:
+    names = () if isinstance(given, str) else tuple(given)
+    if not names:
+        _reject("node_names", "must be a list of at least one name")
+    for name in names:
+        if not name or name != name.strip() or not name.isprintable():
+            _reject("node_names", f"must be printable texts without surrounding space, not {name!r}")
+    if len(set(names)) != len(names):
+        ordered = sorted(names)
+        twice = next(a for a, b in pairwise(ordered) if a == b)
+        _reject("node_names", f"names '{twice}' twice")
+    return names
+
+
+def _column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> NDArray[Any]:
+    """Give a copy of the column in its type, if nothing is lost by that."""
+    column = np.asarray(given)
+    if column.ndim != 1:
+        _reject(name, f"must be one row of numbers, not {column.ndim} dimensions")
+    allowed = "iuf" if kind is np.float64 else "iu"
+    if column.size and column.dtype.kind not in allowed:
+        _reject(name, f"must hold {np.dtype(kind)} numbers, not {column.dtype}")
+    copy = column.astype(kind)
+    if "f" not in allowed and column.size and not np.array_equal(copy, column):
+        _reject(name, f"holds numbers too large for {np.dtype(kind)}")
+    return copy
+
+
+def _chosen_nodes(
+    nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None, node_count: int
+) -> NDArray[np.int64]:
+    if nodes is None:
+        return np.arange(node_count)
+    if isinstance(nodes, slice):
+        chosen = np.arange(node_count)[nodes]
+    else:
+        chosen = np.asarray(nodes)
+        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+            _reject("select.nodes", "must be a slice or a list of whole numbers")
+    if chosen.size == 0:
+        _reject("select.nodes", "chooses no node")
+    if int(chosen.min()) < 0 or int(chosen.max()) >= node_count:
+        _reject("select.nodes", f"must lie between 0 and {node_count - 1}")
+    if np.unique(chosen).size != chosen.size:
+        _reject("select.nodes", "chooses a node twice")
+    return chosen.astype(np.int64)

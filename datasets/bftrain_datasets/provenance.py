@@ -1,0 +1,73 @@
+"""Provenance: where a log came from, which part made it with which options, and what was counted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping  # noqa: TC003 - msgspec needs the field types when it decodes
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import bftrain
+from bftrain.values import checks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BLOCK_BYTES = 1 << 20
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file that was read: its name (without folders), size and SHA-256."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        checks.text(self, "name")
+        checks.text(self, "sha256")
+        checks.integer(self, "size_bytes", at_least=0)
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Describe the file at ``path``; it is read in blocks, so its size does not matter."""
+        digest = hashlib.sha256()
+        size = 0
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+                size += len(block)
+        return cls(name=path.name, sha256=digest.hexdigest(), size_bytes=size)
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The story of a log: ``made_by`` which reader or generator, and the ``steps`` done to it later.
+
+    ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome.
+    """
+
+    made_by: str = "hand"
+    version: str = msgspec.field(default_factory=lambda: bftrain.__version__)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    counts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every field; the mappings become read-only."""
+        checks.text(self, "made_by")
+        checks.text(self, "version")
+        checks.frozen_mapping(self, "options")
+        checks.instances(self, "sources", Source)
+        checks.frozen_mapping(self, "counts")
+        checks.sequence(self, "steps", str, "a list of texts")
+
+    def and_then(self, step: str) -> Provenance:
+        """Give the same story with one more step."""
+        return msgspec.structs.replace(self, steps=(*self.steps, step))
+
+    def with_counts(self, counts: Mapping[str, int]) -> Provenance:
+        """Give the same story with further counts."""
+        return msgspec.structs.replace(self, counts={**self.counts, **counts})
