@@ -1,0 +1,90 @@
+"""``equal-share``: the same number of nodes for everybody, as far as minima and maxima allow; speeds do not count."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain import __version__
+from bftrain.ports import Availability
+from bftrain_solvers.answers import by_rule, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bftrain.values.solution import Limits, Solution
+    from bftrain.values.table import ValueTable
+
+
+class EqualShare:
+    """Divides by a rule that looks only at the allowed sizes."""
+
+    def __init__(self, name: str, rule: Callable[[Sequence[Sequence[int]], int], list[int]]) -> None:
+        self.name: Final = name
+        self._rule = rule
+
+    def available(self) -> Availability:
+        """It is always available."""
+        return Availability(ok=True, version=__version__)
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - it is done before any limit
+        """Choose one size per task."""
+        started = perf_counter()
+        refused = refusal(table, self.name)
+        if refused is not None:
+            return refused
+        allowed = [np.flatnonzero(row > -np.inf).tolist() for row in table.values]
+        chosen = self._rule(allowed, table.problem.pool)
+        return by_rule(table, chosen, self.name, "speeds and costs not looked at", started)
+
+
+def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
+    """Let whoever has least go to its next allowed size, the earlier task first, until nobody's step fits.
+
+    ``allowed`` holds the allowed sizes of every task, rising from 0.
+    """
+    chosen = [0] * len(allowed)
+    free = pool
+    queue: list[tuple[int, int, int]] = []  # size now, task, place of that size among the task's allowed sizes
+    for task in range(len(allowed)):
+        heappush(queue, (0, task, 0))
+    while queue and free:
+        size, task, place = heappop(queue)
+        if place + 1 == len(allowed[task]):
+            continue
+        bigger = allowed[task][place + 1]
+        if bigger - size <= free:
+            free -= bigger - size
+            chosen[task] = bigger
+            heappush(queue, (bigger, task, place + 1))
+    return chosen
+
+
+def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
+    """Follow the rule of the published replayer.
+
+    Everybody's share is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum;
+    any other gets nothing. What is left goes to the tasks in their order, each up to its maximum (a task
+    that is still at nothing only if its minimum is left).
+    """
+    share = pool // len(allowed) if allowed else 0
+    chosen = [
+        _at_most(sizes, share) if len(sizes) > 1 and share > sizes[1] else 0 for sizes in allowed
+    ]
+    free = pool - sum(chosen)
+    for task, sizes in enumerate(allowed):
+        bigger = _at_most(sizes, chosen[task] + free)
+        free -= bigger - chosen[task]
+        chosen[task] = bigger
+    return chosen
+
+
+def _at_most(sizes: Sequence[int], limit: int) -> int:
+    return max(size for size in sizes if size <= limit)
+
+
+solver = EqualShare("equal-share", fill_evenly)
+published = EqualShare("equal-share-published", published_rule)
