@@ -10,10 +10,12 @@ from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
 
 
-def build_harvester(settings: Settings, *, objective: Objective | None = None) -> Harvester:
-    """Build the decision core that ``settings`` describe; ``objective`` replaces the one they name."""
+def build_harvester(
+    settings: Settings, *, solver: Solver | None = None, objective: Objective | None = None
+) -> Harvester:
+    """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name."""
     return Harvester(
-        solver=find_solver(settings.solver),
+        solver=solver or find_solver(settings.solver),
         fallback=find_solver(settings.fallback) if settings.fallback else None,
         objective=objective or registry.load("objective", settings.objective),
         admission=registry.load("admission", settings.admission)(settings.max_tasks),

@@ -44,6 +44,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         checks.integer(self, "max_failures", at_least=1)
 
 
+def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:
+    """Settings of a configuration file, overridden by options that were ``given`` (not ``None``)."""
+    settings = load(path, Settings) if path else Settings()
+    changes = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(settings, **changes)
+
+
 def load(path: Path, kind: type[S]) -> S:
     """Read ``kind`` from a TOML file."""
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.progress import Progress
     from rich.table import Table
 
@@ -35,7 +35,7 @@ class Output:
 
             click.echo(wire.encode(data))
         else:
-            console().print(words())
+            show(words())
 
     def say(self, text: str) -> None:
         """Tell what goes on; silent with ``-q``."""
@@ -73,11 +73,17 @@ class Output:
         )
 
 
-def console() -> Console:
-    """Give a console for stdout: as wide as the terminal, and wide enough in a pipe."""
+def show(what: RenderableType) -> None:
+    """Print to stdout: as wide as the terminal; wide enough, without colour and trailing space, in a pipe."""
     from rich.console import Console  # noqa: PLC0415 - rich is slow to import
 
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(what)
+        return
+    console = Console(width=_PIPE_WIDTH, highlight=False, no_color=True)
+    with console.capture() as capture:
+        console.print(what)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def table(

@@ -61,6 +61,7 @@ class Harvester:
         self._roster = Roster()
         self._time_s = float("-inf")
         self._decisions = 0
+        self._at_once: list[Action] = []
         self._notes: list[str] = []
 
     # -- what the outside may ask
@@ -106,6 +107,7 @@ class Harvester:
         actions = self._depart(departed) if departed else []
         for event in events:
             actions.extend(self._take_in(event))
+        self._at_once.extend(actions)
         return tuple(actions)
 
     def decide(self, time_s: float) -> Decision:
@@ -116,6 +118,7 @@ class Harvester:
         sizes = {name: choice.sizes.get(name, 0) for name in admitted}
         barred = {name: 0 for name in self._roster if self._roster[name].held and name not in sizes}
         actions = tuple(self._carry_out({**sizes, **barred}))
+        at_once, self._at_once = tuple(self._at_once), []
         notes, self._notes = tuple(self._notes), []
         self._decisions += 1
         return Decision(
@@ -132,6 +135,7 @@ class Harvester:
             solver_words=choice.solution.solver_words,
             fallback=choice.fallback,
             solve_s=choice.solution.wall_s,
+            at_once=at_once,
             actions=actions,
             notes=notes,
         )

@@ -13,6 +13,9 @@ from bftrain.values.solution import Quality, Termination
 class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
 
+    ``at_once`` are the actions that events since the last decision demanded by themselves, before this decision
+    was made (nodes handed back, tasks paused); ``actions`` are those that the decision adds.
+
     ``fallback`` is empty when the solver's own sizes were taken; else it says what was taken instead and why.
     ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
     """
@@ -30,6 +33,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     solver_words: str = ""
     fallback: str = ""
     solve_s: float = 0.0
+    at_once: tuple[Action, ...] = ()
     actions: tuple[Action, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -1,0 +1,92 @@
+"""``bftrain decide``: the decision core in a pipe, for any scheduler that can print JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from bftrain.cli.settings import decides
+
+if TYPE_CHECKING:
+    from bftrain.deciding.harvester import Harvester
+    from bftrain.journal import Journal
+    from bftrain.values.actions import Action
+    from bftrain.values.events import Event
+
+
+@click.command(
+    epilog='A line is one event, such as {"event": "nodes_joined", "time_s": 0, "nodes": ["n1", "n2"]}, or a list of '
+    "events of one moment, which lead to one decision. docs/formats.md lists all events and actions."
+)
+@click.argument("events", type=click.File("rb", lazy=True), default="-")
+@click.option(
+    "--journal",
+    "journal_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Record events and decisions in this file; if it is there, go on where it ends.",
+)
+@decides
+def command(events: IO[bytes], journal_path: Path | None, config: Path | None, **given: Any) -> None:  # noqa: ANN401 - the settings' own types
+    """Read EVENTS (JSON lines; "-" is stdin), decide at each, and write the actions as JSON lines."""
+    from bftrain.assembly import build_harvester  # noqa: PLC0415 - numpy is slow to import
+    from bftrain.config import settings_from  # noqa: PLC0415 - likewise
+
+    settings = settings_from(config, given)
+    if journal_path is None:
+        _pump(build_harvester(settings), None, events)
+        return
+    from bftrain.journal import Journal  # noqa: PLC0415 - only with --journal
+    from bftrain.rerun import restore  # noqa: PLC0415 - only with --journal
+
+    if journal_path.exists():
+        with Journal.open(journal_path) as journal:
+            journal.insist_on(settings)
+            _pump(restore(journal), journal, events)
+    else:
+        with Journal.create(journal_path, settings) as journal:
+            _pump(build_harvester(settings), journal, events)
+
+
+def _pump(harvester: Harvester, journal: Journal | None, lines: IO[bytes]) -> None:
+    """Handle line after line; each step is on disk before its actions are written."""
+    for moment in _moments(lines):
+        at_once = harvester.absorb(*moment)
+        if journal is not None:
+            journal.append_events(moment)
+        _write(at_once)
+        decision = harvester.decide(moment[-1].time_s)
+        if journal is not None:
+            journal.append_decision(decision)
+        _write(decision.actions)
+        for note in decision.notes:
+            click.echo(f"note: {note}", err=True)
+        if decision.fallback:
+            click.echo(f"note: {decision.fallback}", err=True)
+
+
+def _write(actions: tuple[Action, ...]) -> None:
+    from bftrain.values import wire  # noqa: PLC0415 - msgspec is needed anyway by now
+
+    for action in actions:
+        click.echo(wire.encode(action))
+
+
+def _moments(lines: IO[bytes]) -> Iterator[tuple[Event, ...]]:
+    from bftrain.values import wire  # noqa: PLC0415 - msgspec is needed anyway by now
+    from bftrain.values.events import Event  # noqa: PLC0415 - likewise
+
+    name = "stdin" if lines.name in {"-", "<stdin>"} else lines.name
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text:
+            continue
+        where = f"{name}:{number}"
+        if text.startswith(b"["):
+            moment = wire.decode(text, tuple[Event, ...], where=where)
+            if moment:
+                yield moment
+        else:
+            yield (wire.decode(text, Event, where=where),)
