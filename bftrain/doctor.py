@@ -69,7 +69,9 @@ def _part(part: registry.Part) -> Finding:
     kind, name = part.port, part.name if part.origin == "bftrain" else f"{part.name} ({part.origin})"
     needed = (part.port, part.name) in {("solver", "exact"), ("solver", "highs")}
     if part.problem:
-        return Finding(kind=kind, name=name, state=State.BROKEN, detail=part.problem, fix=f"pip uninstall {part.origin}")
+        return Finding(
+            kind=kind, name=name, state=State.BROKEN, detail=part.problem, fix=f"pip uninstall {part.origin}"
+        )
     try:
         loaded = part.load()
         state = loaded.available() if hasattr(loaded, "available") else Availability(ok=True)

@@ -7,8 +7,7 @@ entry point of the group ``bftrain.<port>``. Nothing here has to be inherited fr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -19,6 +18,9 @@ from bftrain.values.events import Event
 from bftrain.values.problem import CompetingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
+
+if TYPE_CHECKING:
+    from pathlib import Path  # a type only: whoever imports the ports still touches no file
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +82,7 @@ class Placement(Protocol):
         """Choose ``count`` of the nodes a shrinking task holds (node -> group)."""
         ...
 
-    def take(
-        self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int
-    ) -> Sequence[str]:
+    def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
         """Choose ``count`` of the free nodes (group -> nodes) for a task that holds ``held`` (node -> group)."""
         ...
 

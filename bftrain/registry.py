@@ -52,7 +52,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         module, _, attribute = self.target.partition(":")
         try:
             return getattr(import_module(module), attribute)
-        except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything while it is imported
+        except Exception as error:
             raise BrokenPlugin(
                 f"cannot be loaded from {self.target}: {type(error).__name__}: {error}",
                 where=f"{self.port} '{self.name}'",
@@ -63,8 +63,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 def parts(port: Port) -> dict[str, Part]:
     """All registered parts of a port by name. A built-in name cannot be taken over by a plug-in."""
     found = {
-        name: Part(port=port, name=name, target=target, origin="bftrain")
-        for name, target in BUILT_IN[port].items()
+        name: Part(port=port, name=name, target=target, origin="bftrain") for name, target in BUILT_IN[port].items()
     }
     for entry in entry_points(group=f"bftrain.{port}"):
         origin = entry.dist.name if entry.dist else "an unknown package"

@@ -8,8 +8,8 @@ from click.shell_completion import get_completion_class
 from bftrain.errors import Fault
 
 _WHERE = {
-    "bash": "eval \"$(bftrain completion bash)\" in ~/.bashrc",
-    "zsh": "eval \"$(bftrain completion zsh)\" in ~/.zshrc",
+    "bash": 'eval "$(bftrain completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(bftrain completion zsh)" in ~/.zshrc',
     "fish": "bftrain completion fish > ~/.config/fish/completions/bftrain.fish",
 }
 
@@ -18,7 +18,7 @@ _WHERE = {
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 def command(shell: str) -> None:
     """Print the completion script for SHELL."""
-    from bftrain.cli.main import main  # noqa: PLC0415 - main finds this command by name, so it comes first
+    from bftrain.cli.main import main
 
     kind = get_completion_class(shell)
     if kind is None:

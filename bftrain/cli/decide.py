@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 @decides
 def command(events: IO[bytes], journal_path: Path | None, config: Path | None, **given: Any) -> None:  # noqa: ANN401 - the settings' own types
     """Read EVENTS (JSON lines; "-" is stdin), decide at each, and write the actions as JSON lines."""
-    from bftrain.assembly import build_harvester  # noqa: PLC0415 - numpy is slow to import
-    from bftrain.config import settings_from  # noqa: PLC0415 - likewise
+    from bftrain.assembly import build_harvester
+    from bftrain.config import settings_from
 
     settings = settings_from(config, given)
     if journal_path is None:
         _pump(build_harvester(settings), None, events)
         return
-    from bftrain.journal import Journal  # noqa: PLC0415 - only with --journal
-    from bftrain.rerun import restore  # noqa: PLC0415 - only with --journal
+    from bftrain.journal import Journal
+    from bftrain.rerun import restore
 
     if journal_path.exists():
         with Journal.open(journal_path) as journal:
@@ -68,15 +68,15 @@ def _pump(harvester: Harvester, journal: Journal | None, lines: IO[bytes]) -> No
 
 
 def _write(actions: tuple[Action, ...]) -> None:
-    from bftrain.values import wire  # noqa: PLC0415 - msgspec is needed anyway by now
+    from bftrain.values import wire
 
     for action in actions:
         click.echo(wire.encode(action))
 
 
 def _moments(lines: IO[bytes]) -> Iterator[tuple[Event, ...]]:
-    from bftrain.values import wire  # noqa: PLC0415 - msgspec is needed anyway by now
-    from bftrain.values.events import Event  # noqa: PLC0415 - likewise
+    from bftrain.values import wire
+    from bftrain.values.events import Event
 
     name = "stdin" if lines.name in {"-", "<stdin>"} else lines.name
     for number, line in enumerate(lines, start=1):

@@ -15,7 +15,7 @@ def command(out: Output) -> None:
 
     Exit 0 if all that the basic work needs is there, else 4.
     """
-    from bftrain.doctor import State, examine  # noqa: PLC0415 - it imports every part
+    from bftrain.doctor import State, examine
 
     findings = list(examine())
     rows = [(item.kind, item.name, str(item.state), item.detail, item.fix) for item in findings]

@@ -28,8 +28,8 @@ def command() -> None:
 @prints_results
 def show(path: Path, out: Output) -> None:
     """Print every step of JOURNAL: its events and its decision."""
-    from bftrain.journal import Journal  # noqa: PLC0415 - msgspec and sqlite are not needed for --help
-    from bftrain.values import wire  # noqa: PLC0415 - likewise
+    from bftrain.journal import Journal
+    from bftrain.values import wire
 
     with Journal.open(path) as journal:
         if out.json:
@@ -47,7 +47,15 @@ def _row(step: Step) -> tuple[object, ...]:
     if decision is None:
         return (step.number, f"{step.events[-1].time_s:g}", tags, "", "", "", "none was recorded")
     running = sum(size > 0 for size in decision.sizes.values())
-    return (step.number, f"{decision.time_s:g}", tags, decision.pool, decision.used, running, decision.fallback)
+    return (
+        step.number,
+        f"{decision.time_s:g}",
+        tags,
+        decision.pool,
+        decision.used,
+        running,
+        decision.fallback,
+    )
 
 
 @command.command()
@@ -55,8 +63,8 @@ def _row(step: Step) -> tuple[object, ...]:
 @prints_results
 def verify(path: Path, out: Output) -> None:
     """Decide every step of JOURNAL anew; exit 3 if any decision differs from the recorded one."""
-    from bftrain.journal import Journal  # noqa: PLC0415 - numpy is slow to import
-    from bftrain.rerun import Rerun  # noqa: PLC0415 - likewise
+    from bftrain.journal import Journal
+    from bftrain.rerun import Rerun
 
     with Journal.open(path) as journal:
         found = list(Rerun(journal).differences())

@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 import click
 
 from bftrain import __version__
-from bftrain.errors import BftrainError
+from bftrain.errors import BadInput, BftrainError, Fault
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module, one line of help), in the order in which a newcomer meets them
@@ -25,7 +25,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "inspect": ("inspect", "Describe a log: how much was idle, in what pieces."),
     "replay": ("replay", "Replay a log against tasks: what would have been harvested, lost, and possible."),
     "solve": ("solve", "Solve one allocation problem with one solver or all."),
-    "decide": ("decide", "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe."),
+    "decide": (
+        "decide",
+        "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
+    ),
     "journal": ("journal", "Look into a journal, and check that it leads to the same decisions again."),
     "completion": ("completion", "Print the completion script for your shell."),
 }
@@ -50,7 +53,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest the nearest name when there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from bftrain.errors import suggestion  # noqa: PLC0415 - difflib is only needed for a mistake
+            from bftrain.errors import suggestion
 
             ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -73,49 +76,47 @@ def main() -> None:
 
 def run() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    sys.exit(_run())
-
-
-def _run() -> int:
     try:
         main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Exit as leave:
-        return leave.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except BftrainError as error:
-        _complain(str(error))
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted")
-        return 130
-    except BrokenPipeError:
-        # Whoever read our output has had enough (head, less): that is no error. The descriptor is pointed
-        # elsewhere, or Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.filename is None:
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the one place where whatever ends a command becomes an exit code
+        code = exit_code(error)
+    sys.exit(code)
+
+
+def exit_code(error: BaseException) -> int:
+    """Say on stderr what ended the command, and give the exit code for it."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.ClickException():
+            error.show()
+            return 2
+        case BftrainError():
+            return _complain(str(error), error.exit_code)
+        case KeyboardInterrupt() | click.Abort():
+            return _complain("interrupted", 130)
+        case BrokenPipeError():
+            # Whoever read our output has had enough (head, less): that is no error. The descriptor is pointed
+            # elsewhere, or Python would complain once more when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case OSError(filename=str() as name, strerror=reason):
+            return _complain(f"{name}: {reason}", BadInput.exit_code)
+        case _:
             return _fault(error)
-        _complain(f"{error.filename}: {error.strerror}")
-        return 3
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, it is our fault and is said in words
-        return _fault(error)
-    return 0
 
 
-def _complain(text: str) -> None:
+def _complain(text: str, code: int) -> int:
     click.echo(f"bftrain: {text}", err=True)
+    return code
 
 
-def _fault(error: Exception) -> int:
-    import traceback  # noqa: PLC0415 - only for a fault
+def _fault(error: BaseException) -> int:
+    import traceback
 
-    if any(argument in sys.argv for argument in ("-v", "--verbose", "-vv")):
+    if {"-v", "--verbose"} & set(sys.argv):
         traceback.print_exception(error)
-    _complain(
-        f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
-    )
-    return 5
+    what = f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
+    return _complain(what, Fault.exit_code)

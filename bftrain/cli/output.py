@@ -31,7 +31,7 @@ class Output:
     def result(self, data: object, words: Callable[[], RenderableType]) -> None:
         """Print a result: ``data`` as JSON, or ``words()``, which is called only if words are wanted."""
         if self.json:
-            from bftrain.values import wire  # noqa: PLC0415 - words need no encoder
+            from bftrain.values import wire
 
             click.echo(wire.encode(data))
         else:
@@ -53,8 +53,8 @@ class Output:
 
     def progress(self) -> Progress:
         """Give a progress bar on stderr; it shows nothing when stderr is no terminal, or with ``-q``."""
-        from rich.console import Console  # noqa: PLC0415 - rich is slow to import
-        from rich.progress import (  # noqa: PLC0415 - rich is slow to import
+        from rich.console import Console
+        from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
             Progress,
@@ -75,7 +75,7 @@ class Output:
 
 def show(what: RenderableType) -> None:
     """Print to stdout: as wide as the terminal; wide enough, without colour and trailing space, in a pipe."""
-    from rich.console import Console  # noqa: PLC0415 - rich is slow to import
+    from rich.console import Console
 
     if sys.stdout.isatty():
         Console(highlight=False).print(what)
@@ -86,13 +86,11 @@ def show(what: RenderableType) -> None:
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[int] = (0,)
-) -> Table:
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[int] = (0,)) -> Table:
     """Lay rows out as a table; the columns numbered in ``left`` hold words, the others figures."""
-    from rich import box  # noqa: PLC0415 - rich is slow to import
-    from rich.table import Table  # noqa: PLC0415 - rich is slow to import
-    from rich.text import Text  # noqa: PLC0415 - rich is slow to import
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
     words = set(left)
     grid = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

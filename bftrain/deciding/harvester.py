@@ -146,9 +146,7 @@ class Harvester:
         """Release every departed node, then say what that means for the tasks that held them."""
         named = dict.fromkeys(chain.from_iterable(event.nodes for event in departures))
         gone = self._pool.leave(named)
-        self._note_if(
-            [node for node in named if node not in gone], "left but was not in the pool"
-        )
+        self._note_if([node for node in named if node not in gone], "left but was not in the pool")
         if not gone:
             return []
         actions: list[Action] = [Release(nodes=tuple(gone))]

@@ -22,9 +22,7 @@ class Grouped:
         by_worth = sorted(held, key=lambda node: (share[held[node]], -held[node]))
         return by_worth[:count]
 
-    def take(
-        self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int
-    ) -> Sequence[str]:
+    def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
         """Take from groups already held, then the smallest group that is large enough, else the largest."""
         chosen: list[str] = []
         mine = Counter(group for group in held.values() if group in free)

@@ -10,7 +10,7 @@ import math
 from enum import StrEnum
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from msgspec.structs import force_setattr
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 T = TypeVar("T")
+
+_SHOWN_LENGTH: Final = 60
 
 
 def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> NoReturn:
@@ -42,7 +44,7 @@ def _normalise(value: Struct, field: str, convert: Callable[[object], T], wanted
 
 def _show(given: object) -> str:
     text = repr(given)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
 
 def _integer(given: object) -> int:
@@ -79,9 +81,7 @@ def integer(value: Struct, field: str, *, at_least: int) -> int:
     return number
 
 
-def number(
-    value: Struct, field: str, *, at_least: float | None = None, above: float | None = None
-) -> float:
+def number(value: Struct, field: str, *, at_least: float | None = None, above: float | None = None) -> float:
     """Hold ``field`` to a finite number within its bounds."""
     checked = _normalise(value, field, _number, "a finite number")
     if at_least is not None and checked < at_least:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,11 +35,10 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             checks.reject(self, "rate", f"has {len(rate)} values for {len(nodes)} sizes")
         if nodes[0] < 1:
             checks.reject(self, "nodes", f"starts at {nodes[0]}, but the smallest size is 1")
-        if any(b <= a for a, b in zip(nodes, nodes[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(nodes)):
             checks.reject(self, "nodes", "must rise strictly", "sort the points and drop repeated sizes")
         if min(rate) < 0:
             checks.reject(self, "rate", f"has the negative speed {min(rate):g}")
-
 
     @property
     def last_measured(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+
 import msgspec
 
 from bftrain.values import checks
@@ -43,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """New sizes for all competing tasks. ``value`` is theirs; no division has more than ``bound`` (``None``: unknown)."""
+    """New sizes for all competing tasks. ``value`` is theirs; none has more than ``bound`` (``None``: unknown)."""
 
     sizes: Mapping[str, int]
     value: float | None
@@ -71,7 +72,9 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             checks.reject(self, "quality", "must be 'proven' when the termination is 'optimal'")
 
     @classmethod
-    def failed(cls, solver: str, words: str, *, termination: Termination = Termination.FAILED, wall_s: float = 0.0) -> Solution:
+    def failed(
+        cls, solver: str, words: str, *, termination: Termination = Termination.FAILED, wall_s: float = 0.0
+    ) -> Solution:
         """Say that there are no sizes, and why, in the solver's words."""
         return cls(
             sizes={},
