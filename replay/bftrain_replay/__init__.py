@@ -1,0 +1,1 @@
+"""bftrain_replay."""

@@ -1,0 +1,116 @@
+"""The decisions of a run, column by column, so that a million of them stay small."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bftrain.values.decision import Decision
+
+NOTES_KEPT: Final = 1000  # of what a decision has to say beyond figures; all are counted
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Median, 99th percentile and maximum of measured times, milliseconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+class DecisionColumns:
+    """What was decided when, how well and how fast; and every change of a task's size."""
+
+    __slots__ = (
+        "_bound",
+        "_competing",
+        "_kind",
+        "_kinds",
+        "_pool",
+        "_time_s",
+        "_used",
+        "_value",
+        "decide_s",
+        "fallbacks",
+        "notes",
+        "notes_counted",
+        "solve_s",
+    )
+
+    def __init__(self) -> None:
+        self._time_s, self._value, self._bound = array("d"), array("d"), array("d")
+        self.solve_s, self.decide_s = array("d"), array("d")
+        self._pool, self._used, self._competing, self._kind = array("i"), array("i"), array("i"), array("i")
+        self._kinds: dict[tuple[str, str, str], int] = {}
+        self.fallbacks: dict[int, str] = {}
+        self.notes: list[tuple[float, str]] = []
+        self.notes_counted = 0
+
+    def __len__(self) -> int:
+        return len(self._time_s)
+
+    def add(self, decision: Decision, decide_s: float) -> None:
+        """Take in a decision that took ``decide_s`` seconds."""
+        if decision.fallback:
+            self.fallbacks[len(self)] = decision.fallback
+        self._time_s.append(decision.time_s)
+        self._pool.append(decision.pool)
+        self._used.append(decision.used)
+        self._competing.append(len(decision.sizes))
+        self._value.append(decision.value)
+        self._bound.append(math.nan if decision.bound is None else decision.bound)
+        kind = (decision.solver, str(decision.termination), str(decision.quality))
+        self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
+        self.solve_s.append(decision.solve_s)
+        self.decide_s.append(decide_s)
+        if decision.notes:
+            self.notes_counted += len(decision.notes)
+            room = NOTES_KEPT - len(self.notes)
+            self.notes.extend((decision.time_s, note) for note in decision.notes[:room])
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Rows under :data:`HEADINGS`; nothing in them depends on how fast the machine is."""
+        kinds = list(self._kinds)
+        for place, time_s in enumerate(self._time_s):
+            bound = self._bound[place]
+            yield (
+                place + 1,
+                time_s,
+                self._pool[place],
+                self._used[place],
+                self._competing[place],
+                self._value[place],
+                "" if math.isnan(bound) else bound,
+                *kinds[self._kind[place]],
+                self.fallbacks.get(place, ""),
+            )
+
+
+HEADINGS: Final = (
+    "number",
+    "time_s",
+    "pool",
+    "used",
+    "competing",
+    "value",
+    "bound",
+    "solver",
+    "termination",
+    "quality",
+    "fallback",
+)
+
+
+def spread_ms(seconds: array[float]) -> Spread:
+    """Summarise measured seconds."""
+    if not seconds:
+        return Spread(p50=0.0, p99=0.0, max=0.0)
+    p50, p99, top = (np.percentile(np.array(seconds), (50, 99, 100)) * 1000.0).tolist()
+    return Spread(p50=p50, p99=p99, max=top)

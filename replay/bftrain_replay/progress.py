@@ -1,0 +1,182 @@
+"""How a task advances between decisions, and what rescaling and preemption cost it.
+
+The rules stand with their formulas in docs/semantics.md. A task is settled only when its size changes, when it
+finishes and at the end, so its cost does not depend on how many events pass it by.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bftrain.values.task import TaskSpec
+
+
+class Loss(StrEnum):
+    """To what samples are lost."""
+
+    PREEMPTION = "preemption"
+    RESCALING = "rescaling"
+    START_UP = "start_up"
+
+
+@dataclass(slots=True)
+class Debt:
+    """Samples that the next progress pays before it counts.
+
+    Time for a change that a stop cuts short is never spent, so such a debt ``lapses``; work that was lost does not
+    come back by stopping.
+    """
+
+    loss: Loss
+    samples: float
+    lapses: bool
+
+
+class TaskProgress:
+    """One task from its submission on. Times are seconds since the log's start."""
+
+    __slots__ = (
+        "_committed",
+        "_debts",
+        "_settled_s",
+        "_speeds",
+        "done_samples",
+        "finish_s",
+        "first_start_s",
+        "lost_node_s",
+        "lost_samples",
+        "node_s",
+        "preemptions",
+        "rescales",
+        "size",
+        "spec",
+        "speed",
+        "starts",
+        "version",
+        "work_samples",
+    )
+
+    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
+        self.spec = spec
+        self.work_samples = math.inf if spec.work_samples is None else spec.work_samples
+        self.size = 0
+        self.speed = 0.0
+        self.done_samples = 0.0
+        self.node_s = 0.0
+        self.lost_samples = dict.fromkeys(Loss, 0.0)
+        self.lost_node_s = dict.fromkeys(Loss, 0.0)
+        self.first_start_s: float | None = None
+        self.finish_s: float | None = None
+        self.starts = self.rescales = self.preemptions = 0
+        self.version = 0  # rises with every change that moves the end of its work
+        self._speeds = speeds
+        self._settled_s = now_s
+        self._committed = 0.0  # samples that no loss of nodes can take away
+        self._debts: list[Debt] = []
+
+    @property
+    def owed_samples(self) -> float:
+        """What is still to be paid, samples."""
+        return math.fsum(debt.samples for debt in self._debts)
+
+    @property
+    def expected_finish_s(self) -> float:
+        """When its work is done if nothing changes any more."""
+        if self.speed <= 0.0:
+            return math.inf
+        return self._settled_s + (self.owed_samples + self.work_samples - self.done_samples) / self.speed
+
+    def settle(self, now_s: float) -> None:
+        """Count the time since it was last settled: debts are paid first, the rest is progress."""
+        seconds = now_s - self._settled_s
+        self._settled_s = now_s
+        if seconds <= 0.0 or self.size == 0:
+            return
+        self.node_s += self.size * seconds
+        left = self._pay(self.speed * seconds)
+        self.done_samples = min(self.done_samples + left, self.work_samples)
+
+    def start(self, now_s: float, nodes: int) -> None:
+        """Run on ``nodes`` nodes, coming from zero."""
+        self._change(now_s, nodes)
+        self.starts += 1
+        if self.first_start_s is None:
+            self.first_start_s = now_s
+        # Nothing else can be made up for before the processes are there
+        self._owe(Loss.START_UP, self.spec.start_cost_s * self.speed, lapses=True, first=True)
+
+    def grow(self, now_s: float, nodes: int) -> None:
+        """Take ``nodes`` more."""
+        before = self._change(now_s, self.size + nodes)
+        self.rescales += 1
+        self._owe(Loss.RESCALING, self.spec.grow_cost_s * before, lapses=True)
+
+    def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
+        """Go on with ``nodes`` fewer."""
+        before = self._change(now_s, self.size - nodes)
+        self._count(preempted=preempted)
+        loss = Loss.PREEMPTION if preempted else Loss.RESCALING
+        self._owe(loss, self.spec.shrink_cost_s * before, lapses=not preempted)
+
+    def stop(self, now_s: float, *, preempted: bool) -> None:
+        """Give up all nodes and wait.
+
+        What was done since the last commit must be done again, up to ``shrink_cost_s`` seconds of it. A rescale or
+        a start-up that was under way lapses, because the next start pays in full.
+        """
+        self.settle(now_s)
+        uncommitted = self.done_samples - self._committed
+        before = self._change(now_s, 0)
+        self._count(preempted=preempted)
+        self._debts = [debt for debt in self._debts if not debt.lapses]
+        loss = Loss.PREEMPTION if preempted else Loss.RESCALING
+        self._owe(loss, min(self.spec.shrink_cost_s * before, uncommitted), lapses=False)
+
+    def finish(self, now_s: float) -> None:
+        """Its work is done: what floating point left over is neither owed nor undone."""
+        self.settle(now_s)
+        self._pay(math.inf)
+        self._change(now_s, 0)
+        self.done_samples = self.work_samples
+        self.finish_s = now_s
+
+    def _change(self, now_s: float, size: int) -> float:
+        """Settle, commit and take on a new size; gives the speed before."""
+        self.settle(now_s)
+        before = self.speed
+        self.size = size
+        self.speed = self._speeds[size]
+        self._committed = self.done_samples
+        self.version += 1
+        return before
+
+    def _count(self, *, preempted: bool) -> None:
+        if preempted:
+            self.preemptions += 1
+        else:
+            self.rescales += 1
+
+    def _owe(self, loss: Loss, samples: float, *, lapses: bool, first: bool = False) -> None:
+        if samples > 0.0:
+            self._debts.insert(0 if first else len(self._debts), Debt(loss, samples, lapses))
+
+    def _pay(self, samples: float) -> float:
+        """Pay debts with ``samples``; gives what is left of them."""
+        while self._debts and samples > 0.0:
+            debt = self._debts[0]
+            paid = min(debt.samples, samples)
+            self.lost_samples[debt.loss] += paid
+            if self.speed > 0.0:
+                self.lost_node_s[debt.loss] += self.size * paid / self.speed
+            samples -= paid
+            debt.samples -= paid
+            if debt.samples > 0.0:
+                break
+            del self._debts[0]
+        return samples
