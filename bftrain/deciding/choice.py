@@ -9,6 +9,8 @@ from bftrain.ports import Solver
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 
+_RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -24,7 +26,7 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
     """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying."""
     solution = ask(solver, table, limits)
     value = _value(table, solution)
-    if value is not None and solution.termination in {Termination.OPTIMAL, Termination.HEURISTIC}:
+    if value is not None and solution.termination in _RAN_TO_ITS_END:
         return Choice(sizes=solution.sizes, value=value, solution=solution)
 
     candidates: list[tuple[float, str, Mapping[str, int]]] = []
@@ -37,9 +39,7 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
             candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes))
     staying = _staying(table)
     candidates.append((table.value_of(staying), "sizes stay as they were", staying))
-    # A coupled objective is not the sum that the table gives, so only the order of preference counts
-    best = candidates[0] if table.coupled else max(candidates, key=lambda candidate: candidate[0])
-    value, taken, sizes = best
+    value, taken, sizes = max(candidates, key=lambda candidate: candidate[0])
     reason = f"{solution.solver}: {solution.solver_words or solution.termination}; {taken}" if taken else ""
     return Choice(sizes=sizes, value=value, solution=solution, fallback=reason)
 
@@ -58,7 +58,7 @@ def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
 def _value(table: ValueTable, solution: Solution) -> float | None:
     if solution.quality is Quality.NONE:
         return None
-    return solution.value if table.coupled else table.value_of(solution.sizes)
+    return table.value_of(solution.sizes)
 
 
 def _staying(table: ValueTable) -> dict[str, int]:

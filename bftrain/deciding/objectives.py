@@ -36,7 +36,8 @@ def speed_over_single(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[
         return np.zeros(sizes.size)
     smallest = int(running[0])
     per_node = speeds[smallest] / smallest  # the smallest size that runs stands in where one node does not
-    return speeds[: sizes.size] / per_node
+    relative: NDArray[np.float64] = speeds[: sizes.size] / per_node
+    return relative
 
 
 def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.ports import Objective
+from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable
 
@@ -29,7 +32,7 @@ class Tabulator:
             row = self._row(task, problem.horizon_s)
             reach = min(width, row.size)
             values[index, :reach] = row[:reach]
-        return ValueTable(problem=problem, values=values, coupled=hasattr(self.objective, "couple"))
+        return ValueTable(problem=problem, values=values, coupling=_coupling(self.objective))
 
     def _row(self, task: CompetingTask, horizon_s: float) -> NDArray[np.float64]:
         key = (task, horizon_s)
@@ -39,6 +42,10 @@ class Tabulator:
                 self._rows.clear()
             row = self._rows[key] = value_row(task, horizon_s, self.objective)
         return row
+
+
+def _coupling(objective: Objective) -> Coupling | None:
+    return cast("Coupling", objective) if hasattr(objective, "couple") else None
 
 
 def value_row(task: CompetingTask, horizon_s: float, objective: Objective) -> NDArray[np.float64]:
@@ -64,7 +71,7 @@ def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]
     where = f"objective '{objective.name}', task '{task.name}'"
     try:
         worth = np.asarray(objective.values(task, sizes), dtype=np.float64)
-    except Exception as error:  # noqa: BLE001 - whatever a user's metric raises is named with the metric and the task
+    except Exception as error:
         raise BadInput(f"raised {type(error).__name__}: {error}", where=where) from error
     if worth.shape != sizes.shape:
         raise BadInput(

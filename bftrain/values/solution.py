@@ -15,6 +15,7 @@ class Termination(StrEnum):
 
     OPTIMAL = "optimal"  # nothing better exists, and it is proven
     HEURISTIC = "heuristic"  # a rule ran to its end; it proves nothing
+    GAP = "gap"  # within the relative gap that was asked for, or as close as the solver could prove
     TIME_LIMIT = "time_limit"
     INFEASIBLE = "infeasible"  # only an objective that couples tasks can cause it
     INTERRUPTED = "interrupted"

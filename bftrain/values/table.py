@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem
 
 
@@ -16,21 +18,29 @@ class ValueTable:
     """Row ``j``, column ``n``: value over the horizon of giving ``problem.tasks[j]`` ``n`` nodes, costs taken off.
 
     Columns run from 0 to the largest size that any task may reach in this pool; sizes that are not allowed hold
-    ``-inf``. Size 0 is always allowed. ``coupled`` says that the objective also ties tasks together, so that the
-    best choice is not simply the largest sum of entries.
+    ``-inf``. Size 0 is always allowed. With a ``coupling`` the objective also ties tasks together: the value of
+    a choice is then what the coupling makes of the entries, not their sum.
     """
 
     problem: AllocationProblem
     values: NDArray[np.float64]
-    coupled: bool = False
+    coupling: Coupling | None = None
+
+    @property
+    def coupled(self) -> bool:
+        """Say whether the best choice is more than the largest sum of entries."""
+        return self.coupling is not None
 
     def value_of(self, sizes: Mapping[str, int]) -> float:
-        """Total value of ``sizes``; ``-inf`` if one of them is not allowed."""
+        """Value of ``sizes``, a task that is not named having 0 nodes; ``-inf`` if one of them is not allowed."""
         width = self.values.shape[1]
         chosen = [sizes.get(task.name, 0) for task in self.problem.tasks]
         if any(size < 0 or size >= width for size in chosen):
             return float("-inf")
-        return float(sum(self.values[row, size] for row, size in enumerate(chosen)))
+        entries = self.values[np.arange(len(chosen)), chosen]
+        if self.coupling is None or not np.isfinite(entries).all():
+            return fsum(entries.tolist())  # correctly rounded, so the same for any order of the tasks
+        return self.coupling.total(entries, chosen, self.problem)
 
     def allowed(self, sizes: Mapping[str, int]) -> bool:
         """Say whether ``sizes`` names only known tasks, keeps to the allowed sizes and fits into the pool."""

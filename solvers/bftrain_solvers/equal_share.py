@@ -71,9 +71,7 @@ def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
     that is still at nothing only if its minimum is left).
     """
     share = pool // len(allowed) if allowed else 0
-    chosen = [
-        _at_most(sizes, share) if len(sizes) > 1 and share > sizes[1] else 0 for sizes in allowed
-    ]
+    chosen = [_at_most(sizes, share) if len(sizes) > 1 and share > sizes[1] else 0 for sizes in allowed]
     free = pool - sum(chosen)
     for task, sizes in enumerate(allowed):
         bigger = _at_most(sizes, chosen[task] + free)

@@ -1,0 +1,64 @@
+"""What an objective that ties tasks together may say, and to whom: the builder of the mixed-integer programme."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bftrain.values.linear import Linear
+
+if TYPE_CHECKING:
+    from bftrain.values.problem import AllocationProblem
+
+
+class Model(Protocol):
+    """The programme under construction. Sizes, minima, maxima and the pool are in it already.
+
+    Tasks are named by their place in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table.
+    """
+
+    problem: AllocationProblem
+    width: int  # number of sizes: 0, 1, ..., width - 1
+
+    def value(self, task: int) -> Linear:
+        """Table entry of the chosen size: value over the horizon, costs of rescaling taken off."""
+        ...
+
+    def size(self, task: int) -> Linear:
+        """Give the chosen size."""
+        ...
+
+    def over_sizes(self, task: int, numbers: ArrayLike) -> Linear:
+        """Entry of ``numbers`` (one per size) that belongs to the chosen size. Any function of the size will do."""
+        ...
+
+    def variable(self, *, lower: float = 0.0, upper: float = float("inf"), integer: bool = False) -> Linear:
+        """Add a variable of your own."""
+        ...
+
+    def at_least(self, expression: Linear, bound: float) -> None:
+        """Demand ``expression >= bound``."""
+        ...
+
+    def at_most(self, expression: Linear, bound: float) -> None:
+        """Demand ``expression <= bound``."""
+        ...
+
+    def maximise(self, expression: Linear) -> None:
+        """Say what is best. A second call breaks the ties of the first, a third those of the second, and so on."""
+        ...
+
+
+class Coupling(Protocol):
+    """The part of an objective that a table of values cannot express."""
+
+    def couple(self, model: Model) -> None:
+        """Add variables and rows to ``model``, and say what it maximises."""
+        ...
+
+    def total(self, chosen: NDArray[np.float64], sizes: Sequence[int], problem: AllocationProblem) -> float:
+        """What the first ``maximise`` comes to for given ``sizes``, whose table entries are ``chosen``."""
+        ...

@@ -1,0 +1,94 @@
+"""What is to be maximised, before it is brought into columns and rows: the ``Model`` a coupled objective writes to."""
+
+from __future__ import annotations
+
+from math import inf
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain.values.linear import Linear, linear_sum
+from bftrain_solvers.matrix import Floats
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from bftrain.values.table import ValueTable
+
+
+class Draft:
+    """Collects variables, demands and goals; :mod:`bftrain_solvers.programme` makes columns and rows of them.
+
+    It behaves as :class:`bftrain.values.coupling.Model` describes.
+    """
+
+    def __init__(self, table: ValueTable) -> None:
+        self.problem = table.problem
+        self.width = table.values.shape[1]
+        self.values = table.values
+        self.functions: dict[int, tuple[int, Floats]] = {}  # handle -> task, one number per size
+        self.own: dict[int, tuple[float, float, bool]] = {}  # handle -> lower, upper, integer
+        self.rows: list[tuple[Linear, float, float]] = []
+        self.goals: list[Linear] = []
+        self._handles = 0
+
+    def value(self, task: int) -> Linear:
+        """Table entry of the chosen size."""
+        row = self.values[task]
+        return self.over_sizes(task, np.where(row > -inf, row, 0.0))
+
+    def size(self, task: int) -> Linear:
+        """Give the chosen size."""
+        return self.over_sizes(task, np.arange(self.width))
+
+    def over_sizes(self, task: int, numbers: ArrayLike) -> Linear:
+        """Entry of ``numbers`` that belongs to the chosen size."""
+        given = np.asarray(numbers, dtype=np.float64)
+        if given.shape != (self.width,) or not np.isfinite(given).all():
+            raise BadInput(
+                f"over_sizes() wants {self.width} finite numbers, one per size",
+                where=f"objective '{self.problem.objective}', task '{self.problem.tasks[task].name}'",
+            )
+        handle = self._handle()
+        self.functions[handle] = (task, given)
+        return _single(handle)
+
+    def variable(self, *, lower: float = 0.0, upper: float = inf, integer: bool = False) -> Linear:
+        """Add a variable."""
+        handle = self._handle()
+        self.own[handle] = (lower, upper, integer)
+        return _single(handle)
+
+    def at_least(self, expression: Linear, bound: float) -> None:
+        """Demand ``expression >= bound``."""
+        self.rows.append((expression, bound, inf))
+
+    def at_most(self, expression: Linear, bound: float) -> None:
+        """Demand ``expression <= bound``."""
+        self.rows.append((expression, -inf, bound))
+
+    def maximise(self, expression: Linear) -> None:
+        """Say what is best; a further call breaks the ties that the calls before leave."""
+        self.goals.append(expression)
+
+    def _handle(self) -> int:
+        self._handles += 1
+        return self._handles
+
+
+def _single(handle: int) -> Linear:
+    return Linear(MappingProxyType({handle: 1.0}))
+
+
+def draft_of(table: ValueTable) -> Draft:
+    """State what ``table`` asks for: the largest sum of entries, or what its coupling says."""
+    draft = Draft(table)
+    if table.coupling is None:
+        draft.maximise(linear_sum(draft.value(task) for task in range(len(table.values))))
+        return draft
+    table.coupling.couple(draft)
+    if not draft.goals:
+        raise BadInput("couple() did not call maximise()", where=f"objective '{table.problem.objective}'")
+    return draft

@@ -1,0 +1,135 @@
+"""What all MILP backends share: scaling, goals one after the other, and reading the answer back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import frexp
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain_solvers.answers import named
+from bftrain_solvers.programme import programme_of
+
+if TYPE_CHECKING:
+    from bftrain.ports import Availability
+    from bftrain.values.table import ValueTable
+    from bftrain_solvers.matrix import Floats, Matrix
+    from bftrain_solvers.programme import Goal, Programme
+
+# Solvers stop within absolute tolerances of 1e-6 to 1e-10: an objective with coefficients around 2**20 makes
+# these far smaller than rounding in the values
+_LARGEST_COEFFICIENT = 2.0**20
+# How far a goal may fall behind its optimum while the next one breaks its ties, relative to the optimum
+_KEPT = 1e-9
+# A proof of optimality is one if bound and value agree this well, relative to the larger
+_PROVEN = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawAnswer:
+    """What a solver library said: columns and bound may be missing."""
+
+    termination: Termination
+    columns: Floats | None = None
+    bound: float | None = None
+    words: str = ""
+
+
+class MilpSolver(ABC):
+    """A solver that hands the neutral matrix to a library."""
+
+    name: str
+
+    @abstractmethod
+    def available(self) -> Availability:
+        """Say whether the library can be used."""
+
+    @abstractmethod
+    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+        """Maximise, and map the library's status without loss."""
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:
+        """Choose one size per task."""
+        started = perf_counter()
+        if not table.problem.tasks:
+            return _nobody(self.name)
+        programme = programme_of(table)
+        raw = self._first_goal(programme, limits)
+        if raw.columns is not None and len(programme.goals) > 1:
+            raw = self._further_goals(programme, raw, limits, started)
+        return _solution(table, programme, raw, self.name, perf_counter() - started)
+
+    def _first_goal(self, programme: Programme, limits: Limits) -> RawAnswer:
+        goal = programme.goals[0]
+        scale = scale_of(goal.coefficients)
+        raw = self.run(programme.matrix.with_objective(goal.coefficients * scale), limits)
+        bound = None if raw.bound is None else raw.bound / scale + goal.constant
+        return RawAnswer(termination=raw.termination, columns=raw.columns, bound=bound, words=raw.words)
+
+    def _further_goals(self, programme: Programme, first: RawAnswer, limits: Limits, started: float) -> RawAnswer:
+        """Keep what is reached and break its ties; what comes back is the first goal's answer with better columns."""
+        matrix, columns = programme.matrix, first.columns
+        for reached, goal in zip(programme.goals, programme.goals[1:], strict=False):
+            left = limits.deadline_s - (perf_counter() - started)
+            if first.termination is not Termination.OPTIMAL or left <= 0.0 or columns is None:
+                break
+            matrix = _keeping(matrix, reached, columns)
+            scale = scale_of(goal.coefficients)
+            raw = self.run(
+                matrix.with_objective(goal.coefficients * scale),
+                Limits(deadline_s=left, relative_gap=limits.relative_gap, threads=limits.threads),
+            )
+            if raw.columns is not None:
+                columns = raw.columns
+            if raw.termination is not Termination.OPTIMAL:
+                return RawAnswer(
+                    termination=raw.termination, columns=columns, bound=first.bound, words=f"breaking ties: {raw.words}"
+                )
+        return RawAnswer(termination=first.termination, columns=columns, bound=first.bound, words=first.words)
+
+
+def scale_of(coefficients: Floats) -> float:
+    """Power of two that brings the largest coefficient near to what the tolerances of solvers are made for."""
+    largest = float(np.abs(coefficients).max(initial=0.0))
+    return float(_LARGEST_COEFFICIENT / 2.0 ** frexp(largest)[1]) if largest > 0.0 else 1.0
+
+
+def _keeping(matrix: Matrix, goal: Goal, columns: Floats) -> Matrix:
+    largest = float(np.abs(goal.coefficients).max(initial=0.0)) or 1.0
+    row = goal.coefficients / largest
+    reached = float(row @ columns)
+    return matrix.with_row(row, reached - _KEPT * max(1.0, abs(reached)))
+
+
+def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: str, wall_s: float) -> Solution:
+    if raw.columns is None:
+        return Solution.failed(solver, raw.words, termination=raw.termination, wall_s=wall_s)
+    sizes = named(table, programme.sizes(raw.columns))
+    if not table.allowed(sizes):
+        return Solution.failed(solver, f"gave sizes that are not allowed ({raw.words})", wall_s=wall_s)
+    value = table.value_of(sizes)
+    bound = None if raw.bound is None else max(raw.bound, value)
+    termination, quality = raw.termination, Quality.FEASIBLE
+    if termination is Termination.OPTIMAL:
+        proven = bound is not None and bound - value <= _PROVEN * max(abs(bound), abs(value))
+        termination, quality = (termination, Quality.PROVEN) if proven else (Termination.GAP, quality)
+    return Solution(
+        sizes=sizes,
+        value=value,
+        bound=bound,
+        termination=termination,
+        quality=quality,
+        solver=solver,
+        solver_words=raw.words,
+        wall_s=wall_s,
+    )
+
+
+def _nobody(solver: str) -> Solution:
+    return Solution(
+        sizes={}, value=0.0, bound=0.0, termination=Termination.OPTIMAL, quality=Quality.PROVEN, solver=solver
+    )
