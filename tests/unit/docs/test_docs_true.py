@@ -1,0 +1,84 @@
+"""What the documents say is so: examples decode, named files exist, named commands are real."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from bftrain.cli.main import COMMANDS
+from bftrain.values import wire
+from bftrain.values.actions import Action, Cause
+from bftrain.values.events import Event
+from bftrain.values.task import TaskSpec
+
+ROOT = Path(__file__).parents[3]
+DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EVENTS_DOC = (ROOT / "docs/events.md").read_text()
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
+
+
+def examples(key: str) -> list[str]:
+    return [line for line in EVENTS_DOC.splitlines() if line.startswith(f'{{"{key}"')]
+
+
+@pytest.mark.parametrize(("key", "kind"), [("event", Event), ("action", Action)])
+def test_every_example_line_is_read_and_every_type_has_one(key: str, kind: type) -> None:
+    read = [wire.decode(line, kind, where=line) for line in examples(key)]
+    assert {type(value) for value in read} == set(get_args(kind))
+
+
+def test_every_cause_of_a_loss_is_explained() -> None:
+    assert all(f"`{cause}`" in EVENTS_DOC for cause in Cause)
+
+
+def test_the_full_example_of_a_task_has_every_field_with_its_default() -> None:
+    short, full = (json.loads(line)["spec"] for line in examples("event") if '"task_submitted"' in line)
+    fields = {field.name: field for field in msgspec.structs.fields(TaskSpec)}
+    assert set(full) == set(fields)
+    assert set(short) == {name for name, field in fields.items() if field.required}
+    illustrated = set(short) | {"work_samples", "user", "campaign"}
+    assert {name: value for name, value in full.items() if name not in illustrated} == {
+        name: field.default for name, field in fields.items() if name not in illustrated
+    }
+
+
+def test_every_room_and_file_in_the_architecture_exists() -> None:
+    tree = ARCHITECTURE.split("## Rooms")[1].split("```")[1]
+    top = re.findall(r"^(\S+/)\s", tree, re.MULTILINE)
+    inside = [name for line in re.findall(r"^  (\S.*?)   ", tree, re.MULTILINE) for name in line.split()]
+    assert len(top) >= 6
+    assert len(inside) >= 10
+    assert [name for name in top if not (ROOT / name).is_dir()] == []
+    assert [name for name in inside if not (ROOT / "bftrain" / name).exists()] == []
+    named = set(re.findall(r"`((?:deciding|values|cli)/\w+\.py)`", ARCHITECTURE))
+    assert [name for name in named if not (ROOT / "bftrain" / name).is_file()] == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_pictures_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text())
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_named_in_code_exists(path: Path) -> None:
+    code = re.findall(r"```sh\n(.*?)```", path.read_text(), re.DOTALL)
+    called = re.findall(r"^(?:.*\| *)?bftrain ([a-z][\w-]*)", "\n".join(code), re.MULTILINE)
+    assert [name for name in called if name not in COMMANDS] == []
+
+
+def test_every_dependency_and_extra_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    explained = (ROOT / "docs/dependencies.md").read_text()
+    wanted = [requirement for extra in (project["dependencies"], *extras.values()) for requirement in extra]
+    packages = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in wanted} - {"bftrain"}
+    # python-mip is called mip where it is installed from
+    missing = [name for name in packages if not re.search(rf"\b{re.escape(name)}\b", explained)]
+    assert missing == []
+    assert [name for name in extras if f"| `{name}` |" not in explained] == []
