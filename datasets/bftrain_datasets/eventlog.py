@@ -129,13 +129,9 @@ class EventLog:
         if states.size and not 0 <= int(states.min()) <= int(states.max()) < len(NodeState):
             _reject("states", f"must lie between 0 and {len(NodeState) - 1}")
         rises = np.diff(nodes) > 0
-        rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = (
-            True  # a new time may begin with any node
-        )
+        rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = True  # a new time may begin with any node
         if not rises.all():
-            _reject(
-                "nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}"
-            )
+            _reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
 
     def __eq__(self, other: object) -> bool:
         """Two logs are equal if they say the same and have the same story."""
@@ -320,9 +316,7 @@ def _column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> NDArray[
     return copy
 
 
-def _chosen_nodes(
-    nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None, node_count: int
-) -> NDArray[np.int64]:
+def _chosen_nodes(nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None, node_count: int) -> NDArray[np.int64]:
     if nodes is None:
         return np.arange(node_count)
     if isinstance(nodes, slice):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping  # noqa: TC003 - msgspec needs the field types when it decodes
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec

@@ -1,0 +1,122 @@
+"""Generated logs look like the machine that BFTrainer (arXiv:2106.12091) measured; the figures below are Summit's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bftrain.errors import BadValue
+from bftrain_datasets.eventlog import EventLog
+from bftrain_datasets.generators import generate_log, sample_log
+from bftrain_datasets.measures import (
+    fragments,
+    in_large_departures,
+    leave_chance,
+    leaving_together,
+    pool_percentiles,
+    summarise,
+)
+
+
+@pytest.fixture(scope="module")
+def summit_like() -> EventLog:
+    return generate_log(4734, 15, seed=3)
+
+
+def test_idle_share_is_summits_within_one_per_cent(summit_like: EventLog) -> None:
+    assert summit_like.idle_share == pytest.approx(0.0827, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("percentile", "seconds"), [(10, 91), (25, 162), (50, 475), (75, 1397), (90, 3269), (95, 4723), (99, 9246)]
+)
+def test_fragment_percentiles_are_summits_within_five_per_cent(
+    summit_like: EventLog, percentile: int, seconds: float
+) -> None:
+    assert np.percentile(fragments(summit_like).length_s, percentile) == pytest.approx(seconds, rel=0.05)
+
+
+def test_fragments_are_as_many_and_as_long_as_summits(summit_like: EventLog) -> None:
+    pieces = fragments(summit_like)
+    assert pieces.length_s.size / (4734 * 15) == pytest.approx(423_502 / (4734 * 14.92), rel=0.05)
+    assert pieces.length_s.mean() == pytest.approx(1192, rel=0.05)
+    shares = summarise(summit_like).fragments.shares
+    assert [share.fragments for share in shares] == pytest.approx([0.15, 0.56, 0.91], abs=0.02)
+    assert [share.idle_time for share in shares] == pytest.approx([0.011, 0.109, 0.56], abs=0.04)
+
+
+def test_most_nodes_leave_with_those_they_came_with_and_in_large_departures(summit_like: EventLog) -> None:
+    assert leaving_together(fragments(summit_like)) == pytest.approx(0.83, abs=0.05)
+    assert in_large_departures(summit_like, least=64) == pytest.approx(0.82, abs=0.05)
+
+
+def test_the_chance_of_leaving_falls_with_age(summit_like: EventLog) -> None:
+    pieces = fragments(summit_like)
+    chances = [leave_chance(pieces, age) for age in (0, 600, 1800, 3600)]
+    assert chances[0] == pytest.approx(0.40, abs=0.03)
+    assert chances == pytest.approx([0.402, 0.215, 0.147, 0.142], abs=0.04)
+    # after two hours few nodes are left and single large groups decide: the mean over the next hour is steadier
+    assert leave_chance(pieces, 7200, 3600) < 0.75
+    assert chances[0] > 2 * chances[2]
+
+
+def test_the_pool_is_as_spread_out_as_summits(summit_like: EventLog) -> None:
+    ours = pool_percentiles(summit_like, (5, 25, 50, 75, 90, 95, 99))
+    summit = {5: 1, 25: 13, 50: 81, 75: 502, 90: 1161, 95: 1732, 99: 3469}
+    assert ours[5] <= 3
+    assert ours[25] <= 2 * summit[25]
+    for percentile in (50, 75, 90, 95, 99):
+        assert ours[percentile] == pytest.approx(summit[percentile], rel=0.4)
+
+
+def test_events_come_about_as_often_as_on_summit(summit_like: EventLog) -> None:
+    gaps = np.diff(summit_like.times)
+    assert gaps.mean() == pytest.approx(54, rel=0.15)
+    assert np.median(gaps) == pytest.approx(30, rel=0.15)
+    assert np.percentile(gaps, 90) == pytest.approx(111, rel=0.15)
+
+
+def test_the_seed_decides_everything() -> None:
+    assert generate_log(100, 1, seed=5) == generate_log(100, 1, seed=5)
+    assert generate_log(100, 1, seed=5).sha256 != generate_log(100, 1, seed=6).sha256
+    later = generate_log(100, 1, seed=5, start_s=1000.0)
+    assert later.times.tolist() == (generate_log(100, 1, seed=5).times + 1000).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_other_idle_shares_and_sizes_are_reached_too(seed: int) -> None:
+    assert generate_log(512, 5, seed, idle_share=0.2).idle_share == pytest.approx(0.2, rel=0.05)
+    assert generate_log(1000, 3, seed).idle_share == pytest.approx(0.0827, rel=0.05)
+
+
+@pytest.mark.parametrize(("nodes", "days"), [(1, 0.5), (2, 0.01), (10, 3.0)])
+def test_tiny_machines_and_short_logs_work(nodes: int, days: float) -> None:
+    log = generate_log(nodes, days, seed=0)
+    assert len(log.node_names) == nodes
+    assert log.span_s == round(days * 86_400)
+
+
+def test_the_sample_is_small_bursty_and_summit_like() -> None:
+    log = sample_log()
+    assert len(log.node_names) == 256
+    assert 1500 <= len(log) <= 3000
+    assert log.idle_share == pytest.approx(0.0827, rel=0.02)
+    pool = pool_percentiles(log, (25, 50, 90))
+    assert pool[90] >= 8 * pool[50] >= 8 * pool[25] >= 0
+    assert log.pool_sizes().max() > 200
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({"nodes": 0}, "nodes"),
+        ({"days": 0}, "days"),
+        ({"days": 1e9}, "days"),
+        ({"seed": -1}, "seed"),
+        ({"idle_share": 0.9}, "idle_share"),
+    ],
+)
+def test_wrong_arguments_are_named(changed: dict[str, float], where: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        generate_log(**({"nodes": 8, "days": 1, "seed": 0} | changed))  # type: ignore[arg-type]
+    assert caught.value.where == f"generate_log.{where}"
