@@ -161,6 +161,12 @@ class Journal:
         """Give the number of steps."""
         return self._step
 
+    @property
+    def cut_off(self) -> bool:
+        """Say whether the last step has events but no decision: whoever wrote it died in between."""
+        last = self._connection.execute("SELECT kind FROM entry ORDER BY number DESC LIMIT 1").fetchone()
+        return last is not None and last[0] == "event"
+
     def steps(self) -> Iterator[Step]:
         """All steps in their order, read as they are asked for."""
         with closing(self._connection.cursor()) as cursor:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides
 
 if TYPE_CHECKING:
@@ -29,42 +30,51 @@ if TYPE_CHECKING:
     help="Record events and decisions in this file; if it is there, go on where it ends.",
 )
 @decides
-def command(events: IO[bytes], journal_path: Path | None, config: Path | None, **given: Any) -> None:  # noqa: ANN401 - the settings' own types
+@prints_results
+def command(events: IO[bytes], journal_path: Path | None, config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the settings' own types
     """Read EVENTS (JSON lines; "-" is stdin), decide at each, and write the actions as JSON lines."""
     from bftrain.assembly import build_harvester
     from bftrain.config import settings_from
 
     settings = settings_from(config, given)
     if journal_path is None:
-        _pump(build_harvester(settings), None, events)
+        _pump(build_harvester(settings), None, events, out)
         return
     from bftrain.journal import Journal
     from bftrain.rerun import restore
 
-    if journal_path.exists():
-        with Journal.open(journal_path) as journal:
-            journal.insist_on(settings)
-            _pump(restore(journal), journal, events)
-    else:
+    if not journal_path.exists():
         with Journal.create(journal_path, settings) as journal:
-            _pump(build_harvester(settings), journal, events)
+            _pump(build_harvester(settings), journal, events, out)
+        return
+    with Journal.open(journal_path) as journal:
+        journal.insist_on(settings)
+        harvester = restore(journal)
+        out.say(f"{journal_path}: going on after {len(journal)} steps")
+        if journal.cut_off:
+            _write(harvester.owed)
+            _decide(harvester, journal, out)
+        _pump(harvester, journal, events, out)
 
 
-def _pump(harvester: Harvester, journal: Journal | None, lines: IO[bytes]) -> None:
-    """Handle line after line; each step is on disk before its actions are written."""
+def _pump(harvester: Harvester, journal: Journal | None, lines: IO[bytes], out: Output) -> None:
+    """Handle line after line; events are on disk before their actions are written, and so are decisions."""
     for moment in _moments(lines):
         at_once = harvester.absorb(*moment)
         if journal is not None:
             journal.append_events(moment)
         _write(at_once)
-        decision = harvester.decide(moment[-1].time_s)
-        if journal is not None:
-            journal.append_decision(decision)
-        _write(decision.actions)
-        for note in decision.notes:
-            click.echo(f"note: {note}", err=True)
-        if decision.fallback:
-            click.echo(f"note: {decision.fallback}", err=True)
+        _decide(harvester, journal, out)
+
+
+def _decide(harvester: Harvester, journal: Journal | None, out: Output) -> None:
+    decision = harvester.decide(harvester.time_s)
+    if journal is not None:
+        journal.append_decision(decision)
+    _write(decision.actions)
+    for note in (*decision.notes, decision.fallback):
+        if note:
+            out.say(f"note: {note}")
 
 
 def _write(actions: tuple[Action, ...]) -> None:

@@ -61,6 +61,20 @@ def _row(step: Step) -> tuple[object, ...]:
 @command.command()
 @_journal_file
 @prints_results
+def plan(path: Path, out: Output) -> None:
+    """Print which task holds which nodes where JOURNAL ends, for whoever must take over from there."""
+    from bftrain.journal import Journal
+    from bftrain.rerun import restore
+
+    with Journal.open(path) as journal:
+        held = restore(journal).plan
+    rows = [(task, len(nodes), " ".join(nodes)) for task, nodes in held.holdings.items()]
+    out.result(held, lambda: table("", ("task", "size", "nodes"), rows, left=(0, 2)))
+
+
+@command.command()
+@_journal_file
+@prints_results
 def verify(path: Path, out: Output) -> None:
     """Decide every step of JOURNAL anew; exit 3 if any decision differs from the recorded one."""
     from bftrain.journal import Journal

@@ -82,6 +82,16 @@ class Harvester:
         """Names of the tasks that run or wait, in the order they were submitted."""
         return tuple(self._roster)
 
+    @property
+    def time_s(self) -> float:
+        """Time of the last event or decision."""
+        return self._time_s
+
+    @property
+    def owed(self) -> tuple[Action, ...]:
+        """The actions that events since the last decision demanded at once."""
+        return tuple(self._at_once)
+
     # -- what the outside tells
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
@@ -90,23 +100,21 @@ class Harvester:
         return at_once + self.decide(self._time_s).actions
 
     def absorb(self, *events: Event) -> tuple[Action, ...]:
-        """Take in events of one moment without deciding; gives what must be done at once.
+        """Take in events of one moment, in their order, without deciding; gives what must be done at once.
 
         Nodes that left are released first, whatever else happened, and tasks below their minimum pause. Nothing
         here waits for a solver.
         """
-        for event in events:
-            if event.time_s < self._time_s:
-                raise BadInput(
-                    f"an event of time {event.time_s} came after one of time {self._time_s}",
-                    where=type(event).__name__,
-                    fix="hand events in by their time",
-                )
-            self._time_s = event.time_s
-        departed = [event for event in events if isinstance(event, NodesLeft)]
-        actions = self._depart(departed) if departed else []
-        for event in events:
-            actions.extend(self._take_in(event))
+        self._advance(events)
+        departures = {number: event.nodes for number, event in enumerate(events) if isinstance(event, NodesLeft)}
+        actions = self._depart(departures.values()) if departures else []
+        for number, event in enumerate(events):
+            if isinstance(event, NodesJoined):
+                # A node that joined and then left is gone; one that left and then joined is ours again
+                gone_later = {node for later, nodes in departures.items() if later > number for node in nodes}
+                self._join([node for node in event.nodes if node not in gone_later])
+            else:
+                actions.extend(self._take_in(event))
         self._at_once.extend(actions)
         return tuple(actions)
 
@@ -142,9 +150,21 @@ class Harvester:
 
     # -- taking events in
 
-    def _depart(self, departures: Iterable[NodesLeft]) -> list[Action]:
+    def _advance(self, events: Iterable[Event]) -> None:
+        now = self._time_s
+        for event in events:
+            if event.time_s < now:
+                raise BadInput(
+                    f"an event of time {event.time_s:g} came after one of time {now:g}",
+                    where=type(event).__name__,
+                    fix="hand events in by their time",
+                )
+            now = event.time_s
+        self._time_s = now
+
+    def _depart(self, departures: Iterable[tuple[str, ...]]) -> list[Action]:
         """Release every departed node, then say what that means for the tasks that held them."""
-        named = dict.fromkeys(chain.from_iterable(event.nodes for event in departures))
+        named = dict.fromkeys(chain.from_iterable(departures))
         gone = self._pool.leave(named)
         self._note_if([node for node in named if node not in gone], "left but was not in the pool")
         if not gone:
@@ -163,8 +183,6 @@ class Harvester:
 
     def _take_in(self, event: Event) -> Iterable[Action]:
         match event:
-            case NodesJoined():
-                self._note_if(self._pool.join(event.nodes), "joined but was in the pool already")
             case TaskSubmitted():
                 self._submit(event)
             case TaskMeasured() if self._knows(event.task):
@@ -178,6 +196,9 @@ class Harvester:
             case _:
                 pass  # departures were dealt with first; an unknown task was noted by _knows
         return ()
+
+    def _join(self, nodes: list[str]) -> None:
+        self._note_if(self._pool.join(nodes), "joined but was in the pool already")
 
     def _submit(self, event: TaskSubmitted) -> None:
         name = event.spec.name
