@@ -1,0 +1,39 @@
+"""Every command in the README runs as it stands there, one after the other, as a reader would type them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_readme_commands_run(tmp_path: Path) -> None:
+    typed = [block for block in BLOCKS if not block.startswith("make ")]
+    assert len(typed) == 3, "one block for each of the three uses"
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for block in typed:
+        done = subprocess.run(
+            ["bash", "-eu", "-c", block],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+    assert (tmp_path / "result" / "summary.json").is_file()
+    assert (tmp_path / "mine" / "summary.json").is_file()
+
+
+def test_readme_names_the_make_targets_that_exist() -> None:
+    (makes,) = [block for block in BLOCKS if block.startswith("make ")]
+    targets = re.findall(r"^make ([a-z]+)", makes, re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets == ["demo", "test"]
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
