@@ -12,7 +12,7 @@ from bftrain.errors import BadInput
 from bftrain.journal import Journal
 from bftrain.ports import Availability, Solver
 from bftrain.values.decision import Decision
-from bftrain.values.solution import Limits, Solution, Termination
+from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 
 
@@ -44,14 +44,13 @@ class Remembering:
         recorded = self.recorded
         if recorded is None or recorded.termination in {Termination.OPTIMAL, Termination.HEURISTIC}:
             return self._solver.solve(table, limits)
-        if recorded.fallback:
-            return Solution.failed(self.name, recorded.solver_words, termination=recorded.termination)
+        own = not recorded.fallback  # else its own sizes, if it had any, were not the ones taken
         return Solution(
-            sizes=recorded.sizes,
-            value=recorded.value,
+            sizes=recorded.sizes if own else {},
+            value=recorded.value if own else None,
             bound=recorded.bound,
             termination=recorded.termination,
-            quality=recorded.quality,
+            quality=recorded.quality if own else Quality.NONE,
             solver=recorded.solver,
             solver_words=recorded.solver_words,
         )

@@ -21,6 +21,11 @@ class Choice:
     solution: Solution
     fallback: str = ""
 
+    @property
+    def quality(self) -> Quality:
+        """What the sizes are; nothing is proven of those that did not come from the solver."""
+        return Quality.FEASIBLE if self.fallback else self.solution.quality
+
 
 def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None) -> Choice:
     """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying."""
@@ -30,6 +35,7 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
         return Choice(sizes=solution.sizes, value=value, solution=solution)
 
     candidates: list[tuple[float, str, Mapping[str, int]]] = []
+    reason = f"{solution.solver}: {solution.solver_words or solution.termination}"
     if value is not None:
         candidates.append((value, "", solution.sizes))
     if fallback is not None:
@@ -37,19 +43,22 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
         second_value = _value(table, second)
         if second_value is not None:
             candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes))
+        else:
+            reason += f"; {second.solver}: {second.solver_words or second.termination}"
     staying = _staying(table)
     candidates.append((table.value_of(staying), "sizes stay as they were", staying))
     value, taken, sizes = max(candidates, key=lambda candidate: candidate[0])
-    reason = f"{solution.solver}: {solution.solver_words or solution.termination}; {taken}" if taken else ""
-    return Choice(sizes=sizes, value=value, solution=solution, fallback=reason)
+    return Choice(sizes=sizes, value=value, solution=solution, fallback=f"{reason}; {taken}" if taken else "")
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     """Solve, and turn whatever goes wrong in a solver into a failed solution."""
     try:
-        solution = solver.solve(table, limits)
+        solution: object = solver.solve(table, limits)
     except Exception as error:  # noqa: BLE001 - a solver may be anyone's; its failure must not stop the decisions
         return Solution.failed(solver.name, f"raised {type(error).__name__}: {error}")
+    if not isinstance(solution, Solution):
+        return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")
     if solution.quality is not Quality.NONE and not table.allowed(solution.sizes):
         return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool")
     return solution

@@ -7,7 +7,6 @@ give the same actions. Only the solver behind its port may look at a clock, to k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 
 from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.choice import Choice, choose
@@ -106,22 +105,24 @@ class Harvester:
         here waits for a solver.
         """
         self._advance(events)
-        departures = {number: event.nodes for number, event in enumerate(events) if isinstance(event, NodesLeft)}
-        actions = self._depart(departures.values()) if departures else []
+        left_last = {
+            node: number for number, event in enumerate(events) if isinstance(event, NodesLeft) for node in event.nodes
+        }
+        actions = self._depart(left_last) if left_last else []
         for number, event in enumerate(events):
             if isinstance(event, NodesJoined):
                 # A node that joined and then left is gone; one that left and then joined is ours again
-                gone_later = {node for later, nodes in departures.items() if later > number for node in nodes}
-                self._join([node for node in event.nodes if node not in gone_later])
+                self._join([node for node in event.nodes if left_last.get(node, -1) < number])
             else:
                 actions.extend(self._take_in(event))
         self._at_once.extend(actions)
         return tuple(actions)
 
     def decide(self, time_s: float) -> Decision:
-        """Divide the pool anew over the tasks that compete."""
-        self._time_s = max(self._time_s, time_s)
-        admitted = [name for name in self._admission.admit(iter(self._roster), len(self._pool)) if self._knows(name)]
+        """Divide the pool anew over the tasks that compete; a decision is never earlier than the events before it."""
+        time_s = self._time_s = max(self._time_s, time_s)
+        named = dict.fromkeys(self._admission.admit(iter(self._roster), len(self._pool)))
+        admitted = [name for name in named if self._knows(name)]
         choice = self._choose(admitted, time_s)
         sizes = {name: choice.sizes.get(name, 0) for name in admitted}
         barred = {name: 0 for name in self._roster if self._roster[name].held and name not in sizes}
@@ -139,7 +140,7 @@ class Harvester:
             bound=choice.solution.bound,
             solver=choice.solution.solver,
             termination=choice.solution.termination,
-            quality=choice.solution.quality,
+            quality=choice.quality,
             solver_words=choice.solution.solver_words,
             fallback=choice.fallback,
             solve_s=choice.solution.wall_s,
@@ -162,9 +163,8 @@ class Harvester:
             now = event.time_s
         self._time_s = now
 
-    def _depart(self, departures: Iterable[tuple[str, ...]]) -> list[Action]:
+    def _depart(self, named: Iterable[str]) -> list[Action]:
         """Release every departed node, then say what that means for the tasks that held them."""
-        named = dict.fromkeys(chain.from_iterable(departures))
         gone = self._pool.leave(named)
         self._note_if([node for node in named if node not in gone], "left but was not in the pool")
         if not gone:
@@ -266,26 +266,30 @@ class Harvester:
             nodes = self._roster.vacate(task)
             self._pool.give_back(nodes)
             return Stop(task=task, nodes=nodes)
-        nodes = self._placed(self._placement.give_up(held, count), count, held.__contains__)
+        nodes = self._placed(lambda: self._placement.give_up(held, count), count, held.__contains__)
         self._roster.withdraw(task, nodes)
         self._pool.give_back(nodes)
         return Shrink(task=task, nodes=nodes)
 
     def _grow(self, task: str, count: int) -> Action:
         held = self._roster[task].held
-        nodes = self._placed(self._placement.take(held, self._pool.free, count), count, self._pool.is_free)
+        nodes = self._placed(lambda: self._placement.take(held, self._pool.free, count), count, self._pool.is_free)
         kind = Grow if held else Start
         self._roster.assign(task, self._pool.take(nodes))
         return kind(task=task, nodes=nodes)
 
-    def _placed(self, chosen: Iterable[str], count: int, allowed: Callable[[str], bool]) -> tuple[str, ...]:
-        nodes = tuple(chosen)
-        if len(nodes) != count or len(set(nodes)) != count or not all(map(allowed, nodes)):
-            raise BrokenPlugin(
-                f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had",
-                where=f"placement '{self._placement.name}'",
-                fix="use the built-in 'grouped'",
-            )
+    def _placed(
+        self, choose_nodes: Callable[[], Iterable[str]], count: int, allowed: Callable[[str], bool]
+    ) -> tuple[str, ...]:
+        where, fix = f"placement '{self._placement.name}'", "use the built-in 'grouped'"
+        try:
+            nodes = tuple(choose_nodes())
+            fine = len(nodes) == count == len(set(nodes)) and all(map(allowed, nodes))
+        except Exception as error:
+            raise BrokenPlugin(f"raised {type(error).__name__}: {error}", where=where, fix=fix) from error
+        if not fine:
+            what = f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had"
+            raise BrokenPlugin(what, where=where, fix=fix)
         return nodes
 
 

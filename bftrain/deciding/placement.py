@@ -7,7 +7,7 @@ possible, because they tend to be taken back together: one task then pays for th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 
@@ -28,19 +28,22 @@ class Grouped:
         mine = Counter(group for group in held.values() if group in free)
         for group, _ in sorted(mine.items(), key=lambda item: (-item[1], item[0])):
             chosen.extend(islice(free[group], count - len(chosen)))
-        others = {group: len(nodes) for group, nodes in free.items() if group not in mine}
-        while len(chosen) < count and others:
-            group = _best_fit(others, count - len(chosen))
-            chosen.extend(islice(free[group], count - len(chosen)))
-            del others[group]
+        if len(chosen) < count:
+            others = {group: len(nodes) for group, nodes in free.items() if group not in mine}
+            for group in _fitting(others, count - len(chosen)):
+                chosen.extend(islice(free[group], count - len(chosen)))
         return chosen
 
 
-def _best_fit(sizes: Mapping[int, int], wanted: int) -> int:
-    enough = [(size, group) for group, size in sizes.items() if size >= wanted]
-    if enough:
-        return min(enough)[1]
-    return min((-size, group) for group, size in sizes.items())[1]
+def _fitting(sizes: Mapping[int, int], wanted: int) -> Iterator[int]:
+    """Name the largest groups while they are all too small, then the smallest of those that are large enough."""
+    by_size = sorted((-size, group) for group, size in sizes.items())
+    for place, (negative, group) in enumerate(by_size):
+        if -negative >= wanted:
+            yield min((-negative, group) for negative, group in by_size[place:] if -negative >= wanted)[1]
+            return
+        yield group
+        wanted += negative
 
 
 grouped = Grouped()

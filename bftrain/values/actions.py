@@ -27,37 +27,50 @@ class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     nodes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        checks.names(self, "nodes")
+        if not checks.names(self, "nodes"):
+            checks.reject(self, "nodes", "names no node")
+
+
+class _TaskAction(_Action, frozen=True, kw_only=True):
+    """It concerns the task of this name."""
+
+    task: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.text(self, "task")
 
 
 class Release(_Action, frozen=True, kw_only=True, tag="release"):
     """Clear these nodes and hand them back now; they are no longer in the pool."""
 
 
-class Start(_Action, frozen=True, kw_only=True, tag="start"):
+class Start(_TaskAction, frozen=True, kw_only=True, tag="start"):
     """Run a waiting task on these nodes."""
 
-    task: str
 
-
-class Grow(_Action, frozen=True, kw_only=True, tag="grow"):
+class Grow(_TaskAction, frozen=True, kw_only=True, tag="grow"):
     """Add these nodes to a running task."""
 
-    task: str
 
-
-class Shrink(_Action, frozen=True, kw_only=True, tag="shrink"):
+class Shrink(_TaskAction, frozen=True, kw_only=True, tag="shrink"):
     """Take these nodes from a task, which goes on with the rest."""
 
-    task: str
     cause: Cause = Cause.DECIDED
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice(self, "cause", Cause)
 
-class Stop(_Action, frozen=True, kw_only=True, tag="stop"):
+
+class Stop(_TaskAction, frozen=True, kw_only=True, tag="stop"):
     """Take these nodes, all that a task holds; it waits, or it is over if it was cancelled or failed too often."""
 
-    task: str
     cause: Cause = Cause.DECIDED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice(self, "cause", Cause)
 
 
 Action = Release | Start | Grow | Shrink | Stop

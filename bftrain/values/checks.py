@@ -10,20 +10,21 @@ import math
 from enum import StrEnum
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import force_setattr
 
 from bftrain.errors import BadValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from msgspec import Struct
 
 T = TypeVar("T")
 
 _SHOWN_LENGTH: Final = 60
+_LARGEST_INTEGER: Final = 2**63 - 1  # what JSON readers, SQLite and numpy hold
 
 
 def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> NoReturn:
@@ -35,7 +36,9 @@ def _normalise(value: Struct, field: str, convert: Callable[[object], T], wanted
     given = getattr(value, field)
     try:
         converted = convert(given)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:
+        reject(value, field, f"is too large: {_show(given)}")
+    except (TypeError, ValueError):
         reject(value, field, f"must be {wanted}, not {_show(given)}")
     if converted is not given:
         force_setattr(value, field, converted)
@@ -48,11 +51,19 @@ def _show(given: object) -> str:
 
 
 def _integer(given: object) -> int:
-    if type(given) is int:
-        return given
     if isinstance(given, bool):
         raise TypeError
-    return index(given)  # type: ignore[arg-type]  # index() itself refuses what is no integer
+    number = index(given)  # type: ignore[arg-type]  # index() itself refuses what is no integer
+    if abs(number) > _LARGEST_INTEGER:
+        raise OverflowError
+    return number
+
+
+def _count(given: object) -> int:
+    number = _integer(given)
+    if number < 0:
+        raise ValueError
+    return number
 
 
 def _number(given: object) -> float:
@@ -67,10 +78,33 @@ def _number(given: object) -> float:
     return number
 
 
-def _name(given: object) -> str:
-    if type(given) is str and given:
+def _plain_text(given: object) -> str:
+    if type(given) is str:
         return given
+    if isinstance(given, str):  # numpy's text and enumerations have no JSON form of their own
+        return str.__str__(given)
     raise TypeError
+
+
+def _name(given: object) -> str:
+    name = _plain_text(given)
+    if not name:
+        raise ValueError
+    return name
+
+
+def _names(given: object) -> tuple[str, ...]:
+    return _tuple(given, _name)
+
+
+def _as_it_is(given: object) -> object:
+    return given
+
+
+def _tuple(given: object, convert: Callable[[object], T]) -> tuple[T, ...]:
+    if isinstance(given, (str, bytes)):
+        raise TypeError
+    return tuple(convert(item) for item in given)  # type: ignore[attr-defined]  # TypeError if it does not iterate
 
 
 def integer(value: Struct, field: str, *, at_least: int) -> int:
@@ -98,24 +132,24 @@ def optional_number(value: Struct, field: str, *, above: float | None = None) ->
 
 def text(value: Struct, field: str) -> str:
     """Hold ``field`` to text that is not blank and has no surrounding space."""
-    given = getattr(value, field)
-    if not isinstance(given, str):
-        reject(value, field, f"must be text, not {_show(given)}")
+    given = _normalise(value, field, _plain_text, "text")
     if not given or given != given.strip() or not given.isprintable():
         reject(value, field, f"must be printable text without surrounding space, not {_show(given)}")
     return given
 
 
+def words(value: Struct, field: str) -> str:
+    """Hold ``field`` to text of any kind, such as what a program said; what is no Unicode in it becomes ``?``."""
+    given = _normalise(value, field, _plain_text, "text")
+    if not given.isascii():
+        # Undecodable bytes come in as lone surrogates, which no JSON can carry
+        force_setattr(value, field, given.encode("utf-8", "replace").decode())
+    return given
+
+
 def sequence(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> tuple[T, ...]:
     """Hold ``field`` to a tuple whose items pass ``convert``."""
-
-    def convert_all(given: object) -> tuple[T, ...]:
-        if isinstance(given, (str, bytes)):
-            raise TypeError
-        items = tuple(convert(item) for item in given)  # type: ignore[attr-defined]  # TypeError if it does not iterate
-        return given if given == items and type(given) is tuple else items
-
-    return _normalise(value, field, convert_all, wanted)
+    return _normalise(value, field, lambda given: _tuple(given, convert), wanted)
 
 
 def integers(value: Struct, field: str) -> tuple[int, ...]:
@@ -129,11 +163,20 @@ def numbers(value: Struct, field: str) -> tuple[float, ...]:
 
 
 def names(value: Struct, field: str) -> tuple[str, ...]:
-    """Hold ``field`` to a tuple of different, non-empty names."""
-    found = sequence(value, field, _name, "a list of names")
+    """Hold ``field`` to a tuple of different node names: not empty, printable, without any space."""
+    found = _normalise(value, field, _names, "a list of names")
     if len(set(found)) != len(found):
         reject(value, field, f"names '{_first_repeated(found)}' twice")
+    together = "".join(found)  # one look at all of them: thousands of nodes may come at once
+    if " " in together or not together.isprintable():
+        odd = next(name for name in found if " " in name or not name.isprintable())
+        reject(value, field, f"must hold names without spaces and control characters, not {_show(odd)}")
     return found
+
+
+def texts(value: Struct, field: str) -> tuple[str, ...]:
+    """Hold ``field`` to a tuple of texts of any kind."""
+    return sequence(value, field, _plain_text, "a list of texts")
 
 
 def _first_repeated(items: Iterable[str]) -> str:
@@ -151,13 +194,26 @@ def different(value: Struct, field: str, labels: Sequence[str], fix: str) -> Non
         reject(value, field, f"uses the name '{_first_repeated(labels)}' twice", fix)
 
 
-def frozen_mapping(value: Struct, field: str) -> None:
+def counts(value: Struct, field: str) -> Mapping[str, int]:
+    """Hold ``field`` to a mapping from names to whole numbers that are not negative."""
+    return frozen_mapping(value, field, _count, "a mapping from names to whole numbers of at least 0")
+
+
+def holdings(value: Struct, field: str) -> Mapping[str, tuple[str, ...]]:
+    """Hold ``field`` to a mapping from names to lists of names."""
+    return frozen_mapping(value, field, _names, "a mapping from names to lists of names")
+
+
+def frozen_mapping(
+    value: Struct, field: str, convert: Callable[[object], Any] = _as_it_is, wanted: str = "a mapping"
+) -> Mapping[str, Any]:
     """Replace the mapping in ``field`` by a read-only copy, so that a frozen value cannot change inside."""
-    given = getattr(value, field)
-    try:
-        force_setattr(value, field, MappingProxyType(dict(given)))
-    except (TypeError, ValueError):
-        reject(value, field, f"must be a mapping, not {_show(given)}")
+
+    def checked(given: object) -> Mapping[str, Any]:
+        items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
+        return MappingProxyType({_name(name): convert(item) for name, item in items.items()})
+
+    return _normalise(value, field, checked, wanted)
 
 
 def instance(value: Struct, field: str, kind: type) -> None:

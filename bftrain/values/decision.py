@@ -17,7 +17,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ``at_once`` are the actions that events since the last decision demanded by themselves, before this decision
     was made (nodes handed back, tasks paused); ``actions`` are those that the decision adds.
 
-    ``fallback`` is empty when the solver's own sizes were taken; else it says what was taken instead and why.
+    ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are what the solver asked first said;
+    ``quality`` is that of the ``sizes`` taken, and ``value`` theirs. ``fallback`` is empty when they are the
+    solver's own; else it says what was taken instead and why.
     ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
     """
 
@@ -39,12 +41,23 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the counts."""
+        """Check every field."""
+        checks.number(self, "time_s")
+        checks.integer(self, "number", at_least=1)
         checks.integer(self, "pool", at_least=0)
         checks.integer(self, "used", at_least=0)
+        checks.counts(self, "sizes")
+        checks.number(self, "value")
+        checks.optional_number(self, "bound")
+        checks.text(self, "solver")
         checks.choice(self, "termination", Termination)
         checks.choice(self, "quality", Quality)
-        checks.frozen_mapping(self, "sizes")
+        checks.words(self, "solver_words")
+        checks.words(self, "fallback")
+        checks.number(self, "solve_s", at_least=0.0)
+        for field in ("at_once", "actions"):
+            checks.sequence(self, field, _action, "a list of actions")
+        checks.texts(self, "notes")
         if self.used > self.pool:
             checks.reject(self, "used", f"is {self.used}, above pool = {self.pool}")
 
@@ -52,3 +65,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Say whether the two decided alike; how long a solver took, and its words, do not count."""
         plain = {"solve_s": 0.0, "solver_words": ""}
         return msgspec.structs.replace(self, **plain) == msgspec.structs.replace(other, **plain)
+
+
+def _action(given: object) -> Action:
+    if isinstance(given, Action):
+        return given
+    raise TypeError

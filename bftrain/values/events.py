@@ -69,6 +69,11 @@ class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
 
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        checks.number(self, "time_s")
+        checks.text(self, "task")
+        checks.words(self, "reason")
+
 
 class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, omit_defaults=True, tag="task_measured"):
     """Something about a task is known better than before; what is ``None`` stays as it was."""

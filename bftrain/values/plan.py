@@ -16,9 +16,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Check that no node serves two tasks and that no task is named without nodes."""
-        checks.frozen_mapping(self, "holdings")
+        holdings = checks.holdings(self, "holdings")
         owner: dict[str, str] = {}
-        for task, nodes in self.holdings.items():
+        for task, nodes in holdings.items():
             if not nodes:
                 checks.reject(self, "holdings", f"task '{task}' is named but holds no node")
             for node in nodes:

@@ -58,11 +58,12 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Check that the three parts of the status do not contradict each other."""
-        checks.frozen_mapping(self, "sizes")
+        checks.counts(self, "sizes")
         checks.optional_number(self, "value")
         checks.optional_number(self, "bound")
         checks.number(self, "wall_s", at_least=0.0)
         checks.text(self, "solver")
+        checks.words(self, "solver_words")
         checks.choice(self, "termination", Termination)
         checks.choice(self, "quality", Quality)
         if self.quality is Quality.NONE and self.sizes:

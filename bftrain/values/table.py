@@ -9,6 +9,7 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.errors import BadValue
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem
 
@@ -25,6 +26,18 @@ class ValueTable:
     problem: AllocationProblem
     values: NDArray[np.float64]
     coupling: Coupling | None = None
+
+    def __post_init__(self) -> None:
+        """Look at ``values`` through a read-only view: a solver that changed them would change what is allowed."""
+        view = self.values.view()
+        if view.ndim != 2 or len(view) != len(self.problem.tasks):  # noqa: PLR2004 - a table has rows and columns
+            raise BadValue(
+                f"has shape {view.shape} for {len(self.problem.tasks)} tasks",
+                where="ValueTable.values",
+                fix="give one row per task and one column per size",
+            )
+        view.setflags(write=False)
+        object.__setattr__(self, "values", view)
 
     @property
     def coupled(self) -> bool:

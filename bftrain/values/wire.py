@@ -48,7 +48,7 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
         return _decoder(cast("Hashable", kind)).decode(text)
     except msgspec.ValidationError as error:
         raise BadInput(_sentence(error), where=where) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise BadInput(f"not valid JSON: {error}", where=where) from error
 
 
