@@ -1,0 +1,63 @@
+# Everything begins here: `make demo` to look, `make test` to trust. `make help` lists the rest.
+# PYTHON chooses the interpreter (else the first of python3, python3.13, python3.12, python3.11 that fits),
+# VENV the virtual environment that make keeps for itself.
+
+VENV ?= .venv
+WORKERS ?= 2
+APT ?= yes
+EXTRAS ?=
+
+export PYTHON VENV APT
+# What a site's module system puts there would reach into our virtual environment
+unexport PYTHONPATH PYTHONHOME
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs clean
+
+comma := ,
+bin = "$(VENV)/bin"
+pytest = $(bin)/python -m pytest
+extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
+
+help:
+	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
+	@echo 'make test    install what the tests need, and run them all'
+	@echo 'make check   ruff, mypy, import contracts, unit and property tests with coverage'
+	@echo 'make bench   measure, and print the figures'
+	@echo 'make docs    build the documentation (site/)'
+	@echo 'make clean   remove all that make made, $(VENV) included'
+	@echo
+	@echo 'PYTHON=python3.12  use this Python        EXTRAS=cbc,gurobi  test with these extras as well'
+	@echo 'VENV=DIR           keep the venv there    WORKERS=4          run so many tests at once'
+	@echo 'APT=no             install no Debian package for the tests, even as root'
+
+demo:
+	@tools/venv.sh base
+	@$(bin)/bftrain demo -o demo
+
+test:
+	@tools/venv.sh test$(extras)
+	@tools/debian-packages.sh
+	@$(pytest) -q -n $(WORKERS) --dist loadgroup -m 'not bench' --durations=10 --durations-min=2
+
+check:
+	@tools/venv.sh test,check
+	@$(bin)/ruff check --quiet
+	@$(bin)/ruff format --check --quiet || { echo 'Format with: $(VENV)/bin/ruff format'; exit 1; }
+	@$(bin)/mypy --no-error-summary
+	@tools/quiet.sh $(bin)/lint-imports
+	@$(pytest) -q -n $(WORKERS) --dist loadgroup tests/unit tests/property \
+		--cov=bftrain --cov-branch --cov-fail-under=90 --cov-report=term-missing:skip-covered
+
+bench:
+	@tools/venv.sh test$(extras)
+	@$(pytest) -q -m bench tests/perf
+
+docs:
+	@tools/venv.sh docs
+	@$(bin)/mkdocs build --strict --quiet
+	@echo 'The documentation is in site/index.html'
+
+clean:
+	@tools/clean.sh

@@ -1,0 +1,67 @@
+"""What all tests share: repeatable hypothesis, tests that need a real Slurm or browser, figures of benchmarks."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests.helpers import chromium, slurm
+from tests.helpers.figures import Figures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The same examples every time, so that a run that was green stays green; HYPOTHESIS_PROFILE=explore looks for new ones
+settings.register_profile("repeat", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+# marker -> (the reason why its tests cannot run here, "" if they can)
+_NEEDS = {"slurm": slurm.lacking, "chromium": chromium.lacking}
+_FIGURES = pytest.StashKey[Figures]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what cannot run here and say what would help; keep the tests that share daemons in one process."""
+    reasons = {name: lacking() for name, lacking in _NEEDS.items()}
+    for item in items:
+        for name, reason in reasons.items():
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group("real parts"))
+                if reason:
+                    item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> Iterator[slurm.Slurm]:
+    """Run a real Slurm of four nodes for the tests of this process; mark them with ``slurm``."""
+    with slurm.Slurm(nodes=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[chromium.Chromium]:
+    """Run a headless Chromium for the tests of this process; mark them with ``chromium``."""
+    with chromium.Chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Figures:
+    """Collect figures: ``figures.add("1,000 tasks", 12.3, "ms")``; they are printed when all tests are done."""
+    stash = request.config.stash
+    if _FIGURES not in stash:
+        stash[_FIGURES] = Figures()
+    return stash[_FIGURES].of(request.node.name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the figures of benchmarks."""
+    if _FIGURES in config.stash:
+        terminalreporter.section("figures")
+        for line in config.stash[_FIGURES].lines():
+            terminalreporter.write_line(line)

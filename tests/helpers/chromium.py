@@ -1,0 +1,194 @@
+"""A headless Chromium for tests, driven through its DevTools protocol over a pair of pipes: no port, no library.
+
+https://chromedevtools.github.io/devtools-protocol/ describes the messages; each is JSON and ends with a zero byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final, Self
+
+_PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+_INSTALL: Final = "apt-get install --no-install-recommends chromium"
+_PATIENCE_S: Final = 60.0
+_LOUD: Final = ("warning", "error", "assert")
+
+# --no-sandbox: root in a container has no other choice, and we only open our own files
+_OPTIONS: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--remote-debugging-pipe",
+)
+
+
+def lacking() -> str:
+    """Say why there is no browser here and which command would help; nothing if there is one."""
+    return "" if _program() else f"no Chromium found; as root: {_INSTALL}"
+
+
+def _program() -> str | None:
+    return next(filter(None, map(shutil.which, _PROGRAMS)), None)
+
+
+class Chromium:
+    """A running browser; use it in a ``with`` block and ask it for pages."""
+
+    def __enter__(self) -> Self:
+        self._profile = tempfile.TemporaryDirectory(prefix="bftrain-chromium-", ignore_cleanup_errors=True)
+        read_end, self._to = os.pipe()
+        self._from, write_end = os.pipe()
+        # The browser reads commands from descriptor 3 and writes to 4, so a shell puts the pipes there
+        self._process = subprocess.Popen(
+            [
+                "/bin/sh",
+                "-c",
+                f'exec "$@" 3<&{read_end} 4>&{write_end}',
+                "sh",
+                _program() or "chromium",
+                *_OPTIONS,
+                f"--user-data-dir={self._profile.name}",
+            ],
+            pass_fds=(read_end, write_end),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(read_end)
+        os.close(write_end)
+        self._pending = b""
+        self._number = 0
+        self.events: list[dict[str, Any]] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.call("Browser.close")
+            self._process.wait(timeout=10)
+        except (OSError, EOFError, TimeoutError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        finally:
+            os.close(self._to)
+            os.close(self._from)
+            self._profile.cleanup()
+
+    def open(self, address: str, *, width: int, height: int = 900) -> Page:
+        """Open ``address`` in a window of ``width`` x ``height`` pixels and wait until it is loaded."""
+        return Page(self, address, width, height)
+
+    def call(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
+        """Send one command and wait for its answer; what happens meanwhile is kept in ``events``."""
+        self._number += 1
+        message: dict[str, object] = {"id": self._number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            answer = self._receive(deadline)
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def wait_for(self, event: str, session: str) -> None:
+        """Wait until ``event`` happened in ``session``."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not any(seen.get("method") == event for seen in self.of(session)):
+            self.events.append(self._receive(deadline))
+
+    def of(self, session: str) -> list[dict[str, Any]]:
+        """What happened in ``session`` so far."""
+        return [event for event in self.events if event.get("sessionId") == session]
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        while b"\0" not in self._pending:
+            ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"Chromium said nothing for {_PATIENCE_S:g} s")
+            chunk = os.read(self._from, 1 << 20)
+            if not chunk:
+                raise EOFError("Chromium ended")
+            self._pending += chunk
+        message, _, self._pending = self._pending.partition(b"\0")
+        return json.loads(message)
+
+
+class Page:
+    """An open page."""
+
+    def __init__(self, browser: Chromium, address: str, width: int, height: int) -> None:
+        self._browser = browser
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self._call(f"{domain}.enable")
+        self._call("Network.enable")
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._call("Page.navigate", url=address)
+        browser.wait_for("Page.loadEventFired", self._session)
+        # Two frames later everything that runs on load has been drawn
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+
+    def _call(self, method: str, **params: object) -> dict[str, Any]:
+        return self._browser.call(method, self._session, **params)
+
+    def evaluate(self, expression: str) -> Any:  # noqa: ANN401 - a page gives what it likes
+        """Give the value of a JavaScript expression."""
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def complaints(self) -> list[str]:
+        """Every warning and error on the console, every uncaught exception, every request that failed."""
+        found = []
+        for event in self._browser.of(self._session):
+            params = event["params"]
+            match event["method"]:
+                case "Runtime.consoleAPICalled" if params["type"] in _LOUD:
+                    words = (str(item.get("value", item.get("description"))) for item in params["args"])
+                    found.append(f"console {params['type']}: {' '.join(words)}")
+                case "Runtime.exceptionThrown":
+                    found.append(f"exception: {params['exceptionDetails']}")
+                case "Log.entryAdded" if params["entry"]["level"] in _LOUD:
+                    found.append(f"log {params['entry']['level']}: {params['entry']['text']}")
+                case "Network.loadingFailed":
+                    found.append(f"not loaded: {params['errorText']}")
+        return found
+
+    def requests(self) -> list[str]:
+        """Every address that the page asked for."""
+        return [
+            event["params"]["request"]["url"]
+            for event in self._browser.of(self._session)
+            if event["method"] == "Network.requestWillBeSent"
+        ]
+
+    def html(self) -> str:
+        """Give the document as it stands after scripts ran."""
+        return str(self.evaluate("document.documentElement.outerHTML"))
+
+    def screenshot(self, path: Path) -> Path:
+        """Keep a picture of the whole page as PNG."""
+        answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+        return path

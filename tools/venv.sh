@@ -1,0 +1,88 @@
+#!/bin/sh
+# tools/venv.sh LAYER: make sure that the virtual environment $VENV is whole and holds bftrain and LAYER, which is
+# `base` or extras of pyproject.toml joined by commas. Says nothing and calls no pip when nothing is to do.
+set -eu
+cd "$(dirname "$0")/.."
+. tools/lib.sh
+
+layer=$1
+log=$state/install.log
+unfinished=$state/unfinished # there while anything is being installed: whoever finds it trusts nothing
+
+# Two makes at once: the second waits. Where a directory cannot be locked (NFS) they are on their own.
+exec 9<tools
+flock 9 2>/dev/null || true
+
+identity() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null; }
+
+# Why the environment in $venv cannot be used as it is; nothing if it can.
+why_not() {
+    if [ -e "$unfinished" ]; then
+        say 'an earlier installation did not end'
+    elif ! identity "$venv/bin/python" >/dev/null; then
+        say 'its Python does not run'
+    elif [ -n "${PYTHON:-}" ] && [ "$(identity "$venv/bin/python")" != "$(identity "$PYTHON")" ]; then
+        say "it was made with another Python than $PYTHON"
+    elif [ -e "$state/place" ] && [ "$(cat "$state/place")" != "$(cd "$venv" && pwd -P)" ]; then
+        say 'it was moved here from another place'
+    elif ! fits "$venv/bin/python"; then
+        say 'its Python is of a version that bftrain does not support'
+    elif ! ls "$venv"/lib/python3*/site-packages/pip/__main__.py >/dev/null 2>&1; then
+        say 'it has no pip'
+    fi
+}
+
+# Say in words why the last step failed, as far as its log tells.
+explain() {
+    free=$(free_mb "$venv") free_tmp=$(free_mb "${TMPDIR:-/tmp}")
+    if grep -qs 'No space left on device' "$log" || [ "${free:-99}" -lt 20 ] || [ "${free_tmp:-99}" -lt 20 ]; then
+        fail "The disk is full: $free MB are free for $venv, $free_tmp MB for temporary files in ${TMPDIR:-/tmp}." \
+            'Make room (the demo needs 600 MB, the tests 1,200 MB), or set VENV or TMPDIR to another disk.'
+    fi
+    if grep -qsE 'name resolution|Name or service not known|NewConnectionError|ConnectTimeout|ReadTimeout|Network is unreachable|Connection refused|ProxyError|SSLError|Connection(Reset|Aborted)?Error' "$log"; then
+        fail 'The network cannot be reached: pip could not download the packages that bftrain needs.' \
+            'Check the connection, and the proxy or mirror that pip is told to use (pip config list).' \
+            "What pip said is in $log."
+    fi
+    say "Installing into $venv failed. The last lines of $log:" >&2
+    tail -n 8 "$log" >&2 || true
+    exit 1
+}
+
+make_venv() {
+    python=$(tools/find-python.sh)
+    if [ -e "$venv" ] && ! [ -e "$venv/pyvenv.cfg" ] && ! [ -e "$state" ] && [ -n "$(ls -A "$venv")" ]; then
+        fail "$venv is there, and is no virtual environment. Choose another place: make VENV=DIR ..."
+    fi
+    # Not -rf on the directory itself: it may be a mount point or a link to a faster disk
+    [ ! -e "$venv" ] || find "$venv/" -mindepth 1 -delete
+    mkdir -p "$state" || fail "$venv cannot be written. Choose another place: make VENV=DIR ..."
+    : >"$unfinished" || explain
+    "$python" -m venv "$venv" >"$log" 2>&1 || explain
+    (cd "$venv" && pwd -P) >"$state/place" || explain
+}
+
+if [ -e "$venv" ]; then
+    reason=$(why_not)
+    if [ -n "$reason" ]; then
+        [ -z "$(ls -A "$venv")" ] || say "Making $venv anew: $reason."
+        make_venv
+    fi
+else
+    make_venv
+fi
+
+key="$(sha256sum <pyproject.toml) $(identity "$venv/bin/python")"
+stamp=$state/has-$layer
+[ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ] || [ -e "$unfinished" ] || exit 0
+
+say "Installing bftrain and what it needs into $venv ..."
+mkdir -p "$state"
+: >"$unfinished" || explain
+what=.
+[ "$layer" = base ] || what=".[$layer]"
+# PIP_USER=0: a user's own setting would send the packages elsewhere
+PIP_USER=0 "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
+    --editable "$what" >>"$log" 2>&1 || explain
+printf '%s\n' "$key" >"$stamp" || explain
+rm "$unfinished"
