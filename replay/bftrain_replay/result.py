@@ -1,0 +1,271 @@
+"""Result: what a replay found, as figures, as one record a task, and as series for charts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from bftrain_replay.decisions import Spread, spread_ms
+from bftrain_replay.ledger import Unused
+from bftrain_replay.progress import Loss, TaskProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from bftrain.config import Settings
+    from bftrain.values.task import TaskSpec
+    from bftrain_replay.decisions import DecisionColumns
+    from bftrain_replay.engine import Run
+
+SECONDS_AN_HOUR = 3600.0
+
+
+class TaskState(StrEnum):
+    """What had become of a task when the replay ended."""
+
+    FINISHED = "finished"
+    RUNNING = "running"
+    WAITING = "waiting"  # it had arrived, and held no node
+    NOT_ARRIVED = "not_arrived"
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid."""
+
+    name: str
+    state: TaskState
+    submit_s: float
+    first_start_s: float | None = None
+    finish_s: float | None = None
+    starts: int = 0
+    rescales: int = 0
+    preemptions: int = 0
+    node_s: float = 0.0
+    work_samples: float | None = None
+    done_samples: float = 0.0
+    lost_preemption_samples: float = 0.0
+    lost_rescaling_samples: float = 0.0
+    lost_start_up_samples: float = 0.0
+    owed_samples: float = 0.0
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cause of loss took: samples, and the node-hours in which they would have been done."""
+
+    samples: float
+    node_h: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one replay. What cannot be told is ``None``."""
+
+    complete: bool
+    solver: str
+    objective: str
+    decisions: int
+    simulated_s: float
+    idle_node_h: float
+    used_node_h: float
+    unused_node_h: dict[str, float]
+    coverage: float | None
+    harvested_samples: float
+    owed_samples: float
+    efficiency: float | None
+    ceiling_efficiency: float | None
+    dedicated_nodes: int | None
+    dedicated_samples: float | None
+    ceiling_samples: float | None
+    lost: dict[str, Lost]
+    starts: int
+    rescales: int
+    preemptions: int
+    tasks: int
+    tasks_finished: int
+    makespan_s: float | None
+    fallbacks: int
+    notes: int
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured with a real clock, and so differs from run to run."""
+
+    wall_s: float
+    decisions_per_s: float
+    solve_ms: Spread
+    decide_ms: Spread
+
+
+class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a harvest is held against: a dedicated pool without costs, and the same log without costs."""
+
+    dedicated_nodes: int
+    dedicated_samples: float
+    ceiling_samples: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
+
+    settings: Settings
+    complete: bool
+    simulated_s: float
+    wall_s: float
+    tasks: tuple[TaskRecord, ...]
+    decisions: DecisionColumns
+    times_s: NDArray[np.float64]
+    pool: NDArray[np.int64]
+    used: NDArray[np.int64]
+    idle_node_s: float
+    used_node_s: float
+    unused_node_s: Mapping[Unused, float]
+    lost_samples: Mapping[Loss, float]
+    lost_node_s: Mapping[Loss, float]
+    yardsticks: Yardsticks | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def harvested_samples(self) -> float:
+        """Work done on idle nodes, samples."""
+        return math.fsum(task.done_samples for task in self.tasks)
+
+    @property
+    def efficiency(self) -> float | None:
+        """Harvest as a share of what a dedicated pool of the same node-time does."""
+        return _share(self.harvested_samples, self.yardsticks.dedicated_samples if self.yardsticks else None)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the idle node-time that tasks held."""
+        return _share(self.used_node_s, self.idle_node_s)
+
+    @property
+    def tasks_finished(self) -> int:
+        """How many tasks finished their work."""
+        return sum(task.state is TaskState.FINISHED for task in self.tasks)
+
+    def lost_share(self, *losses: Loss) -> float | None:
+        """Share of all samples that the held nodes could have done that went to these losses."""
+        lost = math.fsum(self.lost_samples.values())
+        return _share(math.fsum(self.lost_samples[loss] for loss in losses), self.harvested_samples + lost)
+
+    @property
+    def makespan_s(self) -> float | None:
+        """From the first submission to the last finish; ``None`` unless every task finished."""
+        finishes = [task.finish_s for task in self.tasks if task.finish_s is not None]
+        if not finishes or len(finishes) < len(self.tasks):
+            return None
+        return max(finishes) - max(min(task.submit_s for task in self.tasks), 0.0)
+
+    def summary(self) -> Summary:
+        """Give the figures that depend on the inputs alone."""
+        yardsticks = self.yardsticks
+        dedicated = yardsticks.dedicated_samples if yardsticks else None
+        ceiling = yardsticks.ceiling_samples if yardsticks else None
+        return Summary(
+            complete=self.complete,
+            solver=self.settings.solver,
+            objective=self.settings.objective,
+            decisions=len(self.decisions),
+            simulated_s=self.simulated_s,
+            idle_node_h=self.idle_node_s / SECONDS_AN_HOUR,
+            used_node_h=self.used_node_s / SECONDS_AN_HOUR,
+            unused_node_h={str(why): seconds / SECONDS_AN_HOUR for why, seconds in self.unused_node_s.items()},
+            coverage=self.coverage,
+            harvested_samples=self.harvested_samples,
+            owed_samples=math.fsum(task.owed_samples for task in self.tasks),
+            efficiency=self.efficiency,
+            ceiling_efficiency=_share(ceiling, dedicated),
+            dedicated_nodes=yardsticks.dedicated_nodes if yardsticks else None,
+            dedicated_samples=dedicated,
+            ceiling_samples=ceiling,
+            lost={
+                str(loss): Lost(samples=samples, node_h=self.lost_node_s[loss] / SECONDS_AN_HOUR)
+                for loss, samples in self.lost_samples.items()
+            },
+            starts=sum(task.starts for task in self.tasks),
+            rescales=sum(task.rescales for task in self.tasks),
+            preemptions=sum(task.preemptions for task in self.tasks),
+            tasks=len(self.tasks),
+            tasks_finished=self.tasks_finished,
+            makespan_s=self.makespan_s,
+            fallbacks=len(self.decisions.fallbacks),
+            notes=self.decisions.notes_counted,
+        )
+
+    def timings(self) -> Timings:
+        """Give the figures that depend on the machine too."""
+        return Timings(
+            wall_s=self.wall_s,
+            decisions_per_s=len(self.decisions) / self.wall_s if self.wall_s > 0 else 0.0,
+            solve_ms=spread_ms(self.decisions.solve_s),
+            decide_ms=spread_ms(self.decisions.decide_s),
+        )
+
+
+def result_of(run: Run, settings: Settings) -> Result:
+    """Draw the result out of a run."""
+    ledger = run.ledger
+    arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
+    return Result(
+        settings=settings,
+        complete=run.complete,
+        simulated_s=ledger.end_s,
+        wall_s=run.wall_s,
+        tasks=tuple(_record(task) for task in run.tasks),
+        decisions=run.decisions,
+        times_s=ledger.times_s,
+        pool=ledger.pool,
+        used=ledger.used,
+        idle_node_s=ledger.idle_node_s,
+        used_node_s=ledger.used_node_s,
+        unused_node_s=ledger.unused_node_s,
+        lost_samples=_by_loss([task.lost_samples for task in arrived]),
+        lost_node_s=_by_loss([task.lost_node_s for task in arrived]),
+    )
+
+
+def _record(task: TaskProgress | TaskSpec) -> TaskRecord:
+    if not isinstance(task, TaskProgress):
+        return TaskRecord(
+            name=task.name, state=TaskState.NOT_ARRIVED, submit_s=task.submit_s, work_samples=task.work_samples
+        )
+    return TaskRecord(
+        name=task.spec.name,
+        state=_state(task),
+        submit_s=task.spec.submit_s,
+        first_start_s=task.first_start_s,
+        finish_s=task.finish_s,
+        starts=task.starts,
+        rescales=task.rescales,
+        preemptions=task.preemptions,
+        node_s=task.node_s,
+        work_samples=task.spec.work_samples,
+        done_samples=task.done_samples,
+        lost_preemption_samples=task.lost_samples[Loss.PREEMPTION],
+        lost_rescaling_samples=task.lost_samples[Loss.RESCALING],
+        lost_start_up_samples=task.lost_samples[Loss.START_UP],
+        owed_samples=task.owed_samples,
+    )
+
+
+def _state(task: TaskProgress) -> TaskState:
+    if task.finish_s is not None:
+        return TaskState.FINISHED
+    return TaskState.RUNNING if task.size else TaskState.WAITING
+
+
+def _by_loss(parts: Iterable[Mapping[Loss, float]]) -> dict[Loss, float]:
+    parts = list(parts)
+    return {loss: math.fsum(part[loss] for part in parts) for loss in Loss}
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -1,0 +1,132 @@
+"""Study: one log and one set of tasks, replayed with its yardsticks and, if wanted, a simple baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as changed
+
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
+from bftrain.ports import Objective
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.eventlog import EventLog
+from bftrain_replay.engine import run
+from bftrain_replay.result import Result, Yardsticks, result_of
+from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, without_costs
+
+# Told which replay is in hand, the seconds simulated and the decisions made in it; says whether to go on
+Watch = Callable[[str, float, int], bool]
+
+CEILING = "ceiling"
+DEDICATED = "dedicated pool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The replay asked for, and what it is compared with: ``None`` where that was not asked for or not reached."""
+
+    log: EventLog
+    tasks: tuple[TaskSpec, ...]
+    result: Result
+    baseline: Result | None = None
+    ceiling: Result | None = None
+    complete: bool = True
+
+
+def study(
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: Settings,
+    *,
+    baseline: str = "",
+    objective: Objective | None = None,
+    watch: Watch | None = None,
+) -> Study:
+    """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as yardsticks.
+
+    ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
+    ``watch`` says no, the replay in hand ends where it is and the others are left out.
+    """
+    passes = _Passes(objective, watch)
+    free, pool = without_costs(tasks), dedicated_log(log)
+    main = passes.replay(settings.solver, log, tasks, settings)
+    simple = passes.replay(baseline, log, tasks, changed(settings, solver=baseline)) if baseline else None
+    ceiling = passes.replay(CEILING, log, free, settings)
+    dedicated = passes.replay(DEDICATED, pool, free, settings) if pool is not None else None
+    warnings = tuple(oddities(log, tasks))
+    if main is None:
+        raise AssertionError("the first replay always begins")
+    yardsticks = None
+    if ceiling is not None and passes.going:
+        yardsticks = Yardsticks(
+            dedicated_nodes=dedicated_nodes(log),
+            dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
+            ceiling_samples=ceiling.harvested_samples,
+        )
+
+    def finished(result: Result | None) -> Result | None:
+        return result and replace(result, yardsticks=yardsticks, warnings=warnings)
+
+    return Study(
+        log=log,
+        tasks=tuple(tasks),
+        result=replace(main, yardsticks=yardsticks, warnings=warnings),
+        baseline=finished(simple),
+        ceiling=finished(ceiling),
+        complete=passes.going,
+    )
+
+
+def passes_of(settings: Settings, baseline: str) -> tuple[str, ...]:
+    """Name the replays of a study in their order, as ``watch`` hears of them."""
+    return tuple(name for name in (settings.solver, baseline, CEILING, DEDICATED) if name)
+
+
+def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
+    """Say what is odd about the inputs: allowed, but seldom meant."""
+    if log.span_s <= 0.0:
+        yield "the log has no duration, so nothing can be harvested from it"
+    elif log.idle_node_s <= 0.0:
+        yield "no node is ever idle in the log"
+    if not tasks:
+        yield "there are no tasks"
+    largest = int(log.pool_sizes().max())
+    misfits = [spec.name for spec in tasks if spec.min_nodes > largest]
+    if misfits:
+        yield f"{_some(misfits)} more nodes than the {largest} that are idle at most, so {_it(misfits)} can never run"
+    late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
+    if late:
+        yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
+
+
+def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:
+    if len(names) == 1:
+        return f"task '{names[0]}' {one}"
+    return f"{len(names)} tasks ('{names[0]}', ...) {many}"
+
+
+def _it(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "they"
+
+
+class _Passes:
+    """Replays one after the other until told to stop."""
+
+    def __init__(self, objective: Objective | None, watch: Watch | None) -> None:
+        self._objective = objective
+        self._watch = watch
+        self.going = True
+
+    def replay(self, name: str, log: EventLog, tasks: Sequence[TaskSpec], settings: Settings) -> Result | None:
+        """Replay, unless told to stop before."""
+        if not self.going:
+            return None
+
+        def keep_going(simulated_s: float, decisions: int) -> bool:
+            self.going = self._watch is None or self._watch(name, simulated_s, decisions)
+            return self.going
+
+        harvester = build_harvester(settings, objective=self._objective)
+        return result_of(run(log, tasks, harvester, keep_going=keep_going), settings)

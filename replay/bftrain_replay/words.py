@@ -1,0 +1,50 @@
+"""Figures in words: for people who read, not for programs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN: Final = "-"
+
+_LARGE: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+_WHOLE_FROM: Final = 100  # from here on decimals tell nothing
+_SMALLEST_SHARE: Final = 0.0005  # less would be shown as 0.0 %
+_UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))
+
+
+def count(number: float) -> str:
+    """Whole numbers with thousands apart; small ones with what decimals they need."""
+    if abs(number) >= _WHOLE_FROM or number == int(number):
+        return f"{number:,.0f}"
+    return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2g}"
+
+
+def large(number: float) -> str:
+    """Three digits and a word: ``130 billion``."""
+    for size, word in _LARGE:
+        if abs(number) >= size:
+            return f"{number / size:#.3g}".rstrip(".") + f" {word}"
+    return count(number)
+
+
+def percent(share: float | None) -> str:
+    """A share as per cent."""
+    if share is None:
+        return UNKNOWN
+    return "< 0.1 %" if 0.0 < share < _SMALLEST_SHARE else f"{100 * share:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds is None:
+        return UNKNOWN
+    for least, unit, name in _UNITS:
+        if seconds >= least:
+            return f"{count(round(seconds / unit, 1))} {name}"
+    return f"{count(seconds)} s"
+
+
+def milliseconds(value: float) -> str:
+    """A measured time."""
+    seconds = value / 1000.0
+    return f"{seconds:.3g} s" if seconds >= 1.0 else f"{value:.3g} ms"

@@ -1,0 +1,42 @@
+"""Yardsticks: the same log without costs (the ceiling), and the same node-time as a dedicated pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from bftrain_datasets.eventlog import IDLE, EventLog
+from bftrain_datasets.provenance import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bftrain.values.task import TaskSpec
+
+
+def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
+    """Give the same tasks as if rescaling, starting and preemption took no time."""
+    return tuple(replace(spec, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=0.0) for spec in tasks)
+
+
+def dedicated_nodes(log: EventLog) -> int:
+    """How many nodes held all the time make up the log's idle node-time, to the nearest whole node."""
+    return round(log.idle_node_s / log.span_s) if log.span_s > 0 else 0
+
+
+def dedicated_log(log: EventLog) -> EventLog | None:
+    """Give a log of the same span in which that many nodes are idle throughout; ``None`` if that is no node."""
+    count = dedicated_nodes(log)
+    if count == 0:
+        return None
+    return EventLog(
+        node_names=tuple(f"dedicated-{number}" for number in range(count)),
+        times=np.zeros(1),
+        offsets=np.array([0, count], dtype=np.int64),
+        nodes=np.arange(count, dtype=np.int32),
+        states=np.full(count, IDLE, dtype=np.int8),
+        end_s=log.span_s,
+        provenance=Provenance(made_by="dedicated pool"),
+    )
