@@ -75,12 +75,13 @@ def _part(part: registry.Part) -> Finding:
     try:
         loaded = part.load()
         state = loaded.available() if hasattr(loaded, "available") else Availability(ok=True)
+        usable = state.ok
     except BftrainError as error:
         return Finding(kind=kind, name=name, state=State.BROKEN, detail=error.what, fix=error.fix or "", needed=needed)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the doctor must get through all of them
         detail = f"raised {type(error).__name__}: {error}"
         return Finding(kind=kind, name=name, state=State.BROKEN, detail=detail, needed=needed)
-    if not state.ok:
+    if not usable:
         return Finding(kind=kind, name=name, state=State.ABSENT, detail=state.reason, fix=state.fix, needed=needed)
     return Finding(kind=kind, name=name, state=State.OK, detail=state.version, needed=needed)
 
@@ -106,8 +107,16 @@ def _scheduler(name: str, probe: tuple[str, ...], package: str, purpose: str) ->
     words = " ".join(probe)
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
-            [program, *probe[1:]], capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False
+            [program, *probe[1:]],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_COMMAND_TIMEOUT_S,
+            check=False,
         )
+    except OSError as error:
+        detail = f"'{words}' cannot be run: {error.strerror}"
+        return Finding(kind="scheduler", name=name, state=State.BROKEN, detail=detail, fix=f"repair {program}")
     except subprocess.TimeoutExpired:
         detail = f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
         return Finding(kind="scheduler", name=name, state=State.BROKEN, detail=detail, fix=f"{words}: see why it hangs")

@@ -19,23 +19,25 @@ import msgspec
 
 from bftrain import __version__
 from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, NotAvailable
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
 
 FORMAT: Final = "1"
+_ONE_WRITER: Final = "let only one process write a journal"
 
-_SCHEMA: Final = """
-CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE entry (
+_SCHEMA: Final = (
+    "CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    """CREATE TABLE entry (
     number INTEGER PRIMARY KEY,
     step INTEGER NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('event', 'decision')),
     time_s REAL NOT NULL,
     body TEXT NOT NULL
-) STRICT;
-"""
+) STRICT""",
+)
+_LAST_ENTRY: Final = "SELECT number, step, kind FROM entry ORDER BY number DESC LIMIT 1"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +49,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """An open journal. Use it in a ``with`` block, and from one thread."""
+    """An open journal. Use it in a ``with`` block, and from one thread; only one process may add to it."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self.path = path
-        last = connection.execute("SELECT max(step) FROM entry").fetchone()[0]
-        self._step: int = last or 0
+        self._number, self._step, self._kind = self._last_entry()
 
     # -- opening
 
@@ -68,9 +69,13 @@ class Journal:
             ) from error
         except OSError as error:
             raise BadInput(f"cannot be made: {error.strerror}", where=str(path)) from error
-        connection = _connect(path)
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        _make_safe(connection)
         with connection:
-            connection.executescript(_SCHEMA)
+            connection.execute("BEGIN")  # all of it or nothing: a kill leaves no half-made journal
+            for statement in _SCHEMA:
+                connection.execute(statement)
             connection.executemany(
                 "INSERT INTO about VALUES (?, ?)",
                 [
@@ -86,20 +91,17 @@ class Journal:
         """Open a journal that is there, to read it or to add to it."""
         if not path.is_file():
             raise BadInput("there is no such journal", where=str(path))
-        connection = _connect(path)
+        connection = sqlite3.connect(path)
         try:
-            found = connection.execute("SELECT value FROM about WHERE key = 'format'").fetchone()
+            _make_safe(connection)
+            _check_format(connection, path)
+            return cls(connection, path)
         except sqlite3.DatabaseError as error:
             connection.close()
             raise BadInput(f"is no journal: {error}", where=str(path)) from error
-        if found is None or found[0] != FORMAT:
+        except BaseException:
             connection.close()
-            raise BadInput(
-                f"has format {found and found[0]}, and this version reads format {FORMAT}",
-                where=str(path),
-                fix="use the version of bftrain that wrote it",
-            )
-        return cls(connection, path)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -117,11 +119,10 @@ class Journal:
 
     def append(self, events: Sequence[Event], decision: Decision | None) -> None:
         """Record one step, whole or not at all."""
-        with self._connection:
-            self._insert(self._step + 1, "event", [(event.time_s, event) for event in events])
-            if decision is not None:
-                self._insert(self._step + 1, "decision", [(decision.time_s, decision)])
-        self._step += 1
+        items: list[tuple[str, Event | Decision]] = [("event", event) for event in events]
+        if decision is not None:
+            items.append(("decision", decision))
+        self._insert(self._step + 1, items)
 
     def append_events(self, events: Sequence[Event]) -> None:
         """Begin a step with its events, before anything is decided."""
@@ -129,22 +130,36 @@ class Journal:
 
     def append_decision(self, decision: Decision) -> None:
         """Complete the step that was begun last."""
-        with self._connection:
-            self._insert(self._step, "decision", [(decision.time_s, decision)])
+        self._insert(self._step, [("decision", decision)])
 
-    def _insert(self, step: int, kind: str, items: Sequence[tuple[float, object]]) -> None:
-        self._connection.executemany(
-            "INSERT INTO entry (step, kind, time_s, body) VALUES (?, ?, ?, ?)",
-            [(step, kind, time_s, wire.encode(value).decode()) for time_s, value in items],
-        )
+    def _insert(self, step: int, items: Sequence[tuple[str, Event | Decision]]) -> None:
+        """Add entries in one transaction; refused when another process has added some meanwhile."""
+        rows = [(step, kind, value.time_s, wire.encode(value).decode()) for kind, value in items]
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                if self._last_entry()[0] != self._number:
+                    raise BadInput("another process adds to it too", where=str(self.path), fix=_ONE_WRITER)
+                self._connection.executemany("INSERT INTO entry (step, kind, time_s, body) VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            fix = _ONE_WRITER if "locked" in str(error) else "see to free space and to the right to write there"
+            raise NotAvailable(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
+        self._number, self._step, self._kind = self._last_entry()
+
+    def _last_entry(self) -> tuple[int, int, str]:
+        """Number, step and kind of the last entry."""
+        last: tuple[int, int, str] | None = self._connection.execute(_LAST_ENTRY).fetchone()
+        return last or (0, 0, "")
 
     # -- reading
 
     @property
     def settings(self) -> Settings:
         """The settings that the decisions were made with."""
-        body = self._connection.execute("SELECT value FROM about WHERE key = 'settings'").fetchone()[0]
-        return wire.decode(body, Settings, where=str(self.path))
+        found = self._connection.execute("SELECT value FROM about WHERE key = 'settings'").fetchone()
+        if found is None:
+            raise BadInput("has lost its settings", where=str(self.path))
+        return wire.decode(found[0], Settings, where=str(self.path))
 
     def insist_on(self, settings: Settings) -> None:
         """Refuse to go on with other settings than the decisions so far were made with."""
@@ -164,28 +179,39 @@ class Journal:
     @property
     def cut_off(self) -> bool:
         """Say whether the last step has events but no decision: whoever wrote it died in between."""
-        last = self._connection.execute("SELECT kind FROM entry ORDER BY number DESC LIMIT 1").fetchone()
-        return last is not None and last[0] == "event"
+        return self._kind == "event"
 
     def steps(self) -> Iterator[Step]:
         """All steps in their order, read as they are asked for."""
-        with closing(self._connection.cursor()) as cursor:
-            rows = cursor.execute("SELECT step, number, kind, body FROM entry ORDER BY number")
-            for step, entries in groupby(rows, key=lambda row: row[0]):
-                events: list[Event] = []
-                decision: Decision | None = None
-                for _, number, kind, body in entries:
-                    where = f"{self.path}: entry {number}"
-                    if kind == "event":
-                        events.append(wire.decode(body, Event, where=where))
-                    else:
-                        decision = wire.decode(body, Decision, where=where)
-                yield Step(number=step, events=tuple(events), decision=decision)
+        for step, entries in groupby(self._rows(), key=lambda row: row[0]):
+            events: list[Event] = []
+            decision: Decision | None = None
+            for _, number, kind, body in entries:
+                where = f"{self.path}: entry {number}"
+                if kind == "event":
+                    events.append(wire.decode(body, Event, where=where))
+                else:
+                    decision = wire.decode(body, Decision, where=where)
+            yield Step(number=step, events=tuple(events), decision=decision)
+
+    def _rows(self) -> Iterator[tuple[int, int, str, str]]:
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                yield from cursor.execute("SELECT step, number, kind, body FROM entry ORDER BY number")
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"is damaged: {error}", where=str(self.path)) from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    # FULL: a step that was recorded before its actions went out must survive a power cut as well
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    found = connection.execute("SELECT value FROM about WHERE key = 'format'").fetchone()
+    if found is None or found[0] != FORMAT:
+        raise BadInput(
+            f"has format {found and found[0]}, and this version reads format {FORMAT}",
+            where=str(path),
+            fix="use the version of bftrain that wrote it",
+        )
+
+
+def _make_safe(connection: sqlite3.Connection) -> None:
+    # A step that was recorded before its actions went out must survive a power cut as well
     connection.execute("PRAGMA synchronous = FULL")
-    return connection

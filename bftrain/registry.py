@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from bftrain.errors import BrokenPlugin, UnknownName
+from bftrain.ports import Objective, Placement, Solver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,9 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "reader": {},
 }
 
+# Admissions are built from settings and readers recognise files, so what they have shows only in use
+_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "objective": Objective, "placement": Placement}
+
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One registered part: its ``target`` is ``module:attribute``, ``origin`` says who brings it."""
@@ -51,13 +56,23 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         """Import the part."""
         module, _, attribute = self.target.partition(":")
         try:
-            return getattr(import_module(module), attribute)
-        except Exception as error:
+            found: object = import_module(module)
+            if attribute:  # without one the module itself is the part
+                found = attrgetter(attribute)(found)
+        except (Exception, SystemExit) as error:  # a module that ends the process when imported is broken, no more
             raise BrokenPlugin(
                 f"cannot be loaded from {self.target}: {type(error).__name__}: {error}",
                 where=f"{self.port} '{self.name}'",
                 fix=f"repair or uninstall {self.origin}",
             ) from error
+        contract = _CONTRACTS.get(self.port)
+        if contract is not None and not isinstance(found, contract):
+            raise BrokenPlugin(
+                f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for",
+                where=f"{self.port} '{self.name}'",
+                fix=f"repair or uninstall {self.origin}",
+            )
+        return found
 
 
 def parts(port: Port) -> dict[str, Part]:

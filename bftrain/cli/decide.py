@@ -10,6 +10,7 @@ import click
 
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides
+from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
     from bftrain.deciding.harvester import Harvester
@@ -59,8 +60,11 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
 
 def _pump(harvester: Harvester, journal: Journal | None, lines: IO[bytes], out: Output) -> None:
     """Handle line after line; events are on disk before their actions are written, and so are decisions."""
-    for moment in _moments(lines):
-        at_once = harvester.absorb(*moment)
+    for where, moment in _moments(lines):
+        try:
+            at_once = harvester.absorb(*moment)
+        except BadInput as error:
+            raise BadInput(error.what, where=f"{where}: {error.where}", fix=error.fix) from error
         if journal is not None:
             journal.append_events(moment)
         _write(at_once)
@@ -84,7 +88,8 @@ def _write(actions: tuple[Action, ...]) -> None:
         click.echo(wire.encode(action))
 
 
-def _moments(lines: IO[bytes]) -> Iterator[tuple[Event, ...]]:
+def _moments(lines: IO[bytes]) -> Iterator[tuple[str, tuple[Event, ...]]]:
+    """Events of one moment after the other, each with its file and line."""
     from bftrain.values import wire
     from bftrain.values.events import Event
 
@@ -97,6 +102,6 @@ def _moments(lines: IO[bytes]) -> Iterator[tuple[Event, ...]]:
         if text.startswith(b"["):
             moment = wire.decode(text, tuple[Event, ...], where=where)
             if moment:
-                yield moment
+                yield where, moment
         else:
-            yield (wire.decode(text, Event, where=where),)
+            yield where, (wire.decode(text, Event, where=where),)

@@ -6,15 +6,17 @@ Command modules are imported only when they run, so that ``bftrain --help`` answ
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from bftrain import __version__
-from bftrain.errors import BadInput, BftrainError, Fault
+from bftrain.errors import BadInput, BftrainError, Fault, NotAvailable
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module, one line of help), in the order in which a newcomer meets them
@@ -58,6 +60,20 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names without importing the commands."""
+        names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; whoever reads its output may leave early (head, less): that is no error."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Caught here because click would end the process with 1
+            _mute_stdout()
+            ctx.exit(0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -77,9 +93,11 @@ def main() -> None:
 def run() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     try:
-        main.main(prog_name="bftrain", standalone_mode=False)
+        ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
-        code = 0
+        code = ended if isinstance(ended, int) else 0  # click gives back what went into ctx.exit()
+    except SystemExit:  # shell completion ends the process by itself
+        raise
     except BaseException as error:  # noqa: BLE001 - the one place where whatever ends a command becomes an exit code
         code = exit_code(error)
     sys.exit(code)
@@ -88,8 +106,6 @@ def run() -> NoReturn:
 def exit_code(error: BaseException) -> int:
     """Say on stderr what ended the command, and give the exit code for it."""
     match error:
-        case click.exceptions.Exit():
-            return error.exit_code
         case click.ClickException():
             error.show()
             return 2
@@ -98,14 +114,20 @@ def exit_code(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             return _complain("interrupted", 130)
         case BrokenPipeError():
-            # Whoever read our output has had enough (head, less): that is no error. The descriptor is pointed
-            # elsewhere, or Python would complain once more when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _mute_stdout()
             return 0
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT, filename=name, strerror=reason):
+            _mute_stdout()
+            return _complain(f"{name or 'writing'}: {reason}", NotAvailable.exit_code)
         case OSError(filename=str() as name, strerror=reason):
             return _complain(f"{name}: {reason}", BadInput.exit_code)
         case _:
             return _fault(error)
+
+
+def _mute_stdout() -> None:
+    """Point stdout to nowhere, or Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(text: str, code: int) -> int:
