@@ -39,7 +39,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
                 size += len(block)
-        return cls(name=path.name, sha256=digest.hexdigest(), size_bytes=size)
+        tellable = path.name.isprintable() and path.name == path.name.strip()
+        name = path.name if tellable else ascii(path.name)
+        return cls(name=name, sha256=digest.hexdigest(), size_bytes=size)
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,32 @@
+"""Log files: loading and saving an EventLog, in the format that the file's name asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bftrain_datasets import csv_log, npz_log
+from bftrain_datasets.storage import by_suffix, whole_file
+
+if TYPE_CHECKING:
+    from bftrain_datasets.eventlog import EventLog
+
+LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load}
+SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save}
+
+
+def load_log(path: Path | str) -> EventLog:
+    """Load the log in this file; its name ends in ``.npz`` or ``.csv``."""
+    path = Path(path)
+    return by_suffix(path, LOADERS, "log file")(path)
+
+
+def save_log(log: EventLog, path: Path | str) -> None:
+    """Save the log under this name, which ends in ``.npz`` or ``.csv``; the file appears complete or not at all.
+
+    The same log gives the same bytes.
+    """
+    path = Path(path)
+    save = by_suffix(path, SAVERS, "log file")
+    with whole_file(path) as file:
+        save(log, file)

@@ -1,0 +1,100 @@
+"""Reading and writing files: text that is really text, line by line with bounded memory, and files that are whole."""
+
+from __future__ import annotations
+
+import csv
+import os
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final, TypeVar
+
+from bftrain.errors import BadInput, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+T = TypeVar("T")
+
+LONGEST_LINE_BYTES: Final = 1 << 20
+BYTE_ORDER_MARK: Final = "\ufeff"
+NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
+
+
+def by_suffix(path: Path, known: Mapping[str, T], kind: str) -> T:
+    """Choose by the end of the file's name; ``kind`` says what sort of file it should be."""
+    suffix = path.suffix.lower()
+    if suffix not in known:
+        what = f"its name ends in '{suffix}'" if suffix else "its name has no ending"
+        raise BadInput(f"no {kind}: {what}", where=str(path), fix=suggestion(suffix, known))
+    return known[suffix]
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that appears complete under its name, or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Read lines with their numbers, line ends taken off; what is not text is refused with its line."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE_BYTES):
+            number += 1
+            where = f"{path}:{number}"
+            if b"\0" in line:
+                raise BadInput("not a text file: it holds zero bytes", where=where, fix=NOT_TEXT)
+            if len(line) == LONGEST_LINE_BYTES and not line.endswith(b"\n"):
+                raise BadInput(f"a line of more than {LONGEST_LINE_BYTES} bytes", where=where, fix=NOT_TEXT)
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise BadInput(
+                    f"not UTF-8 text at byte {error.start} of the line", where=where, fix=NOT_TEXT
+                ) from error
+            yield number, (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r\n")
+
+
+class CsvFile:
+    """A CSV file with ``#`` comments before its header; ``rows()`` gives cells with line numbers.
+
+    ``line`` is the number of the line read last; blank lines are passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 0
+        self.comments: list[tuple[int, str]] = []
+        self._lines = text_lines(path)
+        self._cells = csv.reader(self._content(), strict=True)
+        self.header = next(self.rows(), [])
+
+    @property
+    def where(self) -> str:
+        """Name the place read last."""
+        return f"{self.path}:{self.line}" if self.line else str(self.path)
+
+    def rows(self) -> Iterator[list[str]]:
+        """Give the cells of each further row."""
+        try:
+            for row in self._cells:
+                if row:
+                    yield row
+        except csv.Error as error:
+            raise BadInput(f"not a row of CSV: {error}", where=self.where, fix='check the quotes (")') from error
+
+    def _content(self) -> Iterator[str]:
+        for number, text in self._lines:
+            self.line = number
+            if text.startswith("#"):
+                self.comments.append((number, text[1:].strip()))
+            else:
+                yield text

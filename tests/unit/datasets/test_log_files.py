@@ -1,0 +1,231 @@
+"""Log files: what is saved is loaded again, and what is no log is refused with its place and a remedy."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.eventlog import EventLog, NodeState
+from bftrain_datasets.files import load_log, save_log
+from bftrain_datasets.generators import sample_log
+from bftrain_datasets.provenance import Provenance, Source
+
+IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
+SUFFIXES = (".npz", ".csv")
+
+
+def awkward_log() -> EventLog:
+    """Give a log with odd names, odd times, a node that is down, one that is never idle, and an empty first time."""
+    return log_from_transitions(
+        [(0.1 + 0.2, 'say "hi", node', IDLE), (1e9 + 1 / 3, "ñode-ß", DOWN), (1e9 + 1 / 3, 'say "hi", node', BUSY)],
+        node_names=("never", "#5", "ñode-ß"),
+        begin_s=-1.5,
+        end_s=2e9,
+        provenance=Provenance(
+            made_by="reader of nothing",
+            options={"deep": {"list": [1, 2.5, None, "x"]}},
+            sources=(Source(name="a b.log", sha256="00", size_bytes=3),),
+            steps=("one", "two"),
+        ),
+    )
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("make", [awkward_log, sample_log])
+def test_what_is_saved_is_loaded_again(tmp_path: Path, suffix: str, make: object) -> None:
+    log = make()  # type: ignore[operator]
+    path = tmp_path / f"log{suffix}"
+    save_log(log, path)
+    again = load_log(path)
+    assert again == log
+    assert again.sha256 == log.sha256
+    assert again.provenance == log.provenance
+    assert again.node_names == log.node_names
+    for column in ("times", "offsets", "nodes", "states", "before"):
+        np.testing.assert_array_equal(getattr(again, column), getattr(log, column))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_log_gives_the_same_bytes_and_nothing_is_left_beside(tmp_path: Path, suffix: str) -> None:
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    save_log(awkward_log(), first)
+    save_log(load_log(first), second)
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(tmp_path.iterdir()) == [first, second]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_failed_save_leaves_the_old_file_alone(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f"log{suffix}"
+    path.write_text("precious")
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        save_log(sample_log(), path)
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_csv_file_is_made_for_people(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    save_log(log_from_transitions([(0, "a", IDLE), (5, "a", DOWN)], node_names="ba", end_s=9), path)
+    title, end, checksum, story, *rows = path.read_text().splitlines()
+    assert (title, end) == ("# bftrain event log 1", "# end_s: 9.0")
+    assert checksum.startswith("# sha256: ")
+    assert story.startswith('# provenance: {"made_by":"hand"')
+    assert rows == ["time,node,state", "0.0,b,busy", "0.0,a,idle", "5.0,a,down"]
+
+
+def test_the_npz_file_opens_with_plain_numpy(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    log = awkward_log()
+    save_log(log, path)
+    with np.load(path, allow_pickle=False) as columns:
+        assert columns["node_names"].tobytes().decode().split("\n") == list(log.node_names)
+        assert columns["times"].tolist() == log.times.tolist()
+
+
+def test_a_csv_of_somebody_else_is_read_and_its_source_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_bytes("\ufefftime, node, state\r\n20,a,busy\r\n\r\n10,a,idle\r\n10,b,busy\r\n25,b,idle\r\n".encode())
+    log = load_log(path)
+    assert log.node_names == ("a", "b")
+    assert (log.start_s, log.end_s, log.idle_node_s) == (10.0, 25.0, 10.0)
+    assert log.provenance.made_by == "reader csv"
+    assert log.provenance.sources == (Source.of(path),)
+    assert log.provenance.counts["transitions"] == 4
+    assert log.provenance.counts["stated_busy"] == 1
+
+
+def csv_text(*rows: str, header: str = "time,node,state") -> str:
+    return "\n".join((header, *rows)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        (b"", "", "the file is empty"),
+        (b"# bftrain event log 1\n", ":1", "the file is empty"),
+        (b"a,b\n1,2\n", ":1", "the first row is 'a,b'"),
+        (csv_text("0,a,idle", "5,a").encode(), ":3", "2 cells instead of 3"),
+        (csv_text("0,a,idle", "5,a,bu").encode(), ":3", "no state 'bu'.*did you mean 'busy'"),
+        (csv_text("soon,a,idle").encode(), ":2", "time: 'soon' is no time"),
+        (csv_text("nan,a,idle").encode(), ":2", "time: 'nan' is no time"),
+        (csv_text("1,,idle").encode(), ":2", "node: '' is no name"),
+        (csv_text('1,"a,idle').encode(), ":2", "not a row of CSV"),
+        (csv_text("1,a\x07b,idle").encode(), ":2", "is no name"),
+        (csv_text().encode(), ":1", "no node changes its state"),
+        (csv_text("1,a,idle").encode() + b"2,\xff,idle\n", ":3", "not UTF-8 text"),
+        (csv_text("1,a,idle").encode() + b"\0\0\0\0", ":3", "holds zero bytes"),
+        (b"time,node,state\n" + b"x" * (1 << 21), ":2", "a line of more than"),
+        (b"# end_s: 3\n" + csv_text("5,a,idle").encode(), ":3", "ends at 3.0, before"),
+        (b"# end_s: late\n" + csv_text("5,a,idle").encode(), ":1", "end_s: 'late' is no time"),
+        (b"# provenance: {}x\n" + csv_text("5,a,idle").encode(), ":1", "not valid JSON"),
+        (b'# provenance: {"who":1}\n' + csv_text("5,a,idle").encode(), ":1", "who"),
+    ],
+)
+def test_a_bad_csv_is_refused_with_file_and_line(tmp_path: Path, text: bytes, line: str, says: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(text)
+    with pytest.raises(BadInput, match=says) as caught:
+        load_log(path)
+    assert caught.value.where == f"{path}{line}"
+
+
+def test_a_csv_cut_off_between_lines_is_noticed_by_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    save_log(sample_log(), path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-10]))
+    with pytest.raises(BadInput, match="cut off or edited") as caught:
+        load_log(path)
+    assert caught.value.where == f"{path}:3"
+    path.write_text("".join(line for line in lines[:-10] if not line.startswith("# sha256")))
+    assert load_log(path).provenance.steps == ("read from a CSV file without a checksum",)
+
+
+def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    save_log(sample_log(), path)
+    whole = path.read_bytes()
+    for damaged in (b"", b"PK", whole[: len(whole) // 2], whole[:-30], b"\x89PNG\r\n" + whole[:99], b"text\n"):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="not a readable log file") as caught:
+            load_log(path)
+        assert str(path) in str(caught.value)
+
+
+def test_a_flipped_byte_anywhere_in_an_npz_is_an_error_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    log = awkward_log()
+    save_log(log, path)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            assert load_log(path) == log
+        except BadInput:
+            continue
+
+
+def rewritten(path: Path, **members: np.ndarray) -> None:
+    """Replace parts of an archive."""
+    with np.load(path, allow_pickle=True) as old:
+        parts = {name: old[name] for name in old.files} | members
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, part, allow_pickle=True)
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "says"),
+    [
+        ("times", np.array([1.0, 0.0]), r"\(times\).*rise strictly"),
+        ("nodes", np.array([9, 9, 9], dtype=np.int32), r"\(nodes\).*between 0 and 3"),
+        ("states", np.array([object()] * 3), r"\(states\).*Object arrays"),
+        ("end_s", np.array([1.0, 2.0]), r"\(end_s\).*one number"),
+        ("format", np.frombuffer(b"bftrain event log 9", dtype=np.uint8), r"\(format\).*later version"),
+        ("provenance", np.frombuffer(b"{", dtype=np.uint8), r"\(provenance\).*JSON"),
+        ("node_names", np.frombuffer(b"\xff", dtype=np.uint8), r"\(node_names\).*UTF-8"),
+    ],
+)
+def test_a_wrong_part_of_an_npz_is_named(tmp_path: Path, member: str, value: np.ndarray, says: str) -> None:
+    path = tmp_path / "log.npz"
+    save_log(awkward_log(), path)
+    rewritten(path, **{member: value})
+    with pytest.raises(BadInput, match=says):
+        load_log(path)
+
+
+def test_an_npz_of_something_else_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "other.npz"
+    np.savez(path, weights=np.zeros(3))
+    with pytest.raises(BadInput, match="no part 'format'"):
+        load_log(path)
+
+
+def test_the_ending_of_the_name_decides(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"ends in '\.pkl'"):
+        load_log(tmp_path / "log.pkl")
+    with pytest.raises(BadInput, match="no ending"):
+        save_log(sample_log(), tmp_path / "log")
+    with pytest.raises(FileNotFoundError):
+        load_log(tmp_path / "absent.csv")
+
+
+def test_the_story_does_not_change_the_content_hash(tmp_path: Path) -> None:
+    log = awkward_log()
+    save_log(replace(log, provenance=Provenance()), tmp_path / "plain.csv")
+    assert load_log(tmp_path / "plain.csv").sha256 == log.sha256
