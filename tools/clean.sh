@@ -11,4 +11,4 @@ elif [ -e "$venv" ]; then
 fi
 rm -rf demo site dist build tests/artefacts .coverage .coverage.* .hypothesis
 rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-find bftrain solvers replay datasets elastic tests -name __pycache__ -type d -prune -exec rm -rf {} +
+find . -path "./$venv" -prune -o -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,7 +39,8 @@ explain() {
         fail "The disk is full: $free MB are free for $venv, $free_tmp MB for temporary files in ${TMPDIR:-/tmp}." \
             'Make room (the demo needs 600 MB, the tests 1,200 MB), or set VENV or TMPDIR to another disk.'
     fi
-    if grep -qsE 'name resolution|Name or service not known|NewConnectionError|ConnectTimeout|ReadTimeout|Network is unreachable|Connection refused|ProxyError|SSLError|Connection(Reset|Aborted)?Error' "$log"; then
+    # The last words stand for an index that had nothing at all to offer: it was not reached, or is not one
+    if grep -qsE 'name resolution|Name or service not known|NewConnectionError|ConnectTimeout|ReadTimeout|Network is unreachable|Connection refused|ProxyError|SSLError|Connection(Reset|Aborted)?Error|from versions: none' "$log"; then
         fail 'The network cannot be reached: pip could not download the packages that bftrain needs.' \
             'Check the connection, and the proxy or mirror that pip is told to use (pip config list).' \
             "What pip said is in $log."

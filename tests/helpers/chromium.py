@@ -105,7 +105,8 @@ class Chromium:
             if answer.get("id") == self._number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
-                return answer["result"]
+                result: dict[str, Any] = answer["result"]
+                return result
             self.events.append(answer)
 
     def wait_for(self, event: str, session: str) -> None:
@@ -128,7 +129,8 @@ class Chromium:
                 raise EOFError("Chromium ended")
             self._pending += chunk
         message, _, self._pending = self._pending.partition(b"\0")
-        return json.loads(message)
+        received: dict[str, Any] = json.loads(message)
+        return received
 
 
 class Page:

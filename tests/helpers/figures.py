@@ -22,8 +22,9 @@ class Figures:
 
     def lines(self) -> list[str]:
         """Give the rows as a table."""
-        wide = [max((len(row[column]) for row in self.rows), default=0) for column in (0, 1)]
+        tests = max(len(test) for test, *_ in self.rows)
+        whats = max(len(what) for _, what, *_ in self.rows)
         return [
-            f"{test:{wide[0]}}  {what:{wide[1]}}  {number:>12,.4g} {unit}".rstrip()
+            f"{test:{tests}}  {what:{whats}}  {number:>12,.4g} {unit}".rstrip()
             for test, what, number, unit in self.rows
         ]

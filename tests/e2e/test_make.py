@@ -1,0 +1,177 @@
+"""make and the scripts behind it: when all is well they say little, and when it is not they say what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "http://127.0.0.1:19999/"  # nobody listens there, so it is refused at once, with or without a network
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Give what make needs of the repository, in a directory with an awkward name."""
+    place = tmp_path / 'it\'s a "dir" of ünïts'
+    for name in ("tools", "bftrain", "solvers", "replay", "datasets", "elastic"):
+        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, place)
+    return place
+
+
+def run(checkout: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command there without any pip settings of this machine, and without a network."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MAKE", "PYTHON"))}
+    offline = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0", "PYTHON": sys.executable}
+    return subprocess.run(
+        command,
+        cwd=checkout,
+        env={**inherited, **offline, **env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def fake_python(directory: Path, name: str, script: str) -> None:
+    """Put an executable on a PATH of our own."""
+    directory.mkdir(exist_ok=True)
+    file = directory / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def path_without_python(tmp_path: Path) -> str:
+    """Give a PATH with the ordinary commands but no Python at all."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("sh", "dirname", "awk", "sed", "flock", "cat", "ls", "df", "mkdir", "rm", "find", "grep", "tail"):
+        (commands / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name} here"))
+    return str(commands)
+
+
+def test_help_is_what_make_alone_gives_and_names_every_target(checkout: Path) -> None:
+    done = run(checkout, "make")
+    assert done.returncode == 0
+    for target in ("demo", "test", "check", "bench", "docs", "clean"):
+        assert f"make {target} " in done.stdout
+
+
+def test_versions_of_python_are_the_same_everywhere() -> None:
+    supported = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert supported == ">=3.11,<3.14"
+    assert "oldest=3.11 newest=3.13 " in (ROOT / "tools/lib.sh").read_text()
+
+
+def test_an_old_python_is_named_with_what_to_install(checkout: Path, tmp_path: Path) -> None:
+    fake_python(tmp_path / "old", "python3", 'case "$1" in -c) echo 3.9.2 ;; *) cat >/dev/null; exit 1 ;; esac')
+    path = f"{tmp_path / 'old'}:{path_without_python(tmp_path)}"
+    done = run(checkout, "tools/venv.sh", "base", PATH=path, PYTHON="")
+    assert done.returncode != 0
+    assert "python3 is 3.9.2" in done.stderr
+    assert "needs Python 3.11 to 3.13" in done.stderr
+    assert "apt-get install python3 python3-venv" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_no_python_at_all(checkout: Path, tmp_path: Path) -> None:
+    done = run(checkout, "tools/venv.sh", "base", PATH=path_without_python(tmp_path), PYTHON="")
+    assert done.returncode != 0
+    assert "there is no python3 at all" in done.stderr
+
+
+def test_a_python_that_fits_is_found_behind_an_old_python3(checkout: Path, tmp_path: Path) -> None:
+    fake_python(tmp_path / "old", "python3", 'case "$1" in -c) echo 3.9.2 ;; *) cat >/dev/null; exit 1 ;; esac')
+    fake_python(tmp_path / "old", "python3.12", f'exec "{sys.executable}" "$@"')
+    path = f"{tmp_path / 'old'}:{path_without_python(tmp_path)}"
+    done = run(checkout, "tools/find-python.sh", PATH=path, PYTHON="")
+    assert done.stdout == f"{tmp_path / 'old' / 'python3.12'}\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "words"), [("nosuchpython", "there is no such command"), ("OLD", "is version 3.9.2")]
+)
+def test_the_python_asked_for_does_not_do(checkout: Path, tmp_path: Path, named: str, words: str) -> None:
+    fake_python(tmp_path / "old", "python3", 'case "$1" in -c) echo 3.9.2 ;; *) cat >/dev/null; exit 1 ;; esac')
+    asked = named.replace("OLD", str(tmp_path / "old" / "python3"))
+    done = run(checkout, "make", "demo", f"PYTHON={asked}")
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_a_python_without_venv_is_sent_to_its_debian_package(checkout: Path, tmp_path: Path) -> None:
+    script = f'case "$*" in *ensurepip*) exit 1 ;; *) exec "{sys.executable}" "$@" ;; esac'
+    fake_python(tmp_path / "bare", "python3", script)
+    path = f"{tmp_path / 'bare'}:{path_without_python(tmp_path)}"
+    done = run(checkout, "tools/venv.sh", "base", PATH=path, PYTHON="")
+    assert done.returncode != 0
+    assert "apt-get install python3-venv\n" in done.stderr
+
+
+def test_no_network_is_said_in_words_and_the_next_run_does_not_trust_what_is_there(checkout: Path) -> None:
+    first = run(checkout, "make", "demo")
+    assert first.returncode != 0
+    assert "network cannot be reached" in first.stderr
+    assert ".venv/.bftrain/install.log" in first.stderr
+    assert (checkout / ".venv/.bftrain/install.log").is_file()
+    second = run(checkout, "make", "demo")
+    assert "Making .venv anew: an earlier installation did not end." in second.stdout
+
+
+@pytest.mark.parametrize("half", ["empty", "dead python", "no pip"])
+def test_a_half_made_environment_is_made_anew(checkout: Path, half: str) -> None:
+    venv = checkout / ".venv"
+    venv.mkdir()
+    if half == "dead python":
+        (venv / "bin").mkdir()
+        (venv / "bin/python").symlink_to("/nonexistent/python3")
+        (venv / "pyvenv.cfg").write_text("home = /nonexistent\n")
+    if half == "no pip":
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    done = run(checkout, "tools/venv.sh", "base")
+    assert "network cannot be reached" in done.stderr  # so it got as far as calling pip
+    assert (venv / "bin/pip").exists()
+
+
+def test_a_directory_of_someone_else_is_left_alone(checkout: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work")
+    for target in ("demo", "clean"):
+        run(checkout, "make", target, f"VENV={precious}")
+        assert [file.name for file in precious.iterdir()] == ["thesis.tex"]
+    done = run(checkout, "make", "demo", f"VENV={precious}")
+    assert done.returncode != 0
+    assert "is no virtual environment" in done.stderr
+
+
+def test_a_full_disk_is_said_in_words(checkout: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "small disk"
+    disk.mkdir()
+    # A file system of our own that nobody else sees; it goes with the process
+    private = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+    mount = 'mount -t tmpfs -o size=4m tmpfs "$1"'
+    if run(checkout, *private, mount, "sh", str(disk)).returncode != 0:
+        pytest.skip("no private mounts here (a container may forbid them); on a machine of your own: make test")
+    done = run(checkout, *private, f'{mount} && make demo VENV="$1/venv"', "sh", str(disk))
+    assert done.returncode != 0
+    assert "The disk is full" in done.stderr
+    assert "set VENV or TMPDIR to another disk" in done.stderr
+
+
+def test_clean_removes_what_make_made_and_no_more(checkout: Path) -> None:
+    run(checkout, "tools/venv.sh", "base")
+    for name in ("demo", "site", "dist", ".mypy_cache", "mine"):
+        (checkout / name).mkdir()
+    assert run(checkout, "make", "clean").returncode == 0
+    left = {entry.name for entry in checkout.iterdir()}
+    assert "mine" in left
+    assert not left & {".venv", "demo", "site", "dist", ".mypy_cache"}
