@@ -60,6 +60,7 @@ class Harvester:
         self._roster = Roster()
         self._time_s = float("-inf")
         self._decisions = 0
+        self._competed: list[str] = []
         self._at_once: list[Action] = []
         self._notes: list[str] = []
 
@@ -125,8 +126,10 @@ class Harvester:
         admitted = [name for name in named if self._knows(name)]
         choice = self._choose(admitted, time_s)
         sizes = {name: choice.sizes.get(name, 0) for name in admitted}
-        barred = {name: 0 for name in self._roster if self._roster[name].held and name not in sizes}
-        actions = tuple(self._carry_out({**sizes, **barred}))
+        # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
+        barred = [name for name in self._competed if name not in sizes and self._holds_nodes(name)]
+        actions = tuple(self._carry_out({**sizes, **dict.fromkeys(barred, 0)}))
+        self._competed = admitted
         at_once, self._at_once = tuple(self._at_once), []
         notes, self._notes = tuple(self._notes), []
         self._decisions += 1
@@ -230,6 +233,10 @@ class Harvester:
             return True
         self._notes.append(f"task '{task}' is unknown or over")
         return False
+
+    def _holds_nodes(self, task: str) -> bool:
+        member = self._roster.get(task)
+        return member is not None and member.size > 0
 
     def _note_if(self, nodes: list[str], what: str) -> None:
         if nodes:
