@@ -1,0 +1,74 @@
+"""What is loaded when: counted modules, not seconds, so it says the same on every machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.program import environment
+
+SLOW = {"pandas", "scipy", "numpy", "rich", "msgspec", "matplotlib", "ClusterShell", "sqlite3"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Name the modules that are loaded when ``code`` has run in a Python of its own, even if it exits."""
+    report = (
+        "import atexit, json, sys; atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{report}\n{code}"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def tops(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def command_line(*arguments: str) -> str:
+    return f"import sys\nsys.argv = {['bftrain', *arguments]!r}\nfrom bftrain.cli.main import run\nrun()"
+
+
+def test_the_facade_loads_nothing_until_it_is_asked() -> None:
+    modules = loaded_by("import bftrain")
+    assert not tops(modules) & (SLOW | {"click"})
+    assert {name for name in modules if name.startswith("bftrain")} == {"bftrain"}
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("decide", "--help"), ("completion", "bash")])
+def test_help_loads_little(arguments: tuple[str, ...]) -> None:
+    modules = loaded_by(command_line(*arguments))
+    assert not tops(modules) & SLOW
+    assert len(modules) < 160  # 116 when this was written; 33 are there before anything is imported
+
+
+def test_completing_a_command_name_loads_no_command() -> None:
+    modules = loaded_by(
+        "import os\nos.environ.update(_BFTRAIN_COMPLETE='bash_complete', COMP_WORDS='bftrain de', COMP_CWORD='1')\n"
+        + command_line()
+    )
+    assert not tops(modules) & SLOW
+    assert "bftrain.cli.decide" not in modules
+
+
+def test_the_training_side_needs_the_standard_library_alone() -> None:
+    code = (
+        "import bftrain_elastic, pkgutil, importlib\n"
+        "for module in pkgutil.walk_packages(bftrain_elastic.__path__, 'bftrain_elastic.'):\n"
+        "    importlib.import_module(module.name)"
+    )
+    foreign = tops(loaded_by(code)) - set(sys.stdlib_module_names) - tops(loaded_by("pass"))
+    assert foreign == {"bftrain_elastic"}
+
+
+def test_deciding_loads_no_data_frames_and_no_tables() -> None:
+    modules = loaded_by("from bftrain import Harvester, Settings, build_harvester\nbuild_harvester(Settings())")
+    assert not tops(modules) & {"pandas", "rich", "matplotlib"}

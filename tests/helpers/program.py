@@ -1,0 +1,118 @@
+"""Run ``bftrain`` as its users do: the installed program, in a process of its own, in a pipe or on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+PROGRAM = str(Path(sys.executable).with_name("bftrain"))
+ANSI = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])")
+_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: its exit code and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    def __post_init__(self) -> None:
+        """Whatever goes wrong, a user never sees a traceback."""
+        assert "Traceback" not in self.err, self.err
+        assert "a fault of ours" not in self.err, self.err
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Give the environment of a plain shell: nothing in it decides about colour, width or language."""
+    odd = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "TTY_", "PYTHON", "COVERAGE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(odd)}
+    return kept | {"LC_ALL": "C.UTF-8", "TERM": "xterm-256color"} | changes
+
+
+def bftrain(
+    *arguments: str | Path,
+    stdin: str | bytes = b"",
+    out: IO[bytes] | int = subprocess.PIPE,
+    cwd: Path | None = None,
+    **env: str,
+) -> Ended:
+    """Run ``bftrain`` in pipes."""
+    done = subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        stdout=out,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=environment(**env),
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    return Ended(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
+
+
+def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start ``bftrain`` in pipes and leave it running."""
+    return subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=environment(),
+    )
+
+
+def shell(command: str, cwd: Path | None = None, **env: str) -> Ended:
+    """Run a line of bash in which ``bftrain`` is on PATH; the code is that of the last part of a pipe to fail."""
+    path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment(PATH=path, **env),
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(*arguments: str | Path, columns: int = 80, cwd: Path | None = None, **env: str) -> Ended:
+    """Run ``bftrain`` on a terminal of ``columns``; what it says comes as one text, as it would be seen."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    with subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=cwd,
+        env=environment(**env),
+        start_new_session=True,
+    ) as running:
+        os.close(theirs)
+        chunks = []
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # how a terminal ends when nobody holds its other side
+                break
+            if not chunk:
+                break
+            chunks.append(chunk)
+        code = running.wait(timeout=_PATIENCE_S)
+    os.close(ours)
+    text = b"".join(chunks).decode().replace("\r\n", "\n")
+    return Ended(code, text, text)
