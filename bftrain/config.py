@@ -36,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Check every field."""
         for name in ("solver", "objective", "admission", "placement"):
             checks.text(self, name)
+        if self.fallback != "":
+            checks.text(self, "fallback")
         checks.number(self, "horizon_s", above=0.0)
         checks.integer(self, "max_tasks", at_least=1)
         checks.number(self, "solver_deadline_s", above=0.0)
@@ -60,7 +62,9 @@ def load(path: Path, kind: type[S]) -> S:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"is not valid TOML: {error}", where=str(path)) from error
+        line = re.search(r"at line (\d+)", str(error))
+        where = f"{path}:{line[1]}" if line else str(path)
+        raise BadConfig(f"is not valid TOML: {error}", where=where) from error
     return from_mapping(data, kind, where=str(path), text=text)
 
 
