@@ -21,7 +21,7 @@ _STEPS_S: Final = tuple(
 )
 _DAY_S: Final = 86400.0
 _UNITS: Final = ((_DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_LETTER: Final = 7.0  # about the width of a letter, pixels
+_LETTER: Final = 8.0  # as wide as a letter gets on the average, pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar: a name, a length, the words behind it and its CSS class."""
+    """One bar: a name (and a detail where there is room), a length, the words behind it and its CSS class."""
 
     name: str
+    detail: str
     value: float
     words: str
     css: str
@@ -46,7 +47,7 @@ class Bar:
 
 def step_areas(curves: Sequence[Curve], end_s: float, *, width: int, height: int, alt: str, unit: str) -> str:
     """Draw curves as areas in front of each other, averaged over stretches no finer than the screen."""
-    left, right, top, bottom = 52, 10, 12, 38
+    left, right, top, bottom = 52, 10, 26, 38
     plot_width, plot_height = width - left - right, height - top - bottom
     averaged = [average(curve, end_s, max(plot_width // 2, 1)) for curve in curves]
     marks = nice_marks(max((float(values.max()) for _, values in averaged), default=0.0))
@@ -66,7 +67,7 @@ def step_areas(curves: Sequence[Curve], end_s: float, *, width: int, height: int
         path = _step_path([x(edge) for edge in edges.tolist()], [y(value) for value in values.tolist()])
         parts.append(f'<path class="area {escape(curve.css)}" d="{path}V{y(0):.1f}H{left}Z"/>')
     parts.extend(_time_axis(span_s, left, height - bottom, plot_width))
-    parts.append(_text(left - 6, height - 6, unit, "end"))
+    parts.append(_text(left - 6, 12, unit, "end"))
     return "".join([*parts, "</svg>"])
 
 
@@ -78,7 +79,9 @@ def bars(items: Sequence[Bar], *, width: int, alt: str) -> str:
     for place, item in enumerate(items):
         top = place * row
         length = max(width * item.value / longest, 1.0) if item.value > 0 else 0.0
-        parts.append(_text(0, top + 14, item.name, "start", css="name"))
+        room = (width - _LETTER * len(item.words)) / _LETTER
+        full = f"{item.name}: {item.detail}"
+        parts.append(_text(0, top + 14, full if len(full) < room else item.name, "start", css="name"))
         parts.append(_text(width, top + 14, item.words, "end"))
         parts.append(_box("track", top + 20, width, thick))
         parts.append(_box(item.css, top + 20, length, thick))

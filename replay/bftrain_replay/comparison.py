@@ -20,7 +20,6 @@ _ROWS: Final[tuple[tuple[str, Callable[[Result], str]], ...]] = (
         lambda result: words.percent(result.lost_share(Loss.RESCALING, Loss.START_UP)),
     ),
     ("tasks finished", lambda result: f"{result.tasks_finished:,} of {len(result.tasks):,}"),
-    ("all tasks finished after", lambda result: words.duration(result.makespan_s)),
 )
 
 
@@ -28,7 +27,7 @@ def columns(study: Study) -> dict[str, Result]:
     """Name the replays that are compared: by their solver, and the ceiling."""
     named = {study.result.settings.solver: study.result}
     if study.baseline is not None:
-        named[f"{study.baseline.settings.solver}"] = study.baseline
+        named[study.baseline.settings.solver] = study.baseline
     if study.ceiling is not None:
         named["ceiling (no costs)"] = study.ceiling
     return named
@@ -38,11 +37,10 @@ def rows(study: Study, *, measured: bool) -> list[tuple[str, ...]]:
     """Give a label and one cell a replay in each row; with ``measured``, the decision times too."""
     results = list(columns(study).values())
     table = [(label, *(tell(result) for result in results)) for label, tell in _ROWS]
+    if any(result.makespan_s is not None for result in results):
+        table.append(("all tasks finished after", *(words.duration(result.makespan_s) for result in results)))
     if measured:
-        table.append(("decision time, median / p99", *map(_decision_time, results)))
+        spreads = [result.timings().decide_ms for result in results]
+        table.append(("decision time, median", *(words.milliseconds(spread.p50) for spread in spreads)))
+        table.append(("decision time, p99", *(words.milliseconds(spread.p99) for spread in spreads)))
     return table
-
-
-def _decision_time(result: Result) -> str:
-    spread = result.timings().decide_ms
-    return f"{words.milliseconds(spread.p50)} / {words.milliseconds(spread.p99)}"

@@ -22,16 +22,16 @@ _WIDTHS: Final = (("wide", 1130, 300), ("medium", 740, 280), ("narrow", 332, 240
 _EPOCH_FROM_S: Final = 1e8  # logs that begin earlier count from some zero of their own, not from 1970
 
 _LOST: Final = (
-    (Loss.PREEMPTION, "Lost to preemption: work to do again after nodes were taken back", "preempted"),
-    (Loss.RESCALING, "Lost to rescaling: tasks that changed their size", "rescaling"),
-    (Loss.START_UP, "Lost to start-up: tasks that began on fresh nodes", "start"),
+    (Loss.PREEMPTION, "Lost to preemption", "work to do again after nodes were taken back", "preempted"),
+    (Loss.RESCALING, "Lost to rescaling", "waits while tasks changed their size", "rescaling"),
+    (Loss.START_UP, "Lost to start-up", "waits while tasks began on fresh nodes", "start"),
 )
 _UNUSED: Final = (
-    (Unused.NO_TASK, "Unused: no task was left to run"),
-    (Unused.TASK_CAP, "Unused: competing tasks were full, others had to wait outside (max_tasks)"),
-    (Unused.AT_MAXIMUM, "Unused: every task was at its largest size"),
-    (Unused.BELOW_MINIMUM, "Unused: too few nodes for any waiting task"),
-    (Unused.NOT_WORTH, "Unused: taking them was not worth the cost of rescaling"),
+    (Unused.NO_TASK, "Unused, no task", "none was left to run"),
+    (Unused.TASK_CAP, "Unused, too few compete", "those that may were full, others waited outside (max_tasks)"),
+    (Unused.AT_MAXIMUM, "Unused, tasks full", "every task was at its largest size"),
+    (Unused.BELOW_MINIMUM, "Unused, too few nodes", "fewer than any waiting task needs"),
+    (Unused.NOT_WORTH, "Unused, not worth it", "taking them would have cost more than it gained"),
 )
 _STATES: Final = {
     TaskState.FINISHED: "finished",
@@ -188,19 +188,23 @@ def _nodes_over_time(study: Study) -> str:
 
 
 def _where_it_went(result: Result) -> str:
-    idle_s = result.idle_node_s
-    lost = [(result.lost_node_s[loss], name, css) for loss, name, css in _LOST]
-    unused = [(result.unused_node_s[why], name, "unused") for why, name in _UNUSED]
-    useful = result.used_node_s - sum(seconds for seconds, _, _ in lost)
-    rows = [(useful, "Work that counts", "used"), *lost, *(row for row in unused if row[0] > 0.0)]
+    def share(seconds: float) -> str:
+        return words.percent(seconds / result.idle_node_s if result.idle_node_s else None)
+
+    lost = [(result.lost_node_s[loss], name, detail, css) for loss, name, detail, css in _LOST]
+    unused = [(result.unused_node_s[why], name, detail, "unused") for why, name, detail in _UNUSED]
+    useful = result.used_node_s - sum(row[0] for row in lost)
+    counts = (useful, "Work that counts", "samples done once and kept", "used")
+    rows = [counts, *lost, *(row for row in unused if row[0] > 0.0)]
     items = [
         Bar(
             name=name,
+            detail=detail,
             value=seconds,
-            words=f"{words.count(seconds / SECONDS_AN_HOUR)} h, {words.percent(seconds / idle_s if idle_s else None)}",
+            words=f"{words.count(seconds / SECONDS_AN_HOUR)} node-h, {share(seconds)}",
             css=css,
         )
-        for seconds, name, css in rows
+        for seconds, name, detail, css in rows
     ]
     alt = "Where the idle node-time went. " + "; ".join(f"{item.name}: {item.words}" for item in items) + "."
     chart = _at_all_widths(lambda width, _: bars(items, width=width, alt=alt))
