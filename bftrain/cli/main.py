@@ -92,6 +92,7 @@ def main() -> None:
 
 def run() -> NoReturn:
     """Run the command line of this process and exit with its code."""
+    _replace_closed_streams()
     try:
         ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
@@ -123,6 +124,16 @@ def exit_code(error: BaseException) -> int:
             return _complain(f"{name}: {reason}", BadInput.exit_code)
         case _:
             return _fault(error)
+
+
+def _replace_closed_streams() -> None:
+    """Put nothingness where a standard stream is closed, as daemons may leave them.
+
+    Otherwise Python has ``None`` for it, and the next file to be opened, a journal perhaps, would take its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until we end
 
 
 def _mute_stdout() -> None:
