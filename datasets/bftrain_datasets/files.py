@@ -30,3 +30,8 @@ def save_log(log: EventLog, path: Path | str) -> None:
     save = by_suffix(path, SAVERS, "log file")
     with whole_file(path) as file:
         save(log, file)
+
+
+def check_log_name(path: Path) -> None:
+    """Refuse a name that no log can be saved under, before work is done for it."""
+    by_suffix(path, SAVERS, "log file")

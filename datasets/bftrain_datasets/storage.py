@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_LINE_BYTES: Final = 1 << 20
+LARGEST_TEXT_BYTES: Final = 1 << 28
 BYTE_ORDER_MARK: Final = "\ufeff"
 NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
 
@@ -43,6 +44,16 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
+def whole_text(path: Path, kind: str) -> str:
+    """Read all of a text file; ``kind`` says what should be in one that is not larger than sense allows."""
+    size = path.stat().st_size
+    if size > LARGEST_TEXT_BYTES:
+        raise BadInput(
+            f"{size} bytes are too many for a {kind}", where=str(path), fix="check that it is the right file"
+        )
+    return "\n".join(line for _, line in text_lines(path))
+
+
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Read lines with their numbers, line ends taken off; what is not text is refused with its line."""
     with path.open("rb") as file:
@@ -64,7 +75,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 class CsvFile:
-    """A CSV file with ``#`` comments before its header; ``rows()`` gives cells with line numbers.
+    """A CSV file with ``#`` comments before its header; ``rows()`` gives the cells of what comes after it.
 
     ``line`` is the number of the line read last; blank lines are passed over.
     """
@@ -92,9 +103,11 @@ class CsvFile:
             raise BadInput(f"not a row of CSV: {error}", where=self.where, fix='check the quotes (")') from error
 
     def _content(self) -> Iterator[str]:
+        in_head = True
         for number, text in self._lines:
             self.line = number
-            if text.startswith("#"):
+            if in_head and text.startswith("#"):
                 self.comments.append((number, text[1:].strip()))
-            else:
-                yield text
+                continue
+            in_head = in_head and not text.strip()
+            yield text

@@ -40,19 +40,36 @@ class TaskShape:
     campaign: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """When tasks are handed in: all at ``start_s``, or at random from then on, ``per_hour`` on average (Poisson)."""
+
+    start_s: float = 0.0
+    per_hour: float | None = None
+
+    def moments(self, count: int, rng: np.random.Generator) -> list[float]:
+        """Draw ``count`` times in seconds, to the millisecond."""
+        if self.per_hour is None:
+            return [self.start_s] * count
+        if not 0 < self.per_hour < float("inf"):
+            raise BadValue(f"must be above 0, not {self.per_hour:g}", where="Arrivals.per_hour")
+        gaps = rng.exponential(3600 / self.per_hour, count)
+        return [round(self.start_s + passed, 3) for passed in np.cumsum(gaps).tolist()]
+
+
 def generate_trials(
     count: int,
     model: str = "shufflenet",
     *,
     seed: int = 0,
-    arrivals_per_hour: float | None = None,
+    arrivals: Arrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate ``count`` tasks that train the same model equally long, as a hyper-parameter search does.
 
-    All are handed in at 0 s, or at random with ``arrivals_per_hour`` on average (a Poisson process from ``seed``).
+    ``seed`` decides over random arrivals only.
     """
-    return _tasks([profile(model)] * _checked(count), np.random.default_rng(seed), arrivals_per_hour, shape)
+    return _tasks([profile(model)] * _checked(count), np.random.default_rng(seed), arrivals, shape)
 
 
 def generate_mix(
@@ -60,12 +77,12 @@ def generate_mix(
     seed: int,
     *,
     models: Iterable[str] = PROFILE_NAMES,
-    arrivals_per_hour: float | None = None,
+    arrivals: Arrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate ``count`` tasks of several models in random order, as an architecture search does.
 
-    Every model comes equally often, as far as ``count`` allows. For ``arrivals_per_hour`` see generate_trials.
+    Every model comes equally often, as far as ``count`` allows.
     """
     chosen = [profile(name) for name in models]
     if not chosen:
@@ -73,7 +90,7 @@ def generate_mix(
     rng = np.random.default_rng(seed)
     rounds = [rng.permutation(len(chosen)) for _ in range(-(-_checked(count) // len(chosen)))]
     order = np.concatenate(rounds)[:count].tolist()
-    return _tasks([chosen[index] for index in order], rng, arrivals_per_hour, shape)
+    return _tasks([chosen[index] for index in order], rng, arrivals, shape)
 
 
 def sample_tasks() -> tuple[TaskSpec, ...]:
@@ -90,10 +107,11 @@ def _checked(count: int) -> int:
 def _tasks(
     models: list[Profile],
     rng: np.random.Generator,
-    arrivals_per_hour: float | None,
+    arrivals: Arrivals | None,
     shape: TaskShape | None,
 ) -> tuple[TaskSpec, ...]:
     shape = shape or TaskShape()
+    moments = (arrivals or Arrivals()).moments(len(models), rng)
     width = len(str(len(models)))
     return tuple(
         TaskSpec(
@@ -109,16 +127,5 @@ def _tasks(
             user=shape.user,
             campaign=shape.campaign,
         )
-        for number, (model, submit_s) in enumerate(
-            zip(models, _arrivals(len(models), rng, arrivals_per_hour), strict=True), start=1
-        )
+        for number, (model, submit_s) in enumerate(zip(models, moments, strict=True), start=1)
     )
-
-
-def _arrivals(count: int, rng: np.random.Generator, per_hour: float | None) -> list[float]:
-    if per_hour is None:
-        return [0.0] * count
-    if not 0 < per_hour < float("inf"):
-        raise BadValue(f"must be above 0, not {per_hour:g}", where="tasks.arrivals_per_hour")
-    moments: list[float] = np.round(np.cumsum(rng.exponential(3600 / per_hour, count)), 3).tolist()
-    return moments

@@ -1,0 +1,52 @@
+"""``bftrain generate``: logs to try things on when there is none at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+
+
+@click.group()
+def command() -> None:
+    """Generate a log of idle nodes that looks like a real machine's."""
+
+
+@command.command("log")
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write; its name ends in .npz or .csv.",
+)
+@click.option("--nodes", type=click.IntRange(min=1), default=1024, show_default=True, help="Nodes of the machine.")
+@click.option("--days", type=float, default=7.0, show_default=True, help="Days observed.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one log of many.")
+@click.option("--idle-share", type=float, default=0.0827, show_default=True, help="Idle part of all node-time.")
+@click.option("--start", "start_s", type=float, default=0.0, show_default=True, help="First second, UTC.")
+@prints_results
+def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start_s: float, out: Output) -> None:
+    """Generate a log whose idle time comes in bursts, fragments and groups as measured on Summit.
+
+    The same options give the same file.
+    """
+    from bftrain_datasets.files import check_log_name, save_log
+    from bftrain_datasets.generators import generate_log
+
+    check_log_name(path)
+    made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
+    save_log(made, path)
+    figures = {
+        "file": str(path),
+        "nodes": nodes,
+        "events": len(made),
+        "idle_share": made.idle_share,
+        "idle_node_hours": made.idle_node_s / 3600,
+        "sha256": made.sha256,
+    }
+    words = f"{path}: {nodes} nodes, {len(made)} events, {made.idle_share:.2%} of the node-time idle"
+    out.result(figures, lambda: words)
