@@ -1,0 +1,84 @@
+"""The core: sizes that lose so little that they may be part of the best plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain_solvers.knapsack.stages import Stage
+
+_FEW_ALIKE: Final = 3
+_MOST_FREE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Rows with more than one size left, and their stages; the other rows have their ``least`` size."""
+
+    least: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    stages: list[Stage]
+
+
+def core_of(losses: NDArray[np.int64], cutoff: int) -> Core:
+    """Keep the sizes that lose at most ``cutoff``."""
+    kept = losses <= cutoff
+    least = kept.argmax(axis=1)
+    rows = np.flatnonzero(kept.sum(axis=1) > 1)
+    row, size = np.nonzero(kept[rows])
+    nodes = (size - least[rows][row]).tolist()
+    loss = losses[rows][row, size].tolist()
+    ends = np.flatnonzero(np.diff(row)).tolist()
+    cuts = [0, *(end + 1 for end in ends), len(nodes)]
+    stages = [(nodes[a:b], loss[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)] if nodes else []
+    return Core(least, rows, stages)
+
+
+def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage]:
+    """Fewer stages, which allow only divisions that the given ones allow too, and hardly miss a good one.
+
+    Tasks with the same losses fill up the smallest size ``a`` and the largest ``b`` that lose nothing. Only few of
+    them have another size in a good plan, because it loses something, or because several such are as good as
+    several at ``a`` and ``b``. So a few keep all their sizes; the others are at ``a`` or ``b``, in bundles of
+    1, 2, 4, ... tasks.
+    """
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    for nodes, losses in stages:
+        key = (tuple(nodes), tuple(losses))
+        alike[key] = alike.get(key, 0) + 1
+    found: list[Stage] = []
+    for (nodes, losses), count in alike.items():
+        stage = (list(nodes), list(losses))
+        lossless = [node for node, loss in zip(nodes, losses, strict=True) if loss == 0]
+        a, b = lossless[0], lossless[-1]
+        others = [loss for node, loss in zip(nodes, losses, strict=True) if node not in (a, b)]
+        free = count if count <= _FEW_ALIKE else min(count, _free(others, b - a, cutoff))
+        found.extend([stage] * free)
+        found.extend(_bundles(a, b, count - free))
+    return found
+
+
+def _free(others: list[int], span: int, cutoff: int) -> int:
+    """How many of many tasks alike may be at a size other than ``a`` and ``b``."""
+    if not others:
+        return 0
+    by_span = span - 1 if span > 1 else _MOST_FREE
+    return by_span if min(others) == 0 else min(by_span, cutoff // min(others))
+
+
+def _bundles(a: int, b: int, count: int) -> list[Stage]:
+    if a == b:
+        return [([a * count], [0])] if count else []
+    found: list[Stage] = []
+    size = 1
+    while count > 0:
+        size = min(size, count)
+        found.append(([a * size, b * size], [0, 0]))
+        count -= size
+        size *= 2
+    return found

@@ -1,0 +1,144 @@
+"""Dynamic programmes over the core. A stage is a task, or several alike: pairs of (nodes above the least, loss)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain_solvers.knapsack.grid import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Stage = tuple[list[int], list[int]]  # nodes above the least, rising; loss of each
+
+_FEW_SIZES: Final = 3
+_LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the processor's cache
+
+
+class OutOfTime(Exception):  # noqa: N818 - a signal between two functions, not an error
+    """The deadline has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is to be divided: ``nodes`` above everybody's least, each unused one losing ``idle_loss``.
+
+    No division with a loss above ``cutoff`` is of interest; ``stop_at`` is a time of ``perf_counter``.
+    """
+
+    nodes: int
+    idle_loss: int
+    cutoff: int
+    stop_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """``losses[s][i]``: smallest loss of stages ``s``, ``s + 1``, ... if they take ``lows[s] + i`` nodes exactly."""
+
+    losses: list[Numbers]
+    lows: list[int]
+
+
+def least_loss(stages: Sequence[Stage], room: Room) -> int:
+    """Smallest loss of any division, at most the cutoff."""
+    tables = _tables(stages, room)
+    return room.cutoff if tables is None else min(room.cutoff, int(_with_idle(tables, room).min()))
+
+
+def best_division(stages: Sequence[Stage], room: Room) -> list[int]:
+    """Of the divisions with the smallest loss, the one with fewest nodes whose earlier stages get more."""
+    tables = _tables(stages, room)
+    if tables is None:
+        return [nodes[0] for nodes, _ in stages]
+    fewest = tables.lows[0] + int(_with_idle(tables, room).argmin())
+    return _retraced(stages, tables, fewest)
+
+
+def _with_idle(tables: Tables, room: Room) -> Numbers:
+    first, low = tables.losses[0], tables.lows[0]
+    idle = np.arange(room.nodes - low, room.nodes - low - first.size, -1)
+    return first + room.idle_loss * idle
+
+
+def _tables(stages: Sequence[Stage], room: Room) -> Tables | None:
+    """Work from the last stage to the first, so that afterwards the first can be served first.
+
+    A table covers only what the stages from it on can take and what those before it can leave.
+    ``None``: so many nodes must be used that the stages cannot take them.
+    """
+    before = [0]  # most nodes that the stages before this one can take
+    for nodes, _ in stages:
+        before.append(before[-1] + nodes[-1])
+    used = room.nodes - min(room.nodes, room.cutoff // room.idle_loss)
+    lows = [max(0, used - taken) for taken in before]
+    highs = [min(room.nodes, before[-1] - taken) for taken in before]
+    if lows[-1] > highs[-1]:
+        return None
+    count = len(stages)
+    losses = [np.zeros(1, dtype=np.int64)] * (count + 1)
+    for stage in range(count - 1, -1, -1):
+        if perf_counter() > room.stop_at:
+            raise OutOfTime
+        losses[stage] = _one_more(
+            stages[stage], losses[stage + 1], lows[stage + 1], lows[stage], highs[stage] - lows[stage] + 1
+        )
+    return Tables(losses, lows)
+
+
+def _one_more(stage: Stage, later: Numbers, later_low: int, low: int, width: int) -> Numbers:
+    """Table of a stage for ``low`` nodes and the following ones, from the table of the stage after it."""
+    nodes, losses = stage
+    span = nodes[-1] - nodes[0] + 1
+    if _FEW_SIZES < len(nodes) >= span // 2 and span * width <= _LARGEST_SHEET:
+        return _by_sheet(stage, later, low - later_low, width)
+    found = np.full(width, NEVER)
+    reach = later.size
+    for more, loss in zip(nodes, losses, strict=True):
+        shift = later_low + more - low  # the first entry of ``later`` with this size goes there
+        start = shift if shift > 0 else 0
+        end = min(width, reach + shift)
+        if start < end:
+            part = found[start:end]
+            np.minimum(part, later[start - shift : end - shift] + loss, out=part)
+    return found
+
+
+def _by_sheet(stage: Stage, later: Numbers, offset: int, width: int) -> Numbers:
+    """Do the same at one go: row ``i`` of the sheet is ``later`` moved on by ``nodes[0] + i``."""
+    nodes, losses = stage
+    first, last = nodes[0], nodes[-1]
+    rows = last - first + 1
+    loss = np.full((rows, 1), NEVER)
+    loss[[node - first for node in nodes], 0] = losses
+    # Entry c of row i is later[offset + c - first - i]; pad so that every such place exists
+    left = max(0, last - offset)
+    right = max(0, offset + width - first - later.size)
+    padded = np.full(left + later.size + right, NEVER)
+    padded[left : left + later.size] = later
+    start = (left + offset - first) * padded.itemsize
+    moved = np.ndarray((rows, width), np.int64, padded, start, (-padded.itemsize, padded.itemsize))
+    found: Numbers = (moved + loss).min(axis=0, initial=NEVER)
+    return found
+
+
+def _retraced(stages: Sequence[Stage], tables: Tables, nodes: int) -> list[int]:
+    """Give every stage, from the first on, the most that still leads to the smallest loss."""
+    chosen = []
+    for stage, (sizes, losses) in enumerate(stages):
+        goal = int(tables.losses[stage][nodes - tables.lows[stage]])
+        later, low = tables.losses[stage + 1], tables.lows[stage + 1]
+        for size, loss in zip(reversed(sizes), reversed(losses), strict=True):
+            place = nodes - size - low
+            if 0 <= place < later.size and int(later[place]) + loss == goal:
+                chosen.append(size)
+                nodes -= size
+                break
+    return chosen
