@@ -6,49 +6,52 @@ The same inputs give the same bytes in every file but ``timings.json``, which ho
 from __future__ import annotations
 
 import csv
-import hashlib
-import platform
+import io
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
-import bftrain
 from bftrain import config
-from bftrain.assembly import find_solver
 from bftrain.errors import BadInput
 from bftrain.values import wire
-from bftrain.values.task import TaskSpec
+from bftrain_datasets.storage import whole_file
 from bftrain_replay.decisions import HEADINGS
+from bftrain_replay.origins import Source, tasks_sha256, versions
+from bftrain_replay.report import render
 from bftrain_replay.result import TaskRecord
 from bftrain_replay.study import Study
 
 FORMAT: Final = "bftrain replay 1"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """How the caller named the inputs: a log and a task file. Empty for what was made in memory."""
-
-    log: str = ""
-    tasks: str = ""
-    baseline: str = ""
-
-
-def write(study: Study, folder: Path, source: Source | None = None) -> None:
-    """Write all files of ``study`` into ``folder``, which is made if it is not there."""
-    source = source or Source()
+def prepare(folder: Path) -> None:
+    """Make ``folder`` if it is not there, so that a place that cannot be written to is found before any work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise BadInput("is a file, not a folder", where=str(folder), fix="name another folder") from error
-    _write_json(folder / "summary.json", summary(study, source))
-    _write_json(folder / "timings.json", timings(study))
-    (folder / "config.toml").write_text(_rerun(source) + config.dump(study.result.settings), encoding="utf-8")
-    _write_csv(folder / "decisions.csv", HEADINGS, study.result.decisions.rows())
-    _write_csv(folder / "tasks.csv", TaskRecord.__struct_fields__, map(msgspec.structs.astuple, study.result.tasks))
+
+
+def write(study: Study, folder: Path, source: Source | None = None) -> None:
+    """Write all files of ``study`` into ``folder``; each appears complete or not at all."""
+    source = source or Source()
+    prepare(folder)
+    result = study.result
+    _write_csv(folder / "decisions.csv", HEADINGS, result.decisions.rows())
+    _write_csv(folder / "tasks.csv", TaskRecord.__struct_fields__, map(msgspec.structs.astuple, result.tasks))
+    write_text(folder / "config.toml", _rerun(source) + config.dump(result.settings))
+    write_text(folder / "report.html", render(study, source=source, measured=False))
+    write_text(folder / "timings.json", _json(timings(study)))
+    write_text(folder / "summary.json", _json(summary(study, source)))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file that appears complete or not at all."""
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def summary(study: Study, source: Source) -> dict[str, Any]:
@@ -75,37 +78,23 @@ def timings(study: Study) -> dict[str, Any]:
     return {name: wire.plain(result.timings()) for name, result in named.items() if result is not None}
 
 
-def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
-    """SHA-256 of what the tasks say, whatever file they came from."""
-    return hashlib.sha256(wire.encode(tuple(tasks))).hexdigest()
-
-
-def versions(study: Study) -> dict[str, str]:
-    """Give the versions of what the figures depend on."""
-    solver = study.result.settings.solver
-    return {
-        "bftrain": bftrain.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        f"solver {solver}": find_solver(solver).available().version,
-    }
-
-
 def _rerun(source: Source) -> str:
     """Give the command that runs it again, as a comment, if it can be written on one line."""
     words = ["bftrain", "replay", source.log, "--tasks", source.tasks]
     if source.baseline:
         words += ["--baseline", source.baseline]
-    command = shlex.join([*words, "--config", "config.toml", "-o", "NEW_FOLDER"])
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
     return f"# {command}\n" if source.log and source.tasks and command.isprintable() else ""
 
 
-def _write_json(path: Path, data: object) -> None:
-    path.write_bytes(msgspec.json.format(wire.encode(data), indent=2) + b"\n")
+def _json(data: object) -> str:
+    return msgspec.json.format(wire.encode(data), indent=2).decode() + "\n"
 
 
 def _write_csv(path: Path, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
         writer.writerow(headings)
         writer.writerows(rows)
+        text.detach()

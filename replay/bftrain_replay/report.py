@@ -12,7 +12,7 @@ from bftrain.values import wire
 from bftrain_replay import comparison, words
 from bftrain_replay.charts import Bar, Curve, bars, step_areas
 from bftrain_replay.ledger import Unused
-from bftrain_replay.outputs import Source, tasks_sha256, versions
+from bftrain_replay.origins import Source, tasks_sha256, versions
 from bftrain_replay.progress import Loss
 from bftrain_replay.result import SECONDS_AN_HOUR, Result, TaskRecord, TaskState
 from bftrain_replay.study import Study

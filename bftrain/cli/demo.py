@@ -1,0 +1,52 @@
+"""``bftrain demo``: a first look in seconds, on a sample log and sample tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+
+_BASELINE = "equal-share"
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo"),
+    help="Folder for all files [demo].",
+)
+@prints_results
+def command(folder: Path, out: Output) -> None:
+    """Replay a sample log with the default solver and with equal shares, and write a report."""
+    from bftrain.cli.replay import leave_if_interrupted, replay, show
+    from bftrain.config import Settings
+    from bftrain_datasets.files import save_log
+    from bftrain_datasets.generators import sample_log
+    from bftrain_datasets.task_generators import sample_tasks
+    from bftrain_datasets.taskfiles import save_tasks
+    from bftrain_replay import outputs, words
+    from bftrain_replay.origins import Source
+    from bftrain_replay.report import render
+
+    outputs.prepare(folder)
+    log, tasks = sample_log(), sample_tasks()
+    log_file, task_file, report = folder / "log.npz", folder / "tasks.toml", folder / "report.html"
+    save_log(log, log_file)
+    save_tasks(tasks, task_file, note="The sample tasks of bftrain")
+    source = Source(log=str(log_file), tasks=str(task_file), baseline=_BASELINE)
+    study = replay(log, tasks, Settings(), _BASELINE, out)
+    outputs.write(study, folder / "replay", source)
+    outputs.write_text(report, render(study, source=source))
+    title = (
+        f"{len(log.node_names)} nodes, {words.duration(log.span_s)}, {len(tasks)} tasks: "
+        f"{words.percent(log.idle_share)} of the node-time was idle"
+    )
+    show(study, source, out, title=title, report=str(report))
+    out.say(f"report: {report}")
+    leave_if_interrupted(study, folder / "replay")

@@ -1,0 +1,146 @@
+"""``bftrain replay``: what a log's idle nodes would have given to a set of tasks, and what it would have cost."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.settings import decides
+from bftrain.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+    from rich.table import Table
+
+    from bftrain.config import Settings
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.origins import Source
+    from bftrain_replay.study import Study
+
+INTERRUPTED = 130
+_REDRAW_S = 0.1
+_AN_HOUR_S = 3600.0
+
+_existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command(
+    epilog="DIR gets summary.json, decisions.csv, tasks.csv, config.toml, timings.json and report.html; "
+    "docs/semantics.md says what is counted and how. Ctrl-C ends it early and keeps what is done by then."
+)
+@click.argument("log", type=_existing_file)
+@click.option("--tasks", "task_file", type=_existing_file, required=True, help="Task file, .toml or .csv.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder for the result.",
+)
+@click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
+@decides
+@prints_results
+def command(
+    log: Path,
+    task_file: Path,
+    folder: Path,
+    baseline: str,
+    config: Path | None,
+    out: Output,
+    **given: Any,  # noqa: ANN401 - the settings' own types
+) -> None:
+    """Replay LOG against tasks: what would have been harvested, lost, and possible."""
+    from bftrain.config import settings_from
+    from bftrain_datasets.files import load_log
+    from bftrain_datasets.taskfiles import load_tasks
+    from bftrain_replay import outputs
+    from bftrain_replay.origins import Source
+
+    settings = settings_from(config, given)
+    if baseline == settings.solver:
+        raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
+    outputs.prepare(folder)
+    source = Source(log=str(log), tasks=str(task_file), baseline=baseline)
+    study = replay(load_log(log), load_tasks(task_file), settings, baseline, out)
+    outputs.write(study, folder, source)
+    show(study, source, out, title=f"{log} with {task_file}")
+    out.say(f"result: {folder}")
+    leave_if_interrupted(study, folder)
+
+
+def replay(log: EventLog, tasks: Sequence[TaskSpec], settings: Settings, baseline: str, out: Output) -> Study:
+    """Replay with a progress bar; Ctrl-C ends it early, a second one at once."""
+    from bftrain_replay.study import study
+
+    with _interruption() as interrupted, out.progress() as bars:
+        total_h = max(log.span_s / _AN_HOUR_S, 1.0)
+        shown: dict[str, Any] = {}
+        drawn_s = 0.0
+
+        def watch(name: str, simulated_s: float, _decisions: int) -> bool:
+            nonlocal drawn_s
+            now_s = time.monotonic()
+            if name not in shown or now_s - drawn_s > _REDRAW_S:
+                if name not in shown:
+                    for done in shown.values():
+                        bars.update(done, completed=total_h)
+                    shown[name] = bars.add_task(f"{name}, hours replayed", total=total_h)
+                bars.update(shown[name], completed=simulated_s / _AN_HOUR_S)
+                drawn_s = now_s
+            return not interrupted()
+
+        done = study(log, tasks, settings, baseline=baseline, watch=watch)
+    for warning in done.result.warnings:
+        out.warn(warning)
+    return done
+
+
+def show(study: Study, source: Source, out: Output, *, title: str, **more: object) -> None:
+    """Print the figures side by side, or as JSON with ``more`` added."""
+    from bftrain_replay import outputs
+
+    data = {**outputs.summary(study, source), "timings": outputs.timings(study), **more} if out.json else None
+    out.result(data, lambda: compared(study, title))
+
+
+def compared(study: Study, title: str) -> Table:
+    """Lay the figures of all replays out side by side."""
+    from bftrain_replay import comparison
+
+    return table(title, ("", *comparison.columns(study)), comparison.rows(study, measured=True))
+
+
+def leave_if_interrupted(study: Study, folder: Path) -> None:
+    """End with the exit code of an interruption if there was one."""
+    if not study.complete:
+        click.echo(f'bftrain: interrupted; the result in {folder} covers a part and says "complete": false', err=True)
+        raise click.exceptions.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _interruption() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether Ctrl-C was pressed; the second time it interrupts as usual."""
+    pressed = False
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)

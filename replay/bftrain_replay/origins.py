@@ -1,0 +1,40 @@
+"""Origins: what a result was made from and with."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+import bftrain
+from bftrain.assembly import find_solver
+from bftrain.values import wire
+from bftrain.values.task import TaskSpec
+from bftrain_replay.study import Study
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """How the caller named the inputs: a log, a task file, a baseline. Empty for what was made in memory."""
+
+    log: str = ""
+    tasks: str = ""
+    baseline: str = ""
+
+
+def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
+    """SHA-256 of what the tasks say, whatever file they came from."""
+    return hashlib.sha256(wire.encode(tuple(tasks))).hexdigest()
+
+
+def versions(study: Study) -> dict[str, str]:
+    """Give the versions of what the figures depend on."""
+    solver = study.result.settings.solver
+    return {
+        "bftrain": bftrain.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        f"solver {solver}": find_solver(solver).available().version,
+    }
