@@ -65,12 +65,22 @@ class LazyGroup(click.Group):
         names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
+    # Whoever reads our output may leave early (head, less): that is no error. Both methods can print, --help in the
+    # first; a broken pipe is caught there because click would end the process with 1.
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except BrokenPipeError:
+            _mute_stdout()
+            ctx.exit(0)
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; whoever reads its output may leave early (head, less): that is no error."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Caught here because click would end the process with 1
             _mute_stdout()
             ctx.exit(0)
 

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PIPE_WIDTH = 200  # a table in a pipe is for a program or a file, not for a screen
+# A stranger's name is a name: "[red]" in it is no markup, and ":bug:" no picture
+_LITERAL: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,9 @@ def show(what: RenderableType) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
-        Console(highlight=False).print(what)
+        Console(**_LITERAL).print(what)
         return
-    console = Console(width=_PIPE_WIDTH, highlight=False, no_color=True)
+    console = Console(width=_PIPE_WIDTH, no_color=True, **_LITERAL)
     with console.capture() as capture:
         console.print(what)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -1,0 +1,323 @@
+"""The command line as its users meet it: help, mistakes, broken files, pipes, terminals, interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from bftrain.cli.main import main
+from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+EVENTS = ROOT / "examples" / "events.jsonl"
+
+
+def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Name every command there is, with its groups before it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
+
+
+COMMANDS = list(every_command())
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a journal of the example's five steps."""
+    path = tmp_path_factory.mktemp("journal") / "harvest.db"
+    assert bftrain("decide", EVENTS, "--journal", path).code == 0
+    return path
+
+
+# -- help and mistakes
+
+
+@pytest.mark.parametrize("command", [(), *COMMANDS], ids=" ".join)
+def test_help_fits_a_plain_terminal(command: tuple[str, ...]) -> None:
+    ended = bftrain(*command, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"Usage: {' '.join(['bftrain', *command])} ")
+    assert max(map(len, ended.out.splitlines())) <= 80
+    assert not ANSI.search(ended.out)
+    assert bftrain(*command, "-h").out == ended.out
+
+
+def test_version() -> None:
+    ended = bftrain("--version")
+    assert ended.code == 0
+    assert ended.out.split()[0] == "bftrain"
+
+
+def test_an_unknown_command_is_answered_with_the_nearest_one() -> None:
+    ended = bftrain("decied")
+    assert (ended.code, ended.out) == (2, "")
+    assert "No such command 'decied'" in ended.err
+    assert "did you mean 'decide'?" in ended.err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_an_unknown_option_is_a_matter_of_usage(command: tuple[str, ...]) -> None:
+    ended = bftrain(*command, "--no-such-option")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--no-such-option" in ended.err
+
+
+# -- files that are not what they should be
+
+READERS = {
+    "decide": ("decide", "FILE"),
+    "decide --config": ("decide", str(EVENTS), "--config", "FILE"),
+    "journal show": ("journal", "show", "FILE"),
+    "journal verify": ("journal", "verify", "FILE"),
+    "inspect": ("inspect", "FILE"),
+    "replay": ("replay", "FILE", "--tasks", "TASKS", "-o", "out"),
+    "replay --tasks": ("replay", "LOG", "--tasks", "FILE", "-o", "out"),
+    "solve": ("solve", "FILE"),
+}
+
+
+@pytest.fixture(scope="module")
+def good_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Give a log and tasks that are as they should be."""
+    place = tmp_path_factory.mktemp("good")
+    log, tasks = place / "log.npz", place / "tasks.toml"
+    assert bftrain("generate", "log", "-o", log, "--nodes", "8", "--days", "0.1", "--seed", "1").code == 0
+    assert bftrain("tasks", "generate", "-o", tasks, "--kind", "mix", "--count", "3", "--seed", "1").code == 0
+    return {"LOG": str(log), "TASKS": str(tasks)}
+
+
+def with_files(command: tuple[str, ...], file: Path, good_files: dict[str, str]) -> list[str]:
+    words = {**good_files, "FILE": str(file)}
+    return [words.get(word, word) for word in command]
+
+
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
+def test_a_missing_file_is_named(command: tuple[str, ...], tmp_path: Path, good_files: dict[str, str]) -> None:
+    ended = bftrain(*with_files(command, tmp_path / "no such file", good_files), cwd=tmp_path)
+    assert ended.code in {2, 3}
+    assert "no such file" in ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
+def test_a_directory_is_no_file(command: tuple[str, ...], tmp_path: Path, good_files: dict[str, str]) -> None:
+    place = tmp_path / "a directory"
+    place.mkdir()
+    ended = bftrain(*with_files(command, place, good_files), cwd=tmp_path)
+    assert ended.code in {2, 3}
+    assert "a directory" in ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), b"\xff\xfe\0" * 500, b"{" * 5000, b"\0"],
+    ids=["picture", "not UTF-8", "brackets", "zero"],
+)
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
+def test_a_file_of_something_else_is_refused_by_name(
+    command: tuple[str, ...], content: bytes, tmp_path: Path, good_files: dict[str, str]
+) -> None:
+    file = tmp_path / "other.bin"
+    file.write_bytes(content)
+    ended = bftrain(*with_files(command, file, good_files), cwd=tmp_path)
+    assert ended.code == 3
+    assert "other.bin" in ended.err
+    assert len(ended.err) < 1000  # the reason, not the file
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("command", [READERS[name] for name in ("inspect", "replay", "solve", "journal show")])
+def test_an_empty_file_is_bad_input(command: tuple[str, ...], tmp_path: Path, good_files: dict[str, str]) -> None:
+    file = tmp_path / "empty"
+    file.touch()
+    ended = bftrain(*with_files(command, file, good_files), cwd=tmp_path)
+    assert ended.code == 3
+    assert "empty" in ended.err
+
+
+def test_no_events_are_no_actions() -> None:
+    ended = bftrain("decide")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_a_bad_line_is_named_by_its_number_after_the_good_ones_were_answered() -> None:
+    ended = bftrain("decide", stdin='{"event": "nodes_joined", "time_s": 0, "nodes": ["a"]}\n\n{"event": "no"}\n')
+    assert ended.code == 3
+    assert "stdin:3" in ended.err
+
+
+# -- exit codes that files do not lead to
+
+
+def test_something_needed_that_is_missing_is_4(tmp_path: Path) -> None:
+    with (tmp_path / "hook.py").open("w") as hook:
+        hook.write("import sys\nsys.modules['bftrain_solvers.exact'] = None\nfrom bftrain.cli.main import run\nrun()\n")
+    done = subprocess.run(
+        [Path(PROGRAM).with_name("python"), tmp_path / "hook.py", "doctor"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "exact" in done.stderr.splitlines()[-1]
+
+
+def test_ctrl_c_while_waiting_for_events_is_130() -> None:
+    with start("decide") as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdin.write(EVENTS.read_bytes().splitlines(keepends=True)[0])
+        running.stdin.flush()
+        assert b"start" in running.stdout.readline()  # it is under way
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=20) == 130
+        assert running.stderr.read().strip() == b"bftrain: interrupted"
+
+
+def test_ctrl_c_in_the_middle_of_work_is_130(tmp_path: Path) -> None:
+    log, tasks = tmp_path / "log.npz", tmp_path / "tasks.toml"
+    assert bftrain("generate", "log", "-o", log, "--nodes", "512", "--days", "14", "--seed", "1").code == 0
+    assert bftrain("tasks", "generate", "-o", tasks, "--kind", "mix", "--count", "300", "--seed", "1").code == 0
+    with start("replay", log, "--tasks", tasks, "-o", tmp_path / "out") as running:
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(timeout=3)  # it has more to do than that
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=20) == 130
+        assert running.stderr is not None
+        assert running.stderr.read().strip() == b"bftrain: interrupted"
+
+
+# -- pipes
+
+TALKERS = ("bftrain --help", "bftrain doctor", "bftrain doctor --json", "bftrain journal show JOURNAL")
+
+
+@pytest.mark.parametrize("command", TALKERS)
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+def test_who_stops_reading_early_hears_no_complaint(command: str, reader: str, journal: Path) -> None:
+    ended = shell(f"{command.replace('JOURNAL', str(journal))} | {reader}")
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_a_long_stream_may_be_cut_off_too(tmp_path: Path) -> None:
+    lines = "".join(
+        json.dumps({"event": name, "time_s": at, "nodes": [f"n{at:06}"]}) + "\n"
+        for at in range(4000)
+        for name in ("nodes_joined", "nodes_left")
+    )
+    (tmp_path / "many.jsonl").write_text(lines)
+    ended = shell("bftrain decide many.jsonl | head -1", cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out)["action"] == "release"
+
+
+@pytest.mark.parametrize("command", [*TALKERS, f"bftrain decide {EVENTS}", "bftrain --version"])
+def test_a_full_device_is_said_in_words(command: str, journal: Path) -> None:
+    ended = shell(f"{command.replace('JOURNAL', str(journal))} > /dev/full")
+    assert ended.code == 4
+    assert "No space left on device" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_an_empty_one(closed: str) -> None:
+    assert shell(f"bftrain decide {EVENTS} {closed}").code == 0
+    assert shell(f"bftrain decide {closed}").code == 0
+
+
+def test_a_closed_stream_does_not_end_up_in_the_journal(tmp_path: Path) -> None:
+    ended = shell(f"bftrain decide {EVENTS} --journal j.db <&- >&- && bftrain journal verify j.db", cwd=tmp_path)
+    assert (ended.code, ended.out) == (0, "5 steps, every decision the same\n")
+
+
+def test_a_terminal_that_knows_only_ascii_gets_ascii(tmp_path: Path) -> None:
+    ended = bftrain("doctor", PYTHONIOENCODING="ascii")
+    assert ended.code == 0
+    assert ended.out.isascii()
+    name = "knöten-☃"
+    line = json.dumps({"event": "nodes_joined", "time_s": 0, "nodes": [name]}) + "\n"
+    assert bftrain("decide", "--journal", tmp_path / "j.db", stdin=line, PYTHONIOENCODING="ascii").code == 0
+    assert bftrain("journal", "show", tmp_path / "j.db", PYTHONIOENCODING="ascii").code == 0
+
+
+# -- terminals, colour, machine-readable output
+
+
+def test_a_narrow_terminal_is_not_overrun() -> None:
+    ended = on_terminal("doctor", columns=40)
+    assert ended.code == 0
+    lines = ANSI.sub("", ended.out).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert any("exact" in line for line in lines)
+
+
+def test_a_terminal_sees_no_colour_when_it_asks_for_none() -> None:
+    ended = on_terminal("doctor", NO_COLOR="1")
+    assert ended.code == 0
+    assert "\x1b[3" not in ended.out
+    assert "\x1b[9" not in ended.out
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("journal", "show"), ("journal", "verify")])
+def test_a_pipe_gets_plain_text(command: tuple[str, ...], journal: Path) -> None:
+    ended = bftrain(*command, *([journal] if command[0] == "journal" else []), TERM="xterm-256color")
+    assert ended.code == 0
+    assert not ANSI.search(ended.out + ended.err)
+    assert all(line == line.rstrip() for line in ended.out.splitlines())
+
+
+def test_json_is_json(journal: Path) -> None:
+    findings = json.loads(bftrain("doctor", "--json").out)
+    assert {"bftrain", "python", "exact", "slurm"} <= {finding["name"] for finding in findings}
+    assert all(finding["state"] in {"ok", "absent", "broken"} for finding in findings)
+    assert json.loads(bftrain("journal", "verify", journal, "--json").out) == {"steps": 5, "different": []}
+    steps = [json.loads(line) for line in bftrain("journal", "show", journal, "--json").out.splitlines()]
+    assert [step["number"] for step in steps] == [1, 2, 3, 4, 5]
+    actions = [json.loads(line)["action"] for line in bftrain("decide", EVENTS).out.splitlines()]
+    assert actions[0] == "start"
+
+
+def test_quiet_leaves_the_result_and_nothing_else(journal: Path) -> None:
+    ended = bftrain("journal", "verify", journal, "-q")
+    assert (ended.code, ended.out, ended.err) == (0, "5 steps, every decision the same\n", "")
+    both = bftrain("journal", "verify", journal, "-q", "-v")
+    assert both.code == 2
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_of_their_shell(name: str) -> None:
+    ended = bftrain("completion", name)
+    assert ended.code == 0
+    assert "_BFTRAIN_COMPLETE" in ended.out
+
+
+def test_bash_completes_command_names() -> None:
+    ended = shell("bftrain", _BFTRAIN_COMPLETE="bash_complete", COMP_WORDS="bftrain jo", COMP_CWORD="1")
+    assert ended.out == "plain,journal\n"
+
+
+def test_a_name_of_a_file_may_be_anything(tmp_path: Path) -> None:
+    name = 'it\'s "odd" [bold]red[end] $(touch x) ünï\n.jsonl'
+    (tmp_path / name).write_bytes(EVENTS.read_bytes())
+    assert bftrain("decide", name, "--journal", f"{name}.db", cwd=tmp_path).out == bftrain("decide", EVENTS).out
+    ended = bftrain("journal", "show", f"{name}.db", cwd=tmp_path)
+    assert ended.code == 0
+    assert "[bold]red[end]" in ended.out
+    assert sorted(os.listdir(tmp_path)) == sorted([name, f"{name}.db"])  # noqa: PTH208 - names as they are
