@@ -1,0 +1,140 @@
+"""Whatever happens, and whoever decides, the plan keeps its invariants; a naive model follows every action."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.objectives import throughput
+from bftrain.values import wire
+from bftrain.values.actions import Release
+from bftrain.values.events import NodesLeft
+from bftrain_solvers.equal_share import solver as equal_share
+from bftrain_solvers.exact import solver as exact
+from bftrain_solvers.greedy import solver as greedy
+from tests.property.storms import Model, Moment, go_through, storms
+from tests.unit.core import parts
+
+if TYPE_CHECKING:
+    from bftrain.ports import Solver
+
+HONEST: list[Solver] = [exact, greedy, equal_share, parts.Scripted(parts.best), parts.Scripted(parts.nothing)]
+
+
+@pytest.mark.parametrize("solver", HONEST, ids=["exact", "greedy", "equal-share", "best", "nothing"])
+@settings(max_examples=40)
+@given(storm=storms(), max_tasks=st.integers(1, 6), max_failures=st.integers(1, 3))
+def test_with_honest_solvers(solver: Solver, storm: list[Moment], max_tasks: int, max_failures: int) -> None:
+    harvester = Harvester(
+        solver=solver, objective=throughput, admission=FirstCome(max_tasks), max_failures=max_failures
+    )
+    for decision in go_through(harvester, storm, Model(max_failures)):
+        assert decision.fallback == ""
+        assert len(decision.sizes) <= max_tasks
+
+
+@settings(max_examples=120)
+@given(storm=storms(), seed=st.integers(0, 999))
+def test_with_dice_for_a_solver_a_fickle_admission_and_a_scattered_placement(storm: list[Moment], seed: int) -> None:
+    harvester = Harvester(
+        solver=parts.Scripted(parts.dice(seed)),
+        objective=throughput,
+        admission=parts.Fickle(seed),
+        placement=parts.Scattered(seed),
+    )
+    go_through(harvester, storm, Model(max_failures=3))
+
+
+@settings(max_examples=120)
+@given(storm=storms(), seed=st.integers(0, 999))
+def test_with_dice_for_a_solver_and_grouped_placement(storm: list[Moment], seed: int) -> None:
+    harvester = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput)
+    go_through(harvester, storm, Model(max_failures=3))
+
+
+answers = st.sampled_from([*parts.UNUSABLE, parts.late_with_sizes, parts.best, parts.split, parts.nothing])
+
+
+@settings(max_examples=150)
+@given(
+    storm=storms(),
+    script=st.lists(answers, min_size=1, max_size=5),
+    second=st.none() | st.just(greedy) | st.lists(answers, min_size=1, max_size=3),
+)
+def test_with_solvers_that_fail_in_every_way(
+    storm: list[Moment], script: list[parts.Answer], second: Solver | list[parts.Answer] | None
+) -> None:
+    fallback = parts.Scripted(*second, name="second") if isinstance(second, list) else second
+    harvester = Harvester(solver=parts.Scripted(*script), fallback=fallback, objective=throughput)
+    go_through(harvester, storm, Model(max_failures=3))
+
+
+@settings(max_examples=60)
+@given(storm=storms(), answer=st.sampled_from(parts.UNUSABLE), with_fallback=st.booleans())
+def test_an_answer_that_cannot_be_used_is_always_recorded(
+    storm: list[Moment], answer: parts.Answer, *, with_fallback: bool
+) -> None:
+    fallback = greedy if with_fallback else None
+    harvester = Harvester(solver=parts.Scripted(answer), fallback=fallback, objective=throughput)
+    for decision in go_through(harvester, storm, Model(max_failures=3)):
+        if not decision.sizes:
+            assert decision.solver_words == "nobody competes"
+            continue
+        assert decision.fallback.startswith("scripted: ")
+        taken = ("sizes of greedy taken", "sizes stay as they were") if with_fallback else "sizes stay as they were"
+        assert decision.fallback.endswith(taken)
+        assert decision.quality == "feasible"
+
+
+@settings(max_examples=60)
+@given(storms())
+def test_the_same_events_give_the_same_decisions_to_the_last_byte(storm: list[Moment]) -> None:
+    runs = []
+    for _ in range(2):
+        decisions = go_through(Harvester(solver=exact, objective=throughput, fallback=greedy), storm)
+        runs.append([wire.plain(decision) | {"solve_s": 0.0} for decision in decisions])
+    assert runs[0] == runs[1]
+
+
+@settings(max_examples=60)
+@given(storms())
+def test_handle_gives_what_must_be_done_at_once_and_then_what_is_decided(storm: list[Moment]) -> None:
+    stepwise = Harvester(solver=exact, objective=throughput)
+    at_one_go = Harvester(solver=exact, objective=throughput)
+    for moment in storm:
+        at_once = stepwise.absorb(*moment.events)
+        decision = stepwise.decide(moment.events[-1].time_s)
+        assert at_one_go.handle(*moment.events) == at_once + decision.actions
+
+
+@settings(max_examples=60)
+@given(storms())
+def test_releases_come_before_everything_else_and_only_for_departures(storm: list[Moment]) -> None:
+    harvester = Harvester(solver=exact, objective=throughput)
+    for moment in storm:
+        actions = harvester.handle(*moment.events)
+        releases = [number for number, action in enumerate(actions) if isinstance(action, Release)]
+        assert releases in ([], [0])
+        if releases:
+            named = {node for event in moment.events if isinstance(event, NodesLeft) for node in event.nodes}
+            assert set(actions[0].nodes) <= named
+
+
+@settings(max_examples=60)
+@given(storm=storms())
+def test_departures_may_stand_anywhere_among_the_events_of_a_moment(storm: list[Moment]) -> None:
+    """Moving departures in front changes nothing, unless nodes of theirs join in the same moment."""
+    first, other = (Harvester(solver=exact, objective=throughput) for _ in range(2))
+    for moment in storm:
+        leaving = [event for event in moment.events if isinstance(event, NodesLeft)]
+        others = [event for event in moment.events if not isinstance(event, NodesLeft)]
+        named = {node for event in leaving for node in event.nodes}
+        if any(named & set(getattr(event, "nodes", ())) for event in others):
+            return
+        assert first.handle(*moment.events) == other.handle(*leaving, *others)
+        assert first.plan == other.plan

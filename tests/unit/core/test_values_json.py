@@ -1,0 +1,272 @@
+"""The exact JSON of every value, event and action, written out by hand; and how other text is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain.journal import Step
+from bftrain.values import wire
+from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.decision import Decision
+from bftrain.values.events import (
+    Event,
+    NodesJoined,
+    NodesLeft,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    TaskSubmitted,
+)
+from bftrain.values.plan import Plan
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.task import TaskSpec
+from tests.unit.core.samples import GOOD, make
+
+if TYPE_CHECKING:
+    from types import UnionType
+
+CURVE = SpeedCurve(nodes=(1, 4), rate=(10.5, 30.0))
+CURVE_JSON = '{"nodes":[1,4],"rate":[10.5,30.0]}'
+
+FULL_SPEC = TaskSpec(
+    name="résnet 18/a",
+    curve=CURVE,
+    min_nodes=2,
+    max_nodes=4,
+    work_samples=1.3e8,
+    submit_s=5.0,
+    grow_cost_s=18.0,
+    shrink_cost_s=12.0,
+    start_cost_s=40.0,
+    weight=2.0,
+    deadline_s=3600.0,
+    user="eva",
+    campaign="hpo-1",
+)
+FULL_SPEC_JSON = (
+    f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"min_nodes":2,"max_nodes":4,"work_samples":130000000.0,'
+    '"submit_s":5.0,"grow_cost_s":18.0,"shrink_cost_s":12.0,"start_cost_s":40.0,"weight":2.0,"deadline_s":3600.0,'
+    '"user":"eva","campaign":"hpo-1"}'
+)
+
+COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
+COMPETING_JSON = (
+    f'{{"name":"a","size":1,"max_nodes":4,"curve":{CURVE_JSON},"work_left_samples":7.0,"deadline_in_s":-3.5}}'
+)
+
+DECISION = Decision(
+    time_s=12.5,
+    number=3,
+    pool=4,
+    used=2,
+    sizes={"b": 2, "a": 0},
+    value=600.25,
+    bound=601.0,
+    solver="highs",
+    termination=Termination.TIME_LIMIT,
+    quality=Quality.FEASIBLE,
+    solver_words="time limit",
+    fallback="highs: time limit; sizes of greedy taken",
+    solve_s=10.0,
+    at_once=(Release(nodes=("n9",)), Stop(task="a", nodes=("n9",), cause=Cause.PREEMPTED)),
+    actions=(Start(task="b", nodes=("n1", "n2")),),
+    notes=("node 'n7' left but was not in the pool",),
+)
+DECISION_JSON = (
+    '{"time_s":12.5,"number":3,"pool":4,"used":2,"sizes":{"b":2,"a":0},"value":600.25,"bound":601.0,"solver":"highs",'
+    '"termination":"time_limit","quality":"feasible","solver_words":"time limit",'
+    '"fallback":"highs: time limit; sizes of greedy taken","solve_s":10.0,'
+    '"at_once":[{"action":"release","nodes":["n9"]},'
+    '{"action":"stop","nodes":["n9"],"task":"a","cause":"preempted"}],'
+    '"actions":[{"action":"start","nodes":["n1","n2"],"task":"b"}],'
+    '"notes":["node \'n7\' left but was not in the pool"]}'
+)
+
+GOLDEN: list[tuple[Any, type | UnionType, str]] = [
+    (CURVE, SpeedCurve, CURVE_JSON),
+    (FULL_SPEC, TaskSpec, FULL_SPEC_JSON),
+    (TaskSpec(name="a", curve=CURVE, max_nodes=4), TaskSpec, f'{{"name":"a","curve":{CURVE_JSON},"max_nodes":4}}'),
+    (COMPETING, CompetingTask, COMPETING_JSON),
+    (
+        AllocationProblem(pool=8, horizon_s=120.0, objective="speedup", tasks=(COMPETING,)),
+        AllocationProblem,
+        f'{{"pool":8,"horizon_s":120.0,"objective":"speedup","tasks":[{COMPETING_JSON}]}}',
+    ),
+    (Limits(), Limits, '{"deadline_s":10.0,"relative_gap":0.0,"threads":1}'),
+    (
+        Solution(
+            sizes={"a": 4},
+            value=1.5,
+            bound=1.5,
+            termination=Termination.OPTIMAL,
+            quality=Quality.PROVEN,
+            solver="exact",
+            wall_s=0.25,
+        ),
+        Solution,
+        (
+            '{"sizes":{"a":4},"value":1.5,"bound":1.5,"termination":"optimal","quality":"proven","solver":"exact",'
+            '"solver_words":"","wall_s":0.25}'
+        ),
+    ),
+    (
+        Solution.failed("cbc", "killed"),
+        Solution,
+        (
+            '{"sizes":{},"value":null,"bound":null,"termination":"failed","quality":"none","solver":"cbc",'
+            '"solver_words":"killed","wall_s":0.0}'
+        ),
+    ),
+    (Plan(holdings={"a": ("n2", "n1")}), Plan, '{"holdings":{"a":["n2","n1"]}}'),
+    (DECISION, Decision, DECISION_JSON),
+    (
+        make(Decision),
+        Decision,
+        (
+            '{"time_s":1.0,"number":1,"pool":4,"used":2,"sizes":{"a":2},"value":5.0,"bound":null,"solver":"exact",'
+            '"termination":"optimal","quality":"proven"}'
+        ),
+    ),
+    (
+        NodesJoined(time_s=0.0, nodes=("n1", "n2")),
+        Event,
+        '{"event":"nodes_joined","time_s":0.0,"nodes":["n1","n2"]}',
+    ),
+    (NodesLeft(time_s=1.5, nodes=("n1",)), Event, '{"event":"nodes_left","time_s":1.5,"nodes":["n1"]}'),
+    (
+        TaskSubmitted(time_s=2.0, spec=FULL_SPEC),
+        Event,
+        f'{{"event":"task_submitted","time_s":2.0,"spec":{FULL_SPEC_JSON}}}',
+    ),
+    (TaskFinished(time_s=3.0, task="a"), Event, '{"event":"task_finished","time_s":3.0,"task":"a"}'),
+    (TaskCancelled(time_s=3.0, task="a"), Event, '{"event":"task_cancelled","time_s":3.0,"task":"a"}'),
+    (
+        TaskFailed(time_s=3.0, task="a", reason="out of memory"),
+        Event,
+        '{"event":"task_failed","time_s":3.0,"task":"a","reason":"out of memory"}',
+    ),
+    (
+        TaskMeasured(time_s=4.0, task="a", curve=CURVE, grow_cost_s=0.0, work_left_samples=9.0),
+        Event,
+        (
+            f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE_JSON},"grow_cost_s":0.0,'
+            '"work_left_samples":9.0}'
+        ),
+    ),
+    (Release(nodes=("n1",)), Action, '{"action":"release","nodes":["n1"]}'),
+    (Start(task="a", nodes=("n1",)), Action, '{"action":"start","nodes":["n1"],"task":"a"}'),
+    (Grow(task="a", nodes=("n1",)), Action, '{"action":"grow","nodes":["n1"],"task":"a"}'),
+    (
+        Shrink(task="a", nodes=("n1",)),
+        Action,
+        '{"action":"shrink","nodes":["n1"],"task":"a","cause":"decided"}',
+    ),
+    (
+        Stop(task="a", nodes=("n1",), cause=Cause.BELOW_MINIMUM),
+        Action,
+        '{"action":"stop","nodes":["n1"],"task":"a","cause":"below_minimum"}',
+    ),
+    (
+        Step(number=1, events=(NodesLeft(time_s=1.5, nodes=("n1",)),), decision=None),
+        Step,
+        '{"number":1,"events":[{"event":"nodes_left","time_s":1.5,"nodes":["n1"]}],"decision":null}',
+    ),
+]
+IDS = [f"{type(value).__name__}-{number}" for number, (value, _, _) in enumerate(GOLDEN)]
+
+
+@pytest.mark.parametrize(("value", "kind", "text"), GOLDEN, ids=IDS)
+def test_the_json_form_is_exactly_this_and_reads_back(value: object, kind: type, text: str) -> None:
+    assert wire.encode(value).decode() == text
+    assert wire.decode(text, kind) == value
+    assert wire.decode(text.encode(), kind) == value
+    assert msgspec.json.encode(wire.plain(value)).decode() == text
+
+
+def test_every_value_event_and_action_is_among_them() -> None:
+    shown = {type(value) for value, _, _ in GOLDEN}
+    unshown = {kind.__name__ for kind in GOOD if kind.__module__.startswith("bftrain.values")}
+    assert unshown - {kind.__name__ for kind in shown} == set()
+
+
+def test_every_reason_and_cause_has_its_word() -> None:
+    assert {str(word) for word in Termination} == {
+        "optimal",
+        "gap",
+        "heuristic",
+        "time_limit",
+        "infeasible",
+        "interrupted",
+        "failed",
+    }
+    assert [str(word) for word in Quality] == ["proven", "feasible", "none"]
+    assert [str(word) for word in Cause] == ["decided", "preempted", "below_minimum", "failed", "cancelled"]
+
+
+REFUSED = [
+    (Event, '{"event":"nodes_joined","time_s":1,"nodes":["a",""]}', "NodesJoined.nodes: must be a list of names"),
+    (Event, '{"event":"node_joined","time_s":1}', "Invalid value 'node_joined' - at `event`"),
+    (Event, '{"time_s":1}', "missing required field `event`"),
+    (Event, '{"event":"nodes_joined","time_s":1,"nodes":["a"],"extra":1}', "unknown field `extra`"),
+    (Event, '{"event":"nodes_joined","nodes":["a"]}', "missing required field `time_s`"),
+    (Event, '{"event":"nodes_joined","time_s":"soon","nodes":["a"]}', "Expected `float`, got `str` - at `time_s`"),
+    (Event, '{"event":"nodes_joined","time_s":1,"nodes":["a",3]}', "Expected `str`, got `int` - at `nodes[1]`"),
+    (
+        Event,
+        '{"event":"task_submitted","time_s":0,"spec":{"name":"a","max_nodes":2,"curve":{"nodes":[],"rate":[]}}}',
+        "SpeedCurve.nodes: has no point (give at least one measured size) - at `spec.curve`",
+    ),
+    (
+        tuple[Event, ...],
+        '[{"event":"nodes_left","time_s":0,"nodes":[]},{"event":"nodes_left","time_s":null,"nodes":[]}]',
+        "Expected `float`, got `null` - at `[1].time_s`",
+    ),
+    (Plan, '{"holdings":{"a":["n1"],"b":["n1"]}}', "Plan.holdings: node 'n1' serves both 'a' and 'b'"),
+    (Plan, '{"holdings":{"a":3}}', "Expected `array`, got `int` - at `holdings[...]`"),
+    (Event, '{"event":"nodes_joined","time_s":1e999,"nodes":[]}', "Number out of range - at `time_s`"),
+    (Event, '{"event":"nodes_joined","time_s":NaN,"nodes":[]}', "not valid JSON: "),
+    (Event, "", "not valid JSON: "),
+    (Event, '{"event":', "not valid JSON: "),
+    (Event, "nodes_joined", "not valid JSON: "),
+    (Event, b'{"event":"\xff"}', "not valid JSON: "),
+    (Event, '{"event":"nodes_joined","time_s":1,"nodes":["\ud800"]}', "not valid JSON: "),
+    (Event, "[" * 100_000, ""),
+    (Event, "3", "Expected `object`, got `int`"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "words"), REFUSED)
+def test_refusals_name_the_place(kind: type, text: str | bytes, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        wire.decode(text, kind, where="events.jsonl:7")
+    assert str(refused.value).startswith("events.jsonl:7: ")
+    assert words in str(refused.value)
+    assert "`$" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", list(GOOD), ids=lambda kind: kind.__name__)
+def test_unknown_fields_are_refused_everywhere(kind: type) -> None:
+    body = wire.plain(make(kind))
+    with pytest.raises(BadInput, match="unknown field `colour`"):
+        wire.decode(msgspec.json.encode({**body, "colour": "red"}), kind)
+    with pytest.raises(BadInput, match="unknown field `colour`"):
+        wire.convert({**body, "colour": "red"}, kind, where="here")
+
+
+def test_what_is_no_value_has_no_json_form() -> None:
+    with pytest.raises(NotImplementedError, match="no JSON form for object"):
+        wire.encode(object())
+
+
+def test_parsed_toml_becomes_a_value_and_refusals_name_the_place() -> None:
+    spec = wire.convert({"name": "a", "max_nodes": 2, "curve": {"nodes": [1], "rate": [3]}}, TaskSpec)
+    assert spec == TaskSpec(name="a", max_nodes=2, curve=SpeedCurve(nodes=(1,), rate=(3.0,)))
+    with pytest.raises(BadInput, match=r"^t\.toml: Expected `int`, got `str` - at `max_nodes`$"):
+        wire.convert({"name": "a", "max_nodes": "2", "curve": {"nodes": [1], "rate": [3]}}, TaskSpec, where="t.toml")
