@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -23,6 +24,18 @@ MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offse
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day
 _LEVEL: Final = 6
+# All that zipfile, zlib and NumPy are known to raise on damaged bytes; an OSError comes from a seek to nowhere
+_DAMAGE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+    OSError,
+)
 
 
 def save(log: EventLog, file: IO[bytes]) -> None:
@@ -71,24 +84,17 @@ def load(path: Path) -> EventLog:
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     columns = {}
     member = ""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in MEMBERS:
-                with archive.open(f"{member}.npy") as source:
-                    columns[member] = np.lib.format.read_array(source, allow_pickle=False)
-    except KeyError as error:
-        raise BadInput(f"not a bftrain log: it has no part '{member}'", where=str(path), fix=REMEDY) from error
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        ValueError,
-        NotImplementedError,
-        RuntimeError,
-        MemoryError,
-    ) as error:
-        place = f"{path} ({member})" if member else str(path)
-        raise BadInput(f"not a readable log file: {error}", where=place, fix=REMEDY) from error
+    with path.open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in MEMBERS:
+                    with archive.open(f"{member}.npy") as source:
+                        columns[member] = np.lib.format.read_array(source, allow_pickle=False)
+        except KeyError as error:
+            raise BadInput(f"not a bftrain log: it has no part '{member}'", where=str(path), fix=REMEDY) from error
+        except _DAMAGE as error:
+            place = f"{path} ({member})" if member else str(path)
+            raise BadInput(f"not a readable log file: {error}", where=place, fix=REMEDY) from error
     return columns
 
 

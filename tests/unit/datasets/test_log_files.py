@@ -158,7 +158,15 @@ def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.npz"
     save_log(sample_log(), path)
     whole = path.read_bytes()
-    for damaged in (b"", b"PK", whole[: len(whole) // 2], whole[:-30], b"\x89PNG\r\n" + whole[:99], b"text\n"):
+    for damaged in (
+        b"",
+        b"PK",
+        whole[1:],
+        whole[: len(whole) // 2],
+        whole[:-30],
+        b"\x89PNG\r\n" + whole[:99],
+        b"text\n",
+    ):
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match="not a readable log file") as caught:
             load_log(path)

@@ -1,0 +1,78 @@
+"""docs/formats.md tells the truth: its examples load, its tables are complete."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.files import load_log, save_log
+from bftrain_datasets.generators import sample_log
+from bftrain_datasets.npz_log import FORMAT, MEMBERS
+from bftrain_datasets.profiles import profiles
+from bftrain_datasets.provenance import Provenance
+from bftrain_datasets.task_records import KEYS
+from bftrain_datasets.taskfiles import load_tasks
+
+TEXT = (Path(__file__).parents[3] / "docs/formats.md").read_text()
+
+
+def example(tmp_path: Path, heading: str, name: str) -> Path:
+    block = TEXT.split(f"### {heading}")[1].split("```")[1]
+    path = tmp_path / name
+    path.write_text(block.partition("\n")[2])
+    return path
+
+
+def first_cells(heading: str) -> list[str]:
+    """Names in the first column of the tables between this heading and the next."""
+    section = re.split(r"^##", TEXT.split(f"{heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return [
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    ]
+
+
+def test_the_example_log_loads(tmp_path: Path) -> None:
+    log = load_log(example(tmp_path, "Log as `.csv`", "log.csv"))
+    assert log.node_names == ("n1", "n2")
+    assert log.idle_node_s == 300.5 + 180.5
+    assert log.states_at(900).tolist() == [NodeState.BUSY, NodeState.DOWN]
+
+
+def test_the_example_tasks_load_and_say_the_same_in_both_formats(tmp_path: Path) -> None:
+    full = load_tasks(example(tmp_path, "Tasks as `.toml`", "tasks.toml"))
+    table = load_tasks(example(tmp_path, "Tasks as `.csv`", "tasks.csv"))
+    assert [task.name for task in full] == [task.name for task in table] == ["resnet18-1", "mine"]
+    assert full[1].curve == table[1].curve
+    assert full[0].work_samples == table[0].work_samples
+
+
+def test_the_content_hash_is_made_as_described(tmp_path: Path) -> None:
+    log = sample_log()
+    save_log(log, tmp_path / "log.npz")
+    with np.load(tmp_path / "log.npz") as arrays:
+        order = ("node_names", "times", "offsets", "nodes", "states", "end_s")
+        assert ", ".join(f"`{name}`" for name in order[:-1]) + f" and `{order[-1]}`" in TEXT
+        parts = [b"bftrain event log 1", *(arrays[name].tobytes() for name in order)]
+    assert hashlib.sha256(b"\n".join(parts)).hexdigest() == log.sha256
+
+
+def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
+    assert first_cells("### Log as `.npz`") == list(MEMBERS)
+    assert first_cells("### Provenance") == list(Provenance.__struct_fields__)
+    described = first_cells("### Tasks as `.toml`")
+    assert set(described) == set(KEYS) | set(profiles())
+    assert set(KEYS) == set(TaskSpec.__struct_fields__) | {"profile"}
+    for known in profiles().values():
+        assert f"| `{known.name}` | {known.curve.rate[0]:,.0f} | {known.curve.rate[-1]:,.0f} |" in TEXT
+    save_log(sample_log(), tmp_path / "log.csv")
+    assert f"# {FORMAT}\n" in (tmp_path / "log.csv").read_text()
+    assert f"`{FORMAT}`" in TEXT
+    assert f"| `format` | uint8 | {len(FORMAT)} |" in TEXT
