@@ -26,7 +26,10 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "solver": {
         "exact": "bftrain_solvers.exact:solver",
         "highs": "bftrain_solvers.highs:solver",
+        "cbc": "bftrain_solvers.cbc:solver",
+        "gurobi": "bftrain_solvers.gurobi:solver",
         "equal-share": "bftrain_solvers.equal_share:solver",
+        "equal-share-published": "bftrain_solvers.equal_share:published",
         "greedy": "bftrain_solvers.greedy:solver",
     },
     "objective": {

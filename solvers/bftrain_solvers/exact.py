@@ -47,9 +47,7 @@ class Exact:
         return _answer(table, found.sizes, found.bound, self.name, started)
 
 
-def _answer(
-    table: ValueTable, sizes: list[int], bound: float | None, solver: str, started: float
-) -> Solution:
+def _answer(table: ValueTable, sizes: list[int], bound: float | None, solver: str, started: float) -> Solution:
     value = total(table, sizes)
     proven = bound is None
     return Solution(

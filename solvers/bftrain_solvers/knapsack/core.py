@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,7 @@ def core_of(losses: NDArray[np.int64], cutoff: int) -> Core:
     loss = losses[rows][row, size].tolist()
     ends = np.flatnonzero(np.diff(row)).tolist()
     cuts = [0, *(end + 1 for end in ends), len(nodes)]
-    stages = [(nodes[a:b], loss[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)] if nodes else []
+    stages = [(nodes[a:b], loss[a:b]) for a, b in itertools.pairwise(cuts)] if nodes else []
     return Core(least, rows, stages)
 
 
@@ -52,11 +53,11 @@ def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage]:
         key = (tuple(nodes), tuple(losses))
         alike[key] = alike.get(key, 0) + 1
     found: list[Stage] = []
-    for (nodes, losses), count in alike.items():
-        stage = (list(nodes), list(losses))
-        lossless = [node for node, loss in zip(nodes, losses, strict=True) if loss == 0]
+    for (at, losing), count in alike.items():
+        stage = (list(at), list(losing))
+        lossless = [node for node, loss in zip(at, losing, strict=True) if loss == 0]
         a, b = lossless[0], lossless[-1]
-        others = [loss for node, loss in zip(nodes, losses, strict=True) if node not in (a, b)]
+        others = [loss for node, loss in zip(at, losing, strict=True) if node not in (a, b)]
         free = count if count <= _FEW_ALIKE else min(count, _free(others, b - a, cutoff))
         found.extend([stage] * free)
         found.extend(_bundles(a, b, count - free))

@@ -63,9 +63,9 @@ def _loss_nearby(at_price: Priced, sizes: NDArray[np.int64], pool: int) -> int:
     """Smallest loss of ``sizes``, which lose nothing but idle nodes, and of what changing one of them leads to."""
     losses = at_price.losses
     idle = pool - int(sizes.sum())
-    idle -= np.arange(losses.shape[1]) - sizes[:, None]  # after that change
-    total = losses + at_price.rise * idle
-    return int(total.min(where=idle >= 0, initial=at_price.rise * (pool - int(sizes.sum()))))
+    idle_then = idle + sizes[:, None] - np.arange(losses.shape[1])
+    total = losses + at_price.rise * idle_then
+    return int(total.min(where=idle_then >= 0, initial=at_price.rise * idle))
 
 
 def _least_loss(at_price: Priced, pool: int, known: int, stop_at: float) -> int:

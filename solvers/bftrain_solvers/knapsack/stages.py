@@ -22,7 +22,7 @@ _FEW_SIZES: Final = 3
 _LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the processor's cache
 
 
-class OutOfTime(Exception):  # noqa: N818 - a signal between two functions, not an error
+class OutOfTime(Exception):
     """The deadline has passed."""
 
 
@@ -103,7 +103,7 @@ def _one_more(stage: Stage, later: Numbers, later_low: int, low: int, width: int
     reach = later.size
     for more, loss in zip(nodes, losses, strict=True):
         shift = later_low + more - low  # the first entry of ``later`` with this size goes there
-        start = shift if shift > 0 else 0
+        start = max(0, shift)
         end = min(width, reach + shift)
         if start < end:
             part = found[start:end]

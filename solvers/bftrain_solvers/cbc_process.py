@@ -1,0 +1,144 @@
+"""The CBC worker seen from the program: started when needed, asked, given up when late, replaced when dead."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from signal import Signals
+from threading import Lock
+from time import perf_counter
+from typing import Final
+
+import msgspec
+
+import bftrain
+from bftrain_solvers.cbc_messages import LENGTH, Reply, Request, framed
+
+_GRACE_S: Final = 1.0  # CBC looks at its clock between steps only; this long after the deadline it is given up
+_CHUNK: Final = 1 << 20
+
+
+class Died(Exception):
+    """The worker is gone."""
+
+
+class Late(Exception):
+    """No answer within the deadline."""
+
+
+class CbcProcess:
+    """One worker process, used by one caller at a time."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker, if one has been started and is alive."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def ask(self, request: Request, deadline_s: float) -> Reply:
+        """Send a problem and wait for the answer, until a little after the deadline."""
+        until = perf_counter() + deadline_s + _GRACE_S
+        with self._lock:
+            process = self._running()
+            if not self._ready:
+                # A worker that is still starting is not given up: the next problem will find it warm
+                self._receive(process, until, "the worker is still starting")
+                self._ready = True
+            try:
+                self._send(process, framed(request), until)
+                return self._receive(process, until, f"overran the deadline of {deadline_s:g} s and was stopped")
+            except Late:
+                self._end(kill=True)
+                raise
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            self._end(kill=False)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._owner != os.getpid():
+            self._process = None  # the process that we were forked from owns it
+        if self._process is not None and self._process.poll() is not None:
+            self._end(kill=False)  # it died while nobody was asking
+        if self._process is None:
+            self._start()
+        assert self._process is not None  # noqa: S101 - for the type checker: it has just been started
+        return self._process
+
+    def _start(self) -> None:
+        roots = [str(Path(bftrain.__file__).parents[1]), str(Path(__file__).parents[1])]
+        inherited = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([*roots, inherited] if inherited else roots)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bftrain_solvers.cbc_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+            bufsize=0,
+            start_new_session=True,  # an interrupt at the terminal is for the program, which then closes the worker
+        )
+        self._owner = os.getpid()
+        self._ready = False
+        atexit.register(self.close)
+
+    def _send(self, process: subprocess.Popen[bytes], message: bytes, until: float) -> None:
+        assert process.stdin is not None  # noqa: S101 - it was asked for
+        rest = memoryview(message)
+        while rest:
+            _wait(process.stdin.fileno(), until, "the worker takes no problem", to_write=True)
+            try:
+                rest = rest[os.write(process.stdin.fileno(), rest[: select.PIPE_BUF]) :]
+            except BrokenPipeError:
+                raise self._death(process) from None
+
+    def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> Reply:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        found = b""
+        while len(found) < LENGTH.size or len(found) < LENGTH.size + LENGTH.unpack_from(found)[0]:
+            _wait(process.stdout.fileno(), until, otherwise, to_write=False)
+            part = os.read(process.stdout.fileno(), _CHUNK)
+            if not part:
+                raise self._death(process)
+            found += part
+        return msgspec.msgpack.decode(found[LENGTH.size :], type=Reply)
+
+    def _death(self, process: subprocess.Popen[bytes]) -> Died:
+        code = process.wait()
+        self._end(kill=False)
+        how = Signals(-code).name if code < 0 else f"exit code {code}"
+        return Died(f"the worker process died ({how}); a new one serves the next problem")
+
+    def _end(self, *, kill: bool) -> None:
+        process, self._process = self._process, None
+        atexit.unregister(self.close)
+        if process is None or self._owner != os.getpid():
+            return
+        if kill:
+            process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(descriptor: int, until: float, otherwise: str, *, to_write: bool) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT if to_write else select.POLLIN)
+    if not poll.poll(max(0.0, until - perf_counter()) * 1000.0):
+        raise Late(otherwise)

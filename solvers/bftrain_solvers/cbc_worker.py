@@ -1,0 +1,83 @@
+"""The process in which CBC runs, ``python -m bftrain_solvers.cbc_worker``: reads problems, writes answers.
+
+It ends when its input ends, so it never outlives the program for longer than the solve it is at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import BinaryIO
+
+import mip
+import msgspec
+import numpy as np
+
+from bftrain_solvers.cbc_messages import LENGTH, Reply, Request, framed, unpacked
+from bftrain_solvers.matrix import Matrix
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # CBC prints to the standard output: keep that away from the answers
+    answers.write(framed(Reply(status="ready", words=f"python-mip {mip.__version__}")))
+    decoder = msgspec.msgpack.Decoder(Request)
+    while body := _next(sys.stdin.buffer):
+        answers.write(framed(_answer(decoder.decode(body))))
+
+
+def _next(source: BinaryIO) -> bytes:
+    head = source.read(LENGTH.size)
+    return source.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+
+
+def _answer(request: Request) -> Reply:
+    try:
+        return _solved(unpacked(request.fields), request)
+    except Exception as error:  # noqa: BLE001 - the worker stays up; the program tells what happened
+        return Reply(status="raised", words=f"{type(error).__name__}: {error}")
+
+
+def _solved(matrix: Matrix, request: Request) -> Reply:
+    model = _model(matrix)
+    model.threads = request.threads
+    model.max_mip_gap = request.relative_gap
+    model.max_mip_gap_abs = 0.0
+    model.integer_tol = 1e-9
+    model.infeas_tol = 1e-9
+    status = model.optimize(max_seconds=request.seconds)
+    columns = None
+    if model.num_solutions:
+        columns = np.array([column.x for column in model.vars], dtype=np.float64).tobytes()
+    bound = model.objective_bound
+    finite = bound is not None and abs(bound) < mip.INF
+    return Reply(status=status.name, columns=columns, bound=float(bound) if finite else None, words=status.name)
+
+
+def _model(matrix: Matrix) -> mip.Model:
+    model = mip.Model(sense=mip.MAXIMIZE, solver_name=mip.CBC)
+    model.verbose = 0
+    columns = [
+        model.add_var(lb=lower, ub=upper, obj=worth, var_type=mip.INTEGER if integer else mip.CONTINUOUS)
+        for lower, upper, worth, integer in zip(
+            matrix.lower.tolist(),
+            matrix.upper.tolist(),
+            matrix.objective.tolist(),
+            matrix.integer.tolist(),
+            strict=True,
+        )
+    ]
+    starts = matrix.starts.tolist()
+    for row, (lower, upper) in enumerate(zip(matrix.row_lower.tolist(), matrix.row_upper.tolist(), strict=True)):
+        part = slice(starts[row], starts[row + 1])
+        used = [columns[column] for column in matrix.columns[part].tolist()]
+        sides = [("=", lower)] if lower == upper else [(">", lower), ("<", upper)]
+        for sense, side in sides:
+            if abs(side) < mip.INF:
+                model.add_constr(mip.LinExpr(used, matrix.coefficients[part].tolist(), -side, sense))
+    return model
+
+
+if __name__ == "__main__":
+    main()

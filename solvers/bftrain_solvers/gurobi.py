@@ -1,0 +1,119 @@
+"""``gurobi``: the mixed-integer programme on Gurobi; the licence that comes with the package does for small ones."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain.ports import Availability
+from bftrain.values.solution import Termination
+from bftrain_solvers.milp import MilpSolver, RawAnswer
+
+if TYPE_CHECKING:
+    from bftrain.values.solution import Limits
+    from bftrain_solvers.matrix import Matrix
+
+_MISSING: Final = "the package gurobipy is not installed"
+_HOW_TO_INSTALL: Final = "pip install 'bftrain[gurobi]'"
+_TOO_LARGE: Final = 10010  # GRB.Error.SIZE_LIMIT_EXCEEDED
+_INFINITY: Final = 1e100  # GRB.INFINITY
+# Gurobi's status codes, all of them: what is not named here is a failure
+_TERMINATIONS: Final = {
+    2: Termination.OPTIMAL,
+    3: Termination.INFEASIBLE,
+    4: Termination.INFEASIBLE,  # or unbounded, and our columns are bounded or tied to some that are
+    7: Termination.TIME_LIMIT,  # iterations
+    8: Termination.TIME_LIMIT,  # nodes
+    9: Termination.TIME_LIMIT,
+    10: Termination.TIME_LIMIT,  # solutions
+    11: Termination.INTERRUPTED,
+    16: Termination.TIME_LIMIT,  # work
+    17: Termination.TIME_LIMIT,  # memory
+}
+
+
+class Gurobi(MilpSolver):
+    """Gurobi through gurobipy."""
+
+    name = "gurobi"
+
+    def available(self) -> Availability:
+        """Tell a missing package from a missing licence."""
+        if find_spec("gurobipy") is None:
+            return Availability(ok=False, reason=_MISSING, fix=_HOW_TO_INSTALL)
+        import gurobipy  # noqa: PLC0415 - an extra
+
+        try:
+            _environment()
+        except gurobipy.GurobiError as error:
+            return Availability(
+                ok=False,
+                reason=f"no licence: {error}",
+                fix="put gurobi.lic where https://www.gurobi.com/documentation tells, or set GRB_LICENSE_FILE",
+            )
+        return Availability(ok=True, version=".".join(map(str, gurobipy.gurobi.version())))
+
+    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+        """Maximise."""
+        if find_spec("gurobipy") is None:
+            return RawAnswer(termination=Termination.FAILED, words=_MISSING)
+        import gurobipy  # noqa: PLC0415 - an extra
+
+        try:
+            with gurobipy.Model(env=_environment()) as model:
+                return _maximise(model, matrix, limits)
+        except gurobipy.GurobiError as error:
+            advice = ""
+            if error.errno == _TOO_LARGE:
+                advice = f" ({matrix.objective.size} columns, {matrix.row_lower.size} rows)"
+            return RawAnswer(termination=Termination.FAILED, words=f"{error}{advice}")
+
+
+@cache
+def _environment() -> Any:  # noqa: ANN401 - gurobipy is not there when types are checked
+    import gurobipy  # noqa: PLC0415 - an extra
+
+    return gurobipy.Env(params={"OutputFlag": 0})
+
+
+def _maximise(model: Any, matrix: Matrix, limits: Limits) -> RawAnswer:  # noqa: ANN401 - see _environment
+    from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
+
+    model.Params.TimeLimit = limits.deadline_s
+    model.Params.MIPGap = limits.relative_gap
+    model.Params.Threads = limits.threads
+    model.Params.IntFeasTol = 1e-9
+    model.Params.FeasibilityTol = 1e-9
+    columns = model.addMVar(
+        matrix.objective.size,
+        lb=matrix.lower,
+        ub=matrix.upper,
+        obj=matrix.objective,
+        vtype=np.where(matrix.integer, "I", "C").tolist(),
+    )
+    model.ModelSense = -1
+    rows = csr_array(
+        (matrix.coefficients, matrix.columns, matrix.starts), shape=(matrix.row_lower.size, matrix.objective.size)
+    )
+    below, above = np.isfinite(matrix.row_upper), np.isfinite(matrix.row_lower)
+    equal = matrix.row_lower == matrix.row_upper
+    for chosen, sense, side in (
+        (equal, "=", matrix.row_upper),
+        (below & ~equal, "<", matrix.row_upper),
+        (above & ~equal, ">", matrix.row_lower),
+    ):
+        if chosen.any():
+            model.addMConstr(rows[np.flatnonzero(chosen)], columns, sense, side[chosen])
+    model.optimize()
+    return RawAnswer(
+        termination=_TERMINATIONS.get(model.Status, Termination.FAILED),
+        columns=np.asarray(columns.X) if model.SolCount else None,
+        bound=float(model.ObjBound) if abs(model.ObjBound) < _INFINITY else None,
+        words=f"status {model.Status}",
+    )
+
+
+solver = Gurobi()
