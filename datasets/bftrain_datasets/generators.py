@@ -36,13 +36,13 @@ GROUP_SPREAD: Final = 2.03
 GROUP_SCALING: Final = 0.7
 LARGEST_GROUP_PART: Final = 0.6
 
-GROUPS_PER_BATCH: Final = 1.64
+GROUPS_PER_BATCH: Final = 1.8
 WAVE_STEP_S: Final = 300.0
 BURST_TIME_S: Final = 3600.0
 RATE_TIME_S: Final = 5400.0
 RATE_SPREAD: Final = 0.6
 # What decides a group's length and size: parts of its variance, as correlations
-LENGTH_WITH_BURST: Final = 0.7
+LENGTH_WITH_BURST: Final = 0.76
 LENGTH_WITH_BATCH: Final = 0.3
 SIZE_WITH_BURST: Final = 0.42
 SIZE_WITH_BATCH: Final = 0.7
@@ -61,7 +61,7 @@ LARGEST_IDLE_SHARE: Final = 0.5
 
 SAMPLE_NODES: Final = 256
 SAMPLE_DAYS: Final = 2.5
-SAMPLE_SEED: Final = 2
+SAMPLE_SEED: Final = 54
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
