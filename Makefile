@@ -18,6 +18,8 @@ MAKEFLAGS += --no-print-directory
 comma := ,
 bin = "$(VENV)/bin"
 pytest = $(bin)/python -m pytest
+# Tests of one file share what is dear to set up, so they run in one process
+parallel = -n $(WORKERS) --dist loadfile
 extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
 
 help:
@@ -39,7 +41,7 @@ demo:
 test:
 	@tools/venv.sh test$(extras)
 	@tools/debian-packages.sh
-	@$(pytest) -q -n $(WORKERS) --dist loadgroup -m 'not bench' --durations=10 --durations-min=2
+	@$(pytest) -q $(parallel) -m 'not bench' --durations=10 --durations-min=2
 
 check:
 	@tools/venv.sh test,check
@@ -47,7 +49,7 @@ check:
 	@$(bin)/ruff format --check --quiet || { echo 'Format with: $(VENV)/bin/ruff format'; exit 1; }
 	@$(bin)/mypy --no-error-summary
 	@tools/quiet.sh $(bin)/lint-imports
-	@$(pytest) -q -n $(WORKERS) --dist loadgroup tests/unit tests/property \
+	@$(pytest) -q $(parallel) tests/unit tests/property \
 		--cov=bftrain --cov-branch --cov-fail-under=90 --cov-report=term-missing:skip-covered
 
 bench:

@@ -19,21 +19,18 @@ settings.register_profile("repeat", derandomize=True, deadline=None, database=No
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
-# marker -> (the reason why its tests cannot run here, "" if they can)
+# marker -> what says why its tests cannot run here
 _NEEDS = {"slurm": slurm.lacking, "chromium": chromium.lacking}
 _FIGURES = pytest.StashKey[Figures]()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what cannot run here and say what would help; keep the tests that share daemons in one process."""
-    reasons = {name: lacking() for name, lacking in _NEEDS.items()}
+    """Skip what cannot run here, and say what would help."""
+    reasons = {name: reason for name, lacking in _NEEDS.items() if (reason := lacking())}
     for item in items:
         for name, reason in reasons.items():
             if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group("real parts"))
-                if reason:
-                    item.add_marker(pytest.mark.skip(reason=reason))
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

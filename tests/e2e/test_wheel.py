@@ -14,8 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", "bftrain_elastic")
 
-pytestmark = pytest.mark.xdist_group("wheel")
-
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Run a command as in a fresh shell that knows nothing of this repository; gives what it says."""

@@ -6,6 +6,7 @@ https://chromedevtools.github.io/devtools-protocol/ describes the messages; each
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -46,20 +47,29 @@ def _program() -> str | None:
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
 
+def _pipe() -> tuple[int, int]:
+    """Make a pipe whose ends are not 3 or 4, which are to be taken."""
+    ends = os.pipe()
+    high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]
+
+
 class Chromium:
     """A running browser; use it in a ``with`` block and ask it for pages."""
 
     def __enter__(self) -> Self:
         self._profile = tempfile.TemporaryDirectory(prefix="bftrain-chromium-", ignore_cleanup_errors=True)
-        read_end, self._to = os.pipe()
-        self._from, write_end = os.pipe()
+        read_end, self._to = _pipe()
+        self._from, write_end = _pipe()
         # The browser reads commands from descriptor 3 and writes to 4, so a shell puts the pipes there
         self._process = subprocess.Popen(
             [
-                "/bin/sh",
+                "bash",
                 "-c",
                 f'exec "$@" 3<&{read_end} 4>&{write_end}',
-                "sh",
+                "bash",
                 _program() or "chromium",
                 *_OPTIONS,
                 f"--user-data-dir={self._profile.name}",

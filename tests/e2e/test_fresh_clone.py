@@ -1,0 +1,45 @@
+"""What someone does who has just found the repository: clone it, and type ``make demo``, twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECOND_RUN_S = 10.0
+
+
+def make_demo(clone: Path) -> tuple[float, str]:
+    """Run it as in a fresh shell; gives the seconds it took and what it said."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "VIRTUAL_ENV", "PYTHON"))}
+    started = time.monotonic()
+    done = subprocess.run(
+        ["make", "demo"], cwd=clone, env=kept, capture_output=True, text=True, check=False, timeout=400
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return time.monotonic() - started, done.stdout + done.stderr
+
+
+def test_a_fresh_clone_shows_the_demo_and_shows_it_again_at_once(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("this is no clone; git clone the repository to run this test")
+    clone = tmp_path / "it's a clone"
+    # --no-hardlinks and file://: as from afar, not a link into the repository that is being tested
+    subprocess.run(["git", "clone", "--quiet", "--depth=1", ROOT.as_uri(), clone], check=True, timeout=120)
+    _, first = make_demo(clone)
+    assert "equal-share" in first
+    assert "report: demo/report.html" in first
+    assert (clone / "demo" / "report.html").is_file()
+    log = clone / ".venv" / ".bftrain" / "install.log"
+    installed_at = log.stat().st_mtime_ns
+    seconds, second = make_demo(clone)
+    assert seconds < SECOND_RUN_S
+    assert log.stat().st_mtime_ns == installed_at, "nothing changed, so pip has nothing to do"
+    assert "Installing" not in second
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
+    assert status.stdout == "", "what make writes, git ignores"
