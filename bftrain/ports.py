@@ -36,7 +36,10 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
 class Objective(Protocol):
     """What a decision maximises: a number per second for each task at each size."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Value per second of ``task`` at every one of ``sizes`` (0, 1, 2, ...)."""
@@ -47,7 +50,10 @@ class Objective(Protocol):
 class Solver(Protocol):
     """Finds the sizes of largest total value."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task with a sum of at most ``table.problem.pool``.

@@ -36,6 +36,8 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "throughput": "bftrain.deciding.objectives:throughput",
         "speedup": "bftrain.deciding.objectives:speedup",
         "weighted": "bftrain.deciding.objectives:weighted",
+        "deadline": "bftrain.deciding.objectives:deadline",
+        "max_min": "bftrain.deciding.fairness:max_min",
     },
     "admission": {"first-come": "bftrain.deciding.admission:first_come"},
     "placement": {"grouped": "bftrain.deciding.placement:grouped"},

@@ -30,14 +30,15 @@ def speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def speed_over_single(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Speed as a multiple of the speed on one node, so that slow models count as much as fast ones."""
-    speeds = task.curve.speeds(max(int(sizes[-1]), 1))
-    running = np.flatnonzero(speeds)
-    if running.size == 0:
-        return np.zeros(sizes.size)
-    smallest = int(running[0])
-    per_node = speeds[smallest] / smallest  # the smallest size that runs stands in where one node does not
-    relative: NDArray[np.float64] = speeds[: sizes.size] / per_node
+    relative: NDArray[np.float64] = task.curve.speeds(int(sizes[-1])) / _speed_of_one(task)
     return relative
+
+
+def _speed_of_one(task: CompetingTask) -> float:
+    """Speed on one node in samples/s; the smallest size that runs stands in where one node does not."""
+    measured = task.curve.speeds(task.curve.last_measured)
+    running = np.flatnonzero(measured)
+    return float(measured[running[0]]) / int(running[0]) if running.size else 1.0
 
 
 def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -46,6 +47,35 @@ def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.
     return worth
 
 
+@dataclass(frozen=True, slots=True)
+class SoftDeadline:
+    """Speedup, of which the part that a task needs to be done by its deadline counts ``urgency`` times.
+
+    Beyond the speed it needs a task counts like any other, and so does one without a deadline, without a known
+    amount of work, or with a deadline that even its largest size cannot keep: nobody is dropped for being late. All
+    is multiplied by the task's weight.
+    """
+
+    name: str
+    urgency: float = 10.0
+
+    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Value per second at every size."""
+        speeds = task.curve.speeds(int(sizes[-1]))
+        urgent = (self.urgency - 1.0) * np.minimum(speeds, _needed_speed(task))
+        worth: NDArray[np.float64] = task.weight * (speeds + urgent) / _speed_of_one(task)
+        return worth
+
+
+def _needed_speed(task: CompetingTask) -> float:
+    """Samples/s that get the work done by the deadline; 0 if there is none, or if it cannot be kept."""
+    if task.deadline_in_s is None or task.work_left_samples is None or task.deadline_in_s <= 0.0:
+        return 0.0
+    needed = task.work_left_samples / task.deadline_in_s
+    return needed if needed <= float(task.curve.speeds(task.max_nodes).max()) else 0.0
+
+
 throughput = FunctionObjective("throughput", speed)
 speedup = FunctionObjective("speedup", speed_over_single)
 weighted = FunctionObjective("weighted", weighted_speed)
+deadline = SoftDeadline("deadline")
