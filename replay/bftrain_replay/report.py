@@ -74,7 +74,11 @@ def _period(study: Study) -> str:
 
 def _headline(study: Study) -> str:
     result = study.result
-    notices = [] if study.complete else ["This replay was stopped before its end; the figures cover a part of the log."]
+    notices = []
+    if not result.complete:
+        notices.append("This replay was stopped before its end: the figures cover a part of the log.")
+    elif not study.complete:
+        notices.append("It was stopped before the replays to compare with were done: efficiency is not known.")
     notices += result.warnings
     if result.tasks and result.tasks_finished == len(result.tasks):
         notices.append("Every task finished, so the harvest could not be larger; compare when they finished.")

@@ -66,15 +66,17 @@ def study(
             ceiling_samples=ceiling.harvested_samples,
         )
 
-    def finished(result: Result | None) -> Result | None:
-        return result and replace(result, yardsticks=yardsticks, warnings=warnings)
+    def whole(result: Result | None) -> Result | None:
+        # The figures of a part of the log compare with nothing
+        complete = result is not None and result.complete
+        return replace(result, yardsticks=yardsticks, warnings=warnings) if result and complete else None
 
     return Study(
         log=log,
         tasks=tuple(tasks),
         result=replace(main, yardsticks=yardsticks, warnings=warnings),
-        baseline=finished(simple),
-        ceiling=finished(ceiling),
+        baseline=whole(simple),
+        ceiling=whole(ceiling),
         complete=passes.going,
     )
 

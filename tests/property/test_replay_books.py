@@ -1,0 +1,107 @@
+"""Whatever the log and the tasks: the books balance, nothing runs backwards, and it repeats."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.eventlog import NodeState
+from bftrain_replay.engine import run
+from bftrain_replay.ledger import idle_node_s
+from bftrain_replay.progress import Loss
+from bftrain_replay.result import Result, TaskState, result_of
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn
+
+    from bftrain_datasets.eventlog import EventLog
+
+seconds = st.one_of(st.integers(0, 1000), st.floats(0.0, 1000.0)).map(float)
+costs = st.one_of(st.just(0.0), st.floats(0.0, 200.0))
+
+
+@st.composite
+def logs(draw: DrawFn) -> EventLog:
+    nodes = st.integers(0, draw(st.integers(0, 11))).map(lambda number: f"n{number}")
+    transitions = draw(st.lists(st.tuples(seconds, nodes, st.sampled_from(NodeState)), max_size=60))
+    start_s = draw(st.sampled_from((0.0, -500.0, 1.6e9)))
+    moved = [(start_s + time_s, node, state) for time_s, node, state in transitions]
+    end_s = start_s + draw(st.sampled_from((1000.0, 1500.5)))
+    return log_from_transitions(moved, node_names=["n0"], begin_s=start_s, end_s=end_s)
+
+
+@st.composite
+def tasks(draw: DrawFn, number: int) -> TaskSpec:
+    nodes = sorted(draw(st.sets(st.integers(1, 8), min_size=1, max_size=4)))
+    rate = draw(st.lists(st.floats(0.0, 100.0), min_size=len(nodes), max_size=len(nodes)))
+    smallest = draw(st.integers(1, 4))
+    return TaskSpec(
+        name=f"t{number}",
+        curve=SpeedCurve(nodes=tuple(nodes), rate=tuple(rate)),
+        min_nodes=smallest,
+        max_nodes=draw(st.integers(smallest, 10)),
+        work_samples=draw(st.one_of(st.none(), st.floats(0.1, 20_000.0))),
+        submit_s=draw(st.one_of(st.just(0.0), st.floats(-100.0, 1600.0))),
+        grow_cost_s=draw(costs),
+        shrink_cost_s=draw(costs),
+        start_cost_s=draw(costs),
+    )
+
+
+task_lists = st.integers(0, 5).flatmap(lambda count: st.tuples(*(tasks(number) for number in range(count))))
+solvers = st.sampled_from(("exact", "equal-share", "greedy"))
+keep_for = st.one_of(st.none(), st.integers(0, 20))
+
+
+def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_after: int | None) -> Result:
+    def keep_going(_simulated_s: float, decisions: int) -> bool:
+        return stop_after is None or decisions < stop_after
+
+    return result_of(run(log, specs, build_harvester(how), keep_going=keep_going), how)
+
+
+@settings(max_examples=150)
+@given(logs(), task_lists, solvers, st.integers(1, 6), keep_for)
+def test_books_balance(
+    log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int, stop_after: int | None
+) -> None:
+    how = Settings(solver=solver, max_tasks=max_tasks)
+    result = replayed(log, specs, how, stop_after)
+    booked = math.fsum((result.used_node_s, *result.unused_node_s.values()))
+    assert math.isclose(booked, idle_node_s(log, result.simulated_s), rel_tol=1e-12, abs_tol=1e-9)
+    if result.complete:
+        assert result.simulated_s == log.span_s
+        assert math.isclose(booked, log.idle_node_s, rel_tol=1e-9, abs_tol=1e-6)  # times of 1e9 are 2e-7 coarse
+    assert min(result.unused_node_s.values()) >= 0.0
+    spent = math.fsum(result.lost_node_s[loss] for loss in Loss)
+    assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
+    again = replayed(log, specs, how, stop_after)
+    assert (again.tasks, again.summary()) == (result.tasks, result.summary())
+
+
+@settings(max_examples=150)
+@given(logs(), task_lists, solvers, st.integers(1, 6))
+def test_every_sample_is_accounted_for(log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int) -> None:
+    result = replayed(log, specs, Settings(solver=solver, max_tasks=max_tasks), None)
+    for spec, record in zip(specs, result.tasks, strict=True):
+        lost = (record.lost_preemption_samples, record.lost_rescaling_samples, record.lost_start_up_samples)
+        fastest = max(spec.curve.speeds(spec.max_nodes).tolist())
+        assert min(*lost, record.done_samples, record.owed_samples) >= 0.0
+        # What it did and lost was produced on the nodes it held, in the time it held them
+        assert record.done_samples + sum(lost) <= fastest * record.node_s * (1 + 1e-9) + 1e-6
+        if spec.work_samples is not None:
+            assert record.done_samples <= spec.work_samples
+        assert (record.state is TaskState.FINISHED) == (record.done_samples == spec.work_samples)
+        if record.finish_s is not None and record.first_start_s is not None:
+            assert spec.submit_s <= record.first_start_s <= record.finish_s <= log.span_s + 1e-6
+            assert record.owed_samples == 0.0
+        if spec.grow_cost_s == spec.shrink_cost_s == spec.start_cost_s == 0.0:
+            assert sum(lost) == record.owed_samples == 0.0

@@ -1,0 +1,49 @@
+"""Small logs and tasks whose replay can be followed by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.builder import log_from_pool_changes
+from bftrain_replay.engine import run
+from bftrain_replay.progress import TaskProgress
+from bftrain_replay.result import Result, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from bftrain_datasets.eventlog import EventLog
+
+START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
+
+
+def log_of(*changes: tuple[float, Iterable[str], Iterable[str]], end_s: float, start_s: float = START_S) -> EventLog:
+    """Make a log out of ``(seconds since its start, nodes that join, nodes that leave)``."""
+    moved = [(start_s + time_s, tuple(joined), tuple(left)) for time_s, joined, left in changes]
+    names = sorted({name for _, joined, left in moved for name in (*joined, *left)}) or ["a"]
+    return log_from_pool_changes(moved, node_names=names, begin_s=start_s, end_s=start_s + end_s)
+
+
+def curve_of(*rate: float) -> SpeedCurve:
+    """Speeds on 1, 2, 3, ... nodes."""
+    return SpeedCurve(nodes=tuple(range(1, len(rate) + 1)), rate=rate)
+
+
+def task(name: str = "t", *, rate: tuple[float, ...] = (10.0, 18.0), **given: object) -> TaskSpec:
+    """Make a task that takes up to as many nodes as it has speeds; it costs nothing unless said otherwise."""
+    return TaskSpec(name=name, curve=curve_of(*rate), **({"max_nodes": len(rate)} | given))  # type: ignore[arg-type]  # the fields' own types
+
+
+def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: object) -> Result:
+    """Replay with the real decision core."""
+    how = Settings(**settings)  # type: ignore[arg-type]  # the fields' own types
+    return result_of(run(log, tasks, build_harvester(how)), how)
+
+
+def progress(spec: TaskSpec, now_s: float = 0.0) -> TaskProgress:
+    """Let a task arrive."""
+    return TaskProgress(spec, spec.curve.speeds(spec.max_nodes).tolist(), now_s)
