@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 import bftrain
+from bftrain.errors import BadValue
 from bftrain.values import checks
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         checks.text(self, "made_by")
         checks.text(self, "version")
         checks.frozen_mapping(self, "options")
+        force_setattr(self, "options", MappingProxyType(_as_json(self.options)))
         checks.instances(self, "sources", Source)
         checks.frozen_mapping(self, "counts")
         checks.sequence(self, "steps", str, "a list of texts")
@@ -73,3 +77,12 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def with_counts(self, counts: Mapping[str, int]) -> Provenance:
         """Give the same story with further counts."""
         return msgspec.structs.replace(self, counts={**self.counts, **counts})
+
+
+def _as_json(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give options as they come back from a file: tuples are lists, and what JSON cannot say is refused."""
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(options)))
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise BadValue(f"must be JSON: {error}", where="Provenance.options") from error
+    return plain

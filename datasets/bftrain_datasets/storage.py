@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from bftrain.errors import BadInput, suggestion
@@ -33,15 +34,23 @@ def by_suffix(path: Path, known: Mapping[str, T], kind: str) -> T:
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that appears complete under its name, or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft = path.with_name(f".{path.name}.{token_hex(4)}.part")  # a killed writer's draft must not stand in the way
     try:
-        with draft.open("xb") as file:
+        with _opened(draft, path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _opened(draft: Path, path: Path) -> IO[bytes]:
+    """Open the draft; if that fails, the complaint names the file that was asked for."""
+    try:
+        return draft.open("xb")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def whole_text(path: Path, kind: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, BadValue
 from bftrain_datasets.builder import log_from_transitions
 from bftrain_datasets.eventlog import EventLog, NodeState
 from bftrain_datasets.files import load_log, save_log
@@ -237,3 +238,31 @@ def test_the_story_does_not_change_the_content_hash(tmp_path: Path) -> None:
     log = awkward_log()
     save_log(replace(log, provenance=Provenance()), tmp_path / "plain.csv")
     assert load_log(tmp_path / "plain.csv").sha256 == log.sha256
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_file_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "log.npz"
+    with pytest.raises(FileNotFoundError) as caught:
+        save_log(awkward_log(), path)
+    assert caught.value.filename == str(path)
+
+
+def test_a_draft_that_a_killed_writer_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / f".log.npz.{os.getpid()}.part").write_text("half")
+    save_log(awkward_log(), tmp_path / "log.npz")
+    assert load_log(tmp_path / "log.npz") == awkward_log()
+
+
+def test_options_are_json_from_birth(tmp_path: Path) -> None:
+    story = Provenance(options={"window": (1, 2), "file": None})
+    assert story.options == {"window": [1, 2], "file": None}
+    save_log(replace(awkward_log(), provenance=story), tmp_path / "log.npz")
+    assert load_log(tmp_path / "log.npz").provenance == story
+    with pytest.raises(BadValue, match="must be JSON"):
+        Provenance(options={"file": object()})
+
+
+def test_a_source_with_an_odd_name_is_told_readably(tmp_path: Path) -> None:
+    path = tmp_path / "a\nb.csv"
+    path.write_text("time,node,state\n0,a,idle\n")
+    assert load_log(path).provenance.sources[0].name == "'a\\nb.csv'"
