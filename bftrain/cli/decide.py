@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog='A line is one event, such as {"event": "nodes_joined", "time_s": 0, "nodes": ["n1", "n2"]}, or a list of '
-    "events of one moment, which lead to one decision. docs/formats.md lists all events and actions."
+    "events of one moment, which lead to one decision. docs/events.md lists all events and actions."
 )
 @click.argument("events", type=click.File("rb", lazy=True), default="-")
 @click.option(
