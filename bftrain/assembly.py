@@ -5,7 +5,7 @@ from __future__ import annotations
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import NotAvailable
+from bftrain.errors import BrokenPlugin, NotAvailable
 from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
 
@@ -33,7 +33,12 @@ def build_harvester(
 def find_solver(name: str) -> Solver:
     """Load a solver and make sure it can run here."""
     solver: Solver = registry.load("solver", name)
-    state = solver.available()
-    if not state.ok:
+    try:
+        state = solver.available()
+        usable = state.ok
+    except Exception as error:
+        what = f"cannot say whether it can run here: {type(error).__name__}: {error}"
+        raise BrokenPlugin(what, where=f"solver '{name}'") from error
+    if not usable:
         raise NotAvailable(state.reason, where=f"solver '{name}'", fix=state.fix or None)
     return solver

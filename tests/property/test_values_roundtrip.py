@@ -43,7 +43,19 @@ KINDS: list[tuple[Any, type | UnionType]] = [
 @pytest.mark.parametrize(
     ("strategy", "kind"),
     KINDS,
-    ids="curve task competing problem limits solution plan event action decision settings".split(),
+    ids=[
+        "curve",
+        "task",
+        "competing",
+        "problem",
+        "limits",
+        "solution",
+        "plan",
+        "event",
+        "action",
+        "decision",
+        "settings",
+    ],
 )
 @settings(max_examples=60)
 @given(data=st.data())

@@ -153,7 +153,7 @@ def values_nan(table: ValueTable) -> Solution:
     )
 
 
-def gives_none(table: ValueTable) -> None:  # noqa: ARG001 - it does not answer
+def gives_none(table: ValueTable) -> None:
     pass
 
 

@@ -1,0 +1,117 @@
+"""Configuration files: what is wrong in them is named with its line, and what is written reads back."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from bftrain import config
+from bftrain.config import Settings, settings_from
+from bftrain.errors import BadConfig, BadInput, BadValue
+from bftrain.values.task import TaskSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def refused(tmp_path: Path, text: str | bytes, kind: type[msgspec.Struct] = Settings) -> str:
+    """Load a file with this content, and give what is said of it, with the file called F."""
+    path = tmp_path / "bftrain.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BadConfig) as error:
+        config.load(path, kind)
+    assert error.value.exit_code == 3
+    return str(error.value).replace(str(path), "F")
+
+
+def test_a_file_sets_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "bftrain.toml"
+    path.write_text('solver = "highs"\nhorizon_s = 60\n')
+    assert config.load(path, Settings) == Settings(solver="highs", horizon_s=60.0)
+
+
+def test_options_win_over_the_file_and_the_file_over_what_is_built_in(tmp_path: Path) -> None:
+    path = tmp_path / "bftrain.toml"
+    path.write_text('solver = "highs"\nhorizon_s = 60\n')
+    given = {"solver": "greedy", "max_tasks": None, "fallback": ""}
+    assert settings_from(path, given) == Settings(solver="greedy", horizon_s=60.0, fallback="")
+    assert settings_from(None, {}) == Settings()
+    with pytest.raises(BadValue, match=r"^Settings\.horizon_s: must be above 0, not 0$"):
+        settings_from(None, {"horizon_s": 0.0})
+
+
+def test_an_unknown_key_is_named_with_its_line_and_the_nearest_key(tmp_path: Path) -> None:
+    text = '# solvr = 1\nsolver = "exact"\n\nhorizon = 3\n'
+    assert refused(tmp_path, text) == "F:4: unknown key 'horizon' (did you mean 'horizon_s'?)"
+
+
+def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
+    said = refused(tmp_path, 'solver = "exact"\n[xyz]\nx = 1\n')
+    assert said.startswith("F:2: unknown key 'xyz' (known: admission, fallback,")
+    assert refused(tmp_path, '[[ "xyz" ]]\n').startswith("F:1: unknown key 'xyz'")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('horizon_s = "long"', "Expected `float`, got `str` - at `horizon_s`"),
+        ("max_tasks = 1.5", "Expected `int`, got `float` - at `max_tasks`"),
+        ("max_tasks = true", "Expected `int`, got `bool` - at `max_tasks`"),
+        ("max_tasks = 0", "Settings.max_tasks: must be at least 1, not 0"),
+        ("horizon_s = -1", "Settings.horizon_s: must be above 0, not -1"),
+        ("horizon_s = nan", "Settings.horizon_s: must be a finite number, not nan"),
+        ("horizon_s = inf", "Settings.horizon_s: must be a finite number, not inf"),
+        ('solver = ""', "Settings.solver: must be printable text without surrounding space, not ''"),
+        ("[solver]", "Expected `str`, got `object` - at `solver`"),
+        ("solver_gap = -1", "Settings.solver_gap: must be at least 0, not -1"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, line: str, words: str) -> None:
+    assert refused(tmp_path, f"solver_threads = 1\n\n{line}\n") == f"F:3: {words}"
+
+
+def test_a_wrong_value_deep_inside_is_named_with_the_line_of_its_key(tmp_path: Path) -> None:
+    text = 'name = "a"\nmax_nodes = 2\ncurve.nodes = [1]\ncurve.rate = ["x"]\n'
+    said = refused(tmp_path, text, TaskSpec)
+    assert said == "F:3: Expected `float`, got `str` - at `curve.rate[0]`"
+
+
+def test_a_missing_key_has_no_line(tmp_path: Path) -> None:
+    assert refused(tmp_path, 'name = "a"\n', TaskSpec) == "F: Object missing required field `curve`"
+
+
+def test_what_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:
+    assert refused(tmp_path, 'solver = "exact"\nhorizon_s 60\n').startswith("F:2: is not valid TOML: ")
+    assert refused(tmp_path, 'solver = "exact').startswith("F: is not valid TOML: ")
+    assert refused(tmp_path, "solver = 1\nsolver = 2\n").startswith("F:2: is not valid TOML: Cannot overwrite")
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+    assert refused(tmp_path, b'solver = "\xff"\n').startswith("F: cannot be read: 'utf-8' codec can't decode")
+    with pytest.raises(BadConfig, match=r"cannot be read: .*No such file"):
+        config.load(tmp_path / "none.toml", Settings)
+    with pytest.raises(BadConfig, match=r"cannot be read: .*Is a directory"):
+        config.load(tmp_path, Settings)
+
+
+def test_settings_written_as_toml_read_back() -> None:
+    settings = Settings(solver="mein löser", fallback="", horizon_s=1e-7, max_tasks=7, objective='q"u\\o')
+    text = config.dump(settings)
+    assert text.splitlines()[:3] == ['solver = "mein löser"', 'fallback = ""', 'objective = "q\\"u\\\\o"']
+    assert config.from_mapping(tomllib.loads(text), Settings, where="t.toml") == settings
+
+
+def test_the_defaults_are_these() -> None:
+    assert config.dump(Settings()) == (
+        'solver = "exact"\nfallback = "greedy"\nobjective = "throughput"\nadmission = "first-come"\n'
+        'placement = "grouped"\nhorizon_s = 120.0\nmax_tasks = 35\nsolver_deadline_s = 10.0\nsolver_gap = 0.0\n'
+        "solver_threads = 1\nmax_failures = 3\n"
+    )
+
+
+def test_without_the_source_there_is_no_line() -> None:
+    with pytest.raises(BadInput, match=r"^here: unknown key 'x'"):
+        config.from_mapping({"x": 1}, Settings, where="here")

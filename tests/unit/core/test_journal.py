@@ -1,0 +1,278 @@
+"""The journal: a private file that is only added to, whole steps or none, whatever happens to its writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain import __version__
+from bftrain.config import Settings
+from bftrain.errors import BadInput, NotAvailable
+from bftrain.journal import FORMAT, Journal, Step
+from bftrain.values import wire
+from bftrain.values.decision import Decision
+from bftrain.values.events import Event, TaskFinished
+from tests.unit.core.samples import joined, left, make, spec, submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SETTINGS = Settings(max_tasks=7, horizon_s=60.0)
+FIRST: tuple[Event, ...] = (joined(0, "n1", "n2"), submitted(0, spec("a")))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.journal"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    with Journal.create(path, SETTINGS) as made:
+        yield made
+
+
+def decision(number: int) -> Decision:
+    made = make(Decision, number=number, time_s=float(number), sizes={"a": number}, used=number, pool=9)
+    assert isinstance(made, Decision)
+    return made
+
+
+# -- making and opening
+
+
+def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None:
+    before = os.umask(0o000)  # so that nobody else makes it private
+    try:
+        made = Journal.create(path, SETTINGS)
+    finally:
+        os.umask(before)
+    with made as journal:
+        journal.append(FIRST, decision(1))
+        beside = [entry for entry in path.parent.iterdir() if entry.name.startswith(path.name)]
+        assert {stat.S_IMODE(entry.stat().st_mode) for entry in beside} == {0o600}
+        assert len(beside) == 3  # SQLite's log and index while it is open
+    with Journal.open(path) as journal:
+        assert journal.settings == SETTINGS
+    about = dict(sqlite3.connect(path).execute("SELECT key, value FROM about"))
+    assert about == {"format": FORMAT, "bftrain": __version__, "settings": wire.encode(SETTINGS).decode()}
+
+
+def test_what_is_there_is_never_overwritten(path: Path) -> None:
+    path.write_text("precious")
+    with pytest.raises(BadInput, match=r"is there already \(a journal is only added to: name another file\)$"):
+        Journal.create(path, SETTINGS)
+    assert path.read_text() == "precious"
+
+
+def test_where_nothing_can_be_made_it_says_why(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none/run\.journal: cannot be made: No such file or directory"):
+        Journal.create(tmp_path / "none" / "run.journal", SETTINGS)
+
+
+def test_a_journal_that_is_not_there_is_not_made(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no such journal"):
+        Journal.open(path)
+    assert not path.exists()
+    with pytest.raises(BadInput, match="there is no such journal"):
+        Journal.open(tmp_path)
+
+
+def other_database(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE something (x)")
+    connection.commit()
+    connection.close()
+
+
+def older_format(path: Path) -> None:
+    Journal.create(path, SETTINGS).close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE about SET value = '0' WHERE key = 'format'")
+    connection.commit()
+    connection.close()
+
+
+def no_format(path: Path) -> None:
+    Journal.create(path, SETTINGS).close()
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM about")
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"garbage garbage garbage\n" * 400, "is no journal: file is not a database"),
+        (b"", "is no journal: no such table: about"),
+        (b"SQLite format 3\0" + b"\xff" * 4000, "is no journal: "),
+        (other_database, "is no journal: no such table: about"),
+        (older_format, "has format 0, and this version reads format 1 (use the version of bftrain that wrote it)"),
+        (no_format, "has format None, and this version reads format 1"),
+    ],
+)
+def test_what_is_no_journal_is_refused_and_left_as_it_was(path: Path, content: object, words: str) -> None:
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        content(path)  # type: ignore[operator]  # the functions above
+    before = path.read_bytes()
+    with pytest.raises(BadInput) as refused:
+        Journal.open(path)
+    assert str(refused.value).startswith(f"{path}: {words}")
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_journal_is_bad_input(path: Path, journal: Journal) -> None:
+    for number in range(1, 200):
+        journal.append([joined(number, f"node-with-a-long-name-{number}")], None)
+    journal.close()
+    content = bytearray(path.read_bytes())
+    content[8192:20_000] = b"\xff" * (20_000 - 8192)
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"is damaged: |is no journal: "), Journal.open(path) as opened:
+        list(opened.steps())
+
+
+def test_lost_settings_are_said(path: Path, journal: Journal) -> None:
+    journal.close()
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM about WHERE key = 'settings'")
+    connection.commit()
+    connection.close()
+    with Journal.open(path) as opened, pytest.raises(BadInput, match="has lost its settings"):
+        opened.settings  # noqa: B018 - reading it is the test
+
+
+# -- writing and reading
+
+
+def test_steps_read_back_as_they_were_written(path: Path, journal: Journal) -> None:
+    journal.append(FIRST, decision(1))
+    journal.append_events([left(2, "n1"), TaskFinished(time_s=2, task="a")])
+    assert journal.cut_off
+    journal.append_decision(decision(2))
+    assert not journal.cut_off
+    journal.append_events([joined(3, "n3")])
+    wanted = [
+        Step(number=1, events=FIRST, decision=decision(1)),
+        Step(number=2, events=(left(2, "n1"), TaskFinished(time_s=2, task="a")), decision=decision(2)),
+        Step(number=3, events=(joined(3, "n3"),), decision=None),
+    ]
+    assert list(journal.steps()) == wanted
+    assert len(journal) == 3
+    journal.close()
+    with Journal.open(path) as opened:
+        assert list(opened.steps()) == wanted
+        assert (len(opened), opened.cut_off) == (3, True)
+        opened.append_decision(decision(3))
+        opened.append([joined(4, "n4")], decision(4))
+    with Journal.open(path) as opened:
+        assert [step.decision for step in opened.steps()] == [decision(number) for number in (1, 2, 3, 4)]
+
+
+def test_an_empty_journal_has_no_steps(journal: Journal) -> None:
+    assert (len(journal), list(journal.steps()), journal.cut_off) == (0, [], False)
+
+
+def test_steps_are_read_one_after_the_other(journal: Journal) -> None:
+    for number in range(1, 4):
+        journal.append([joined(number, "n1")], None)
+    steps = journal.steps()
+    assert next(steps).number == 1
+    journal.append([joined(4, "n1")], None)  # may go on while somebody reads
+    assert [step.number for step in steps] == [2, 3, 4]
+
+
+def test_a_step_is_recorded_whole_or_not_at_all(journal: Journal) -> None:
+    journal.append([joined(1, "n1")], None)
+    journal._connection.execute(  # noqa: SLF001 - a fault that strikes between two entries of a step
+        "CREATE TRIGGER strike BEFORE INSERT ON entry WHEN NEW.kind = 'decision' "
+        "BEGIN SELECT RAISE(FAIL, 'struck'); END"
+    )
+    with pytest.raises(NotAvailable, match="cannot be written: struck") as failed:
+        journal.append([joined(2, "n2"), joined(2, "n3")], decision(1))
+    assert failed.value.exit_code == 4
+    assert [step.events for step in journal.steps()] == [(joined(1, "n1"),)]
+    journal._connection.execute("DROP TRIGGER strike")  # noqa: SLF001 - it is over
+    journal.append([joined(2, "n2")], decision(1))
+    assert [step.number for step in journal.steps()] == [1, 2]
+
+
+def test_only_one_process_may_add(path: Path, journal: Journal) -> None:
+    journal.append([joined(1, "n1")], None)
+    with Journal.open(path) as other:
+        other.append_decision(decision(1))
+        with pytest.raises(BadInput, match=r"another process adds to it too \(let only one process write a journal\)"):
+            journal.append([joined(2, "n2")], None)
+        assert [step.number for step in other.steps()] == [1]
+        other.append([joined(2, "n2")], None)
+
+
+def test_a_locked_journal_says_so(path: Path, journal: Journal) -> None:
+    journal._connection.execute("PRAGMA busy_timeout = 10")  # noqa: SLF001 - or the test would wait for seconds
+    holder = sqlite3.connect(path)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(NotAvailable, match=r"cannot be written: database is locked \(let only one process"):
+        journal.append([joined(1, "n1")], None)
+    holder.close()
+    journal.append([joined(1, "n1")], None)
+
+
+def test_an_entry_that_was_tampered_with_is_named(path: Path, journal: Journal) -> None:
+    journal.append(FIRST, decision(1))
+    journal.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE entry SET body = replace(body, 'n2', '') WHERE number = 1")
+    connection.commit()
+    connection.close()
+    with Journal.open(path) as opened, pytest.raises(BadInput, match=r"run\.journal: entry 1: NodesJoined\.nodes"):
+        list(opened.steps())
+
+
+def test_going_on_with_other_settings_is_refused(journal: Journal) -> None:
+    journal.insist_on(SETTINGS)
+    with pytest.raises(BadInput, match=r"was begun with max_tasks = 7, and 35 is asked for \(use the same settings"):
+        journal.insist_on(Settings(horizon_s=60.0))
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from bftrain.config import Settings
+from bftrain.journal import Journal
+from bftrain.values.events import NodesJoined
+with Journal.create(Path(sys.argv[1]), Settings()) as journal:
+    number = 0
+    while True:
+        number += 1
+        journal.append([NodesJoined(time_s=number, nodes=[f"n{number}-{i}"]) for i in range(20)], None)
+        print(number, flush=True)
+"""
+
+
+def test_what_was_recorded_survives_a_kill_in_the_middle_of_writing(path: Path) -> None:
+    """Each step has 20 events: after the kill all that were reported are there, and every step is whole."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        reported = [int(writer.stdout.readline()) for _ in range(30)]
+        os.kill(writer.pid, signal.SIGKILL)
+        reported += [int(line) for line in writer.stdout.read().split("\n")[:-1]]
+    assert writer.returncode == -signal.SIGKILL
+    with Journal.open(path) as journal:
+        steps = list(journal.steps())
+        assert len(steps) in {reported[-1], reported[-1] + 1}
+        for number, step in enumerate(steps, start=1):
+            assert step.number == number
+            assert [event.nodes for event in step.events] == [(f"n{number}-{i}",) for i in range(20)]  # type: ignore[union-attr]  # all are joins
+        journal.append([joined(1e9, "after")], None)
+        assert len(list(journal.steps())) == len(steps) + 1
