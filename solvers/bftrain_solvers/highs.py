@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from bftrain.ports import Availability
@@ -9,9 +14,12 @@ from bftrain.values.solution import Termination
 from bftrain_solvers.milp import MilpSolver, RawAnswer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bftrain.values.solution import Limits
     from bftrain_solvers.matrix import Matrix
 
+_STDOUT: Final = Lock()
 # scipy.optimize.milp: 0 optimal, 1 a limit was reached, 2 infeasible, 3 unbounded, 4 other
 _TERMINATIONS: Final = {0: Termination.OPTIMAL, 1: Termination.TIME_LIMIT, 2: Termination.INFEASIBLE}
 
@@ -22,10 +30,8 @@ class Highs(MilpSolver):
     name = "highs"
 
     def available(self) -> Availability:
-        """Say whether scipy is new enough."""
-        import scipy  # noqa: PLC0415 - slow to import, and only this backend needs it
-
-        return Availability(ok=True, version=f"scipy {scipy.__version__}")
+        """It is always available: scipy is installed with bftrain."""
+        return Availability(ok=True, version=f"scipy {version('scipy')}")
 
     def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
         """Maximise."""
@@ -36,13 +42,14 @@ class Highs(MilpSolver):
             (matrix.coefficients, matrix.columns, matrix.starts),
             shape=(matrix.row_lower.size, matrix.objective.size),
         )
-        result = milp(
-            -matrix.objective,
-            integrality=matrix.integer.astype(int),
-            bounds=Bounds(matrix.lower, matrix.upper),
-            constraints=LinearConstraint(rows, matrix.row_lower, matrix.row_upper),
-            options={"time_limit": limits.deadline_s, "mip_rel_gap": limits.relative_gap},
-        )
+        with _quiet() if not matrix.integer.all() else nullcontext():
+            result = milp(
+                -matrix.objective,
+                integrality=matrix.integer.astype(int),
+                bounds=Bounds(matrix.lower, matrix.upper),
+                constraints=LinearConstraint(rows, matrix.row_lower, matrix.row_upper),
+                options={"time_limit": limits.deadline_s, "mip_rel_gap": limits.relative_gap},
+            )
         bound = result.mip_dual_bound
         return RawAnswer(
             termination=_TERMINATIONS.get(result.status, Termination.FAILED),
@@ -50,6 +57,27 @@ class Highs(MilpSolver):
             bound=None if bound is None else -float(bound),
             words=str(result.message),
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Send what HiGHS prints to stderr.
+
+    With continuous columns it prints a stray line to stdout, whatever its options say (seen in the release inside
+    scipy 1.17), and that would spoil a program's JSON.
+    """
+    from ctypes import CDLL  # noqa: PLC0415 - coupled objectives only
+
+    with _STDOUT:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            CDLL(None).fflush(None)  # the line waits in the C library's buffer
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 solver = Highs()

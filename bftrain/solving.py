@@ -1,0 +1,73 @@
+"""One allocation problem, solved by one solver or by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from bftrain import registry
+from bftrain.deciding.choice import ask
+from bftrain.deciding.tabulate import Tabulator
+from bftrain.errors import NotAvailable
+from bftrain.objective_file import resolve_objective
+from bftrain.ports import Objective, Solver
+from bftrain.values import wire
+from bftrain.values.problem import AllocationProblem
+from bftrain.values.solution import Limits, Solution
+from bftrain.values.table import ValueTable
+
+
+def solve(
+    problem: AllocationProblem | Mapping[str, object],
+    solver: str | Solver = "exact",
+    *,
+    objective: str | Objective | None = None,
+    limits: Limits | None = None,
+) -> Solution:
+    """Divide the pool of ``problem`` over its tasks.
+
+    ``problem`` may be the mapping that its JSON form holds. ``solver`` is a registered name or any object that is a
+    solver; ``objective`` takes the place of the one that the problem names: a registered name,
+    ``path/to/file.py:name``, or any object that is an objective. A solver that fails or runs out of time gives a
+    solution that says so; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
+    """
+    chosen = registry.load("solver", solver) if isinstance(solver, str) else solver
+    state = chosen.available()
+    if not state.ok:
+        raise NotAvailable(state.reason, where=f"solver '{chosen.name}'", fix=state.fix or None)
+    return ask(chosen, table_of(problem, objective), limits or Limits())
+
+
+def solve_with_all(
+    problem: AllocationProblem | Mapping[str, object],
+    *,
+    objective: str | Objective | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Solution]:
+    """Solve with every registered solver; one that cannot run here gives a failed solution that says why."""
+    table = table_of(problem, objective)
+    for name, part in registry.parts("solver").items():
+        if part.problem:
+            yield Solution.failed(name, part.problem)
+            continue
+        solver = part.load()
+        state = solver.available()
+        advice = f" ({state.fix})" if state.fix else ""
+        yield ask(solver, table, limits or Limits()) if state.ok else Solution.failed(name, f"{state.reason}{advice}")
+
+
+def table_of(problem: AllocationProblem | Mapping[str, object], objective: str | Objective | None = None) -> ValueTable:
+    """Give the value table of ``problem``, for its own objective or another one."""
+    checked = problem if isinstance(problem, AllocationProblem) else wire.convert(problem, AllocationProblem)
+    wanted = checked.objective if objective is None else objective
+    found = resolve_objective(wanted) if isinstance(wanted, str) else wanted
+    return Tabulator(found).table(msgspec.structs.replace(checked, objective=found.name))
+
+
+def notes_on(problem: AllocationProblem) -> Iterator[str]:
+    """Say what in ``problem`` may surprise: sizes at which nothing was measured."""
+    for task in problem.tasks:
+        last = task.curve.last_measured
+        if last < min(task.max_nodes, problem.pool):
+            yield f"task '{task.name}': nothing measured beyond {last} nodes, taken as flat there"
