@@ -67,13 +67,16 @@ def command(
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
     from bftrain_replay.origins import Source
+    from bftrain_replay.study import check_parts
 
     settings = settings_from(config, given)
     if baseline == settings.solver:
         raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
+    check_parts(settings, baseline)
+    events, tasks = load_log(log), load_tasks(task_file)
     outputs.prepare(folder)
     source = Source(log=str(log), tasks=str(task_file), baseline=baseline)
-    study = replay(load_log(log), load_tasks(task_file), settings, baseline, out)
+    study = replay(events, tasks, settings, baseline, out)
     outputs.write(study, folder, source)
     show(study, source, out, title=f"{log} with {task_file}")
     out.say(f"result: {folder}")

@@ -9,6 +9,7 @@ from msgspec.structs import replace as changed
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
@@ -49,7 +50,7 @@ def study(
     ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
     ``watch`` says no, the replay in hand ends where it is and the others are left out.
     """
-    passes = _Passes(objective, watch)
+    passes = _Passes(check_parts(settings, baseline, objective), watch)
     free, pool = without_costs(tasks), dedicated_log(log)
     main = passes.replay(settings.solver, log, tasks, settings)
     simple = passes.replay(baseline, log, tasks, changed(settings, solver=baseline)) if baseline else None
@@ -79,6 +80,14 @@ def study(
         ceiling=whole(ceiling),
         complete=passes.going,
     )
+
+
+def check_parts(settings: Settings, baseline: str = "", objective: Objective | None = None) -> Objective:
+    """Find every part that a study needs before any work is done; gives the objective."""
+    objective = objective or resolve_objective(settings.objective)
+    for solver in filter(None, (settings.solver, baseline)):
+        build_harvester(changed(settings, solver=solver), objective=objective)
+    return objective
 
 
 def passes_of(settings: Settings, baseline: str) -> tuple[str, ...]:
@@ -116,7 +125,7 @@ def _it(names: Sequence[str]) -> str:
 class _Passes:
     """Replays one after the other until told to stop."""
 
-    def __init__(self, objective: Objective | None, watch: Watch | None) -> None:
+    def __init__(self, objective: Objective, watch: Watch | None) -> None:
         self._objective = objective
         self._watch = watch
         self.going = True

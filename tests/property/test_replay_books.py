@@ -68,7 +68,7 @@ def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_aft
     return result_of(run(log, specs, build_harvester(how), keep_going=keep_going), how)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(logs(), task_lists, solvers, st.integers(1, 6), keep_for)
 def test_books_balance(
     log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int, stop_after: int | None
@@ -87,7 +87,7 @@ def test_books_balance(
     assert (again.tasks, again.summary()) == (result.tasks, result.summary())
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(logs(), task_lists, solvers, st.integers(1, 6))
 def test_every_sample_is_accounted_for(log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int) -> None:
     result = replayed(log, specs, Settings(solver=solver, max_tasks=max_tasks), None)
