@@ -82,9 +82,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 def parts(port: Port) -> dict[str, Part]:
     """All registered parts of a port by name. A built-in name cannot be taken over by a plug-in."""
-    found = {
-        name: Part(port=port, name=name, target=target, origin="bftrain") for name, target in BUILT_IN[port].items()
-    }
+    found = {name: _built_in(port, name) for name in BUILT_IN[port]}
     for entry in entry_points(group=f"bftrain.{port}"):
         origin = entry.dist.name if entry.dist else "an unknown package"
         taken = found.get(entry.name)
@@ -103,7 +101,13 @@ def parts(port: Port) -> dict[str, Part]:
 
 def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
     """Load the part called ``name``, or say which names there are."""
+    if name in BUILT_IN[port]:  # no need to look through all installed packages
+        return _built_in(port, name).load()
     known = parts(port)
     if name not in known or known[name].problem:
         raise UnknownName.among(port, name, (key for key, part in known.items() if not part.problem))
     return known[name].load()
+
+
+def _built_in(port: Port, name: str) -> Part:
+    return Part(port=port, name=name, target=BUILT_IN[port][name], origin="bftrain")

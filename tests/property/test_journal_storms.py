@@ -36,7 +36,7 @@ def record(journal: Journal, core: Harvester, storm: list[Moment]) -> None:
             journal.append_decision(core.decide(moment.events[-1].time_s))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(storm=storms(), cut=st.integers(0, 14))
 def test_a_restart_anywhere_changes_nothing(storm: list[Moment], cut: int) -> None:
     with TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def test_a_restart_anywhere_changes_nothing(storm: list[Moment], cut: int) -> No
         assert one.decision is None or (other.decision is not None and one.decision.same_as(other.decision))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(storm=storms(), script=answers, fallback=st.sampled_from(["", "greedy", "equal-share"]))
 def test_a_run_whose_solver_was_late_or_failed_repeats(
     storm: list[Moment], script: list[parts.Answer], fallback: str
