@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp
+from math import frexp, ldexp, ulp
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # differences, and sums that are cut off at NEVER, stay within 63
 _ENTRY_BITS: Final = 52
 _PRODUCT_BITS: Final = 59
+_SMALLEST_FLOAT: Final = ulp(0.0)
 NEVER: Final = 2**61  # a loss that no choice within reach has
 
 
@@ -43,7 +44,7 @@ def grid_of(values: NDArray[np.float64], present: NDArray[np.int64]) -> Grid:
     largest = max(float(values.max()), -smallest)
     row_bits = rows.bit_length()
     bits = min(_ENTRY_BITS, _PRODUCT_BITS - width.bit_length()) - row_bits
-    unit = 2.0 ** (frexp(largest)[1] - bits) if largest > 0.0 else 1.0
+    unit = max(ldexp(1.0, frexp(largest)[1] - bits), _SMALLEST_FLOAT) if largest > 0.0 else 1.0
     weight = 1 << row_bits
     entries = values / unit
     np.rint(entries, out=entries)

@@ -1,0 +1,328 @@
+"""What every solver must do, as checks that anybody's solver can be put through.
+
+In a test of your own::
+
+    import pytest
+    from bftrain_solvers import conformance
+
+    @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+    def test_my_solver(case):
+        case.check(MySolver())
+
+or, without pytest, ``conformance.check(MySolver())``. A solver that proves nothing, such as a rule, is checked with
+``optimal=False``: its sizes must be allowed and its value honest, but need not be the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import inf, isclose
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.deciding.fairness import max_min
+from bftrain.deciding.objectives import throughput
+from bftrain.deciding.tabulate import Tabulator
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
+
+if TYPE_CHECKING:
+    from bftrain.ports import Solver
+
+AGREEMENT: Final = 1e-9  # relative: how well the value of two optimal answers must agree
+_TIGHT_DEADLINE_S: Final = 0.001
+_PATIENCE_S: Final = 5.0  # a deadline of 1 ms may be overrun by starting up, not by solving to the end
+
+
+class Nonconformance(AssertionError):
+    """A solver does not do what its port demands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One check; ``check(solver)`` raises :class:`Nonconformance` with what is wrong."""
+
+    name: str
+    run: Callable[[Solver, bool], None]
+
+    def check(self, solver: Solver, *, optimal: bool = True) -> None:
+        """Put ``solver`` through it."""
+        self.run(solver, optimal)
+
+
+def check(solver: Solver, *, optimal: bool = True) -> None:
+    """Put ``solver`` through all cases."""
+    for case in CASES:
+        case.check(solver, optimal=optimal)
+
+
+def best_by_trying_all(table: ValueTable) -> float:
+    """Find the largest value of any allowed choice by trying every one: for small tables."""
+    names = [task.name for task in table.problem.tasks]
+    best = -inf
+    for sizes in product(*(np.flatnonzero(row > -inf).tolist() for row in table.values)):
+        if sum(sizes) <= table.problem.pool:
+            best = max(best, table.value_of(dict(zip(names, sizes, strict=True))))
+    return best
+
+
+def random_problem(seed: int) -> AllocationProblem:
+    """Give a small problem, the same for the same seed: odd curves, minima, costs, sizes outside the allowed ones."""
+    rng = np.random.default_rng(seed)
+    pool = int(rng.integers(0, 13))
+    tasks = []
+    held = 0
+    for place in range(int(rng.integers(1, 5))):
+        smallest = int(rng.integers(1, 5))
+        largest = int(rng.integers(smallest, 9))
+        points = np.sort(rng.choice(np.arange(1, largest + 1), size=int(rng.integers(1, largest + 1)), replace=False))
+        rate = rng.uniform(0.0, 100.0, points.size) * points ** rng.uniform(0.0, 1.2)
+        size = int(rng.integers(0, 1 + min(8, pool - held)))
+        held += size
+        grow, shrink, start = rng.uniform(0.0, 60.0, 3) * (rng.random(3) < _SHARE_WITH_COSTS)
+        tasks.append(
+            CompetingTask(
+                name=f"task{place}",
+                size=size,
+                min_nodes=smallest,
+                max_nodes=largest,
+                curve=SpeedCurve(nodes=tuple(points.tolist()), rate=tuple(rate.tolist())),
+                grow_cost_s=float(grow),
+                shrink_cost_s=float(shrink),
+                start_cost_s=float(start),
+            )
+        )
+    return AllocationProblem(pool=pool, horizon_s=float(rng.uniform(10.0, 600.0)), tasks=tuple(tasks))
+
+
+_SHARE_WITH_COSTS: Final = 0.7
+
+
+def _table(problem: AllocationProblem) -> ValueTable:
+    return Tabulator(throughput).table(problem)
+
+
+def _problem(pool: int, *tasks: CompetingTask, horizon_s: float = 100.0) -> AllocationProblem:
+    return AllocationProblem(pool=pool, horizon_s=horizon_s, tasks=tasks)
+
+
+def _task(
+    name: str, rate: Mapping[int, float], *, size: int = 0, smallest: int = 1, cost_s: float = 0.0
+) -> CompetingTask:
+    return CompetingTask(
+        name=name,
+        size=size,
+        min_nodes=smallest,
+        max_nodes=max(rate),
+        curve=SpeedCurve(nodes=tuple(rate), rate=tuple(map(float, rate.values()))),
+        grow_cost_s=cost_s,
+        shrink_cost_s=cost_s,
+    )
+
+
+def _demand(true: bool, problem: str, solution: Solution) -> None:  # noqa: FBT001 - it reads like an assertion
+    if not true:
+        raise Nonconformance(f"{solution.solver}: {problem}; it answered {solution}")
+
+
+def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> Solution:
+    """Solve, and demand what holds for every answer whatever its quality."""
+    solution = solver.solve(table, limits or Limits())
+    _demand(solution.solver == solver.name, "the solution bears another solver's name", solution)
+    if solution.quality is Quality.NONE:
+        return solution
+    names = {task.name for task in table.problem.tasks}
+    _demand(set(solution.sizes) == names, "there must be one size for every task", solution)
+    _demand(table.allowed(solution.sizes), "the sizes are not allowed or do not fit into the pool", solution)
+    value = table.value_of(solution.sizes)
+    _demand(solution.value is not None and _close(solution.value, value), f"the value is {value}", solution)
+    if solution.bound is not None and solution.value is not None:
+        _demand(solution.bound >= solution.value - _slack(value), "the bound is below the value", solution)
+    return solution
+
+
+def _expect(solver: Solver, table: ValueTable, best: float, *, optimal: bool) -> Solution:
+    """Solve, and demand the best value, proven, of whoever claims to find it."""
+    solution = _solve(solver, table)
+    _demand(solution.quality is not Quality.NONE, "there are sizes (0 is always allowed), but it found none", solution)
+    value = -inf if solution.value is None else solution.value
+    _demand(value <= best + _slack(best), f"the best value is {best}", solution)
+    if optimal:
+        _demand(solution.termination is Termination.OPTIMAL, "it must prove its answer here", solution)
+    if solution.termination is Termination.OPTIMAL:
+        _demand(_close(value, best), f"the best value is {best}", solution)
+    return solution
+
+
+def _slack(value: float) -> float:
+    return AGREEMENT * abs(value)
+
+
+def _close(one: float, other: float) -> bool:
+    return isclose(one, other, rel_tol=AGREEMENT, abs_tol=1e-300)
+
+
+# -- the cases
+
+
+def _hand_checked(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    # 10 nodes. A further node brings a 10, 9, 8.5, 7 a second, b always 8: a 3 and b 7 get 27.5 + 56 = 83.5
+    a = _task("a", {1: 10, 2: 19, 3: 27.5, 4: 34.5})
+    b = _task("b", {10: 80})
+    solution = _expect(solver, _table(_problem(10, a, b)), 8350.0, optimal=optimal)
+    if optimal:
+        _demand(solution.sizes == {"a": 3, "b": 7}, "the only best sizes are a 3, b 7", solution)
+
+
+def _rescaling_is_weighed(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    # Growing from 2 to 4 gains 100 s x 20/s, and costs 60 s x 20/s: worth it. With 110 s it is not.
+    for cost_s, best, sizes in ((60.0, 2800.0, {"a": 4}), (110.0, 2000.0, {"a": 2})):
+        table = _table(_problem(4, _task("a", {4: 40}, size=2, cost_s=cost_s)))
+        solution = _expect(solver, table, best, optimal=optimal)
+        if optimal:
+            _demand(solution.sizes == sizes, f"the best sizes are {sizes}", solution)
+
+
+def _zero_pool(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    solution = _expect(solver, _table(_problem(0, _task("a", {4: 40}), _task("b", {1: 3}))), 0.0, optimal=optimal)
+    _demand(not any(solution.sizes.values()), "there is no node", solution)
+
+
+def _nobody_competes(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    _expect(solver, _table(_problem(5)), 0.0, optimal=optimal)
+
+
+def _one_task(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    for pool, best in ((1, 1000.0), (3, 3000.0), (100, 8000.0)):
+        _expect(solver, _table(_problem(pool, _task("only", {8: 80}))), best, optimal=optimal)
+
+
+def _minima_that_do_not_fit(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    big = {8: 80.0}
+    all_too_big = _problem(7, _task("a", big, smallest=8), _task("b", big, smallest=8))
+    _expect(solver, _table(all_too_big), 0.0, optimal=optimal)
+    one_fits = _problem(9, _task("a", big, smallest=8), _task("b", {8: 88.0}, smallest=8))
+    _expect(solver, _table(one_fits), 8800.0, optimal=optimal)
+
+
+def _present_size_not_allowed(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    below = _task("below", {4: 40.0}, size=2, smallest=3)  # two nodes were taken from it
+    _expect(solver, _table(_problem(2, below)), 0.0, optimal=optimal)
+    above = _task("above", {4: 40.0}, size=6)
+    _expect(solver, _table(_problem(6, above)), 4000.0, optimal=optimal)
+
+
+def _identical_tasks(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    curve = {1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}
+    tasks = [_task(f"task{place}", curve) for place in range(5)]
+    # 7 nodes over five tasks: two of them with 2, three with 1
+    _expect(solver, _table(_problem(7, *tasks)), 6600.0, optimal=optimal)
+
+
+def _odd_curves(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    dip = _task("dip", {1: 64.7, 2: 132.2, 4: 111.0, 8: 497.3})  # not monotone
+    steep = _task("steep", {1: 1.0, 5: 2.0, 6: 90.0})  # not concave
+    nothing = _task("nothing", {1: 0.0, 2: 0.0, 3: 7.0})  # does not run on fewer than three
+    for pool in range(18):
+        table = _table(_problem(pool, dip, steep, nothing))
+        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+
+
+def _huge_and_tiny_rates(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    for scale in (1e-9, 1e-3, 1e9, 1e15):
+        tasks = [_task("a", {1: 1.0 * scale, 4: 3.1 * scale}), _task("b", {2: 2.3 * scale, 5: 3.7 * scale}, size=2)]
+        table = _table(_problem(6, *tasks))
+        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+    mixed = [_task("huge", {4: 1e9}), _task("tiny", {4: 1e-3}), _task("middle", {1: 1.0, 2: 3.0})]
+    table = _table(_problem(6, *mixed))
+    _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+
+
+def _random_problems(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    for seed in range(40):
+        table = _table(random_problem(seed))
+        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+
+
+def _larger_problem(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    # 12 tasks on 60 nodes; the best value is known because the curves are concave: nodes go where they bring most
+    tasks = [
+        CompetingTask(
+            name=f"task{place}",
+            max_nodes=16,
+            curve=SpeedCurve(nodes=(1, 2, 4, 8, 16), rate=tuple((100 + place) * n**0.8 for n in (1, 2, 4, 8, 16))),
+        )
+        for place in range(12)
+    ]
+    problem = AllocationProblem(pool=60, horizon_s=120.0, tasks=tuple(tasks))
+    table = _table(problem)
+    gains = np.sort(np.diff(table.values, axis=1).ravel())[::-1]
+    _expect(solver, table, float(gains[:60].sum()), optimal=optimal)
+
+
+def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: FBT001, ARG001 - see Case; nobody has to be done
+    rng = np.random.default_rng(7)
+    tasks = [
+        CompetingTask(
+            name=f"task{place}",
+            size=int(rng.integers(0, 9)),
+            max_nodes=64,
+            curve=SpeedCurve(nodes=tuple(range(1, 65)), rate=tuple(np.cumsum(rng.uniform(0.0, 100.0, 64)).tolist())),
+            grow_cost_s=18.0,
+            shrink_cost_s=12.0,
+        )
+        for place in range(100)
+    ]
+    table = _table(AllocationProblem(pool=1200, horizon_s=120.0, tasks=tuple(tasks)))
+    started = perf_counter()
+    solution = _solve(solver, table, Limits(deadline_s=_TIGHT_DEADLINE_S))
+    _demand(perf_counter() - started < _PATIENCE_S, f"a deadline of 1 ms, and it took over {_PATIENCE_S} s", solution)
+
+
+def _repeats_itself(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    curve = {1: 10.0, 2: 20.0, 4: 40.0}  # every division of the nodes has the same value
+    table = _table(_problem(9, *(_task(f"task{place}", curve, size=place) for place in range(4))))
+    first = _expect(solver, table, 9000.0, optimal=optimal)
+    second = _solve(solver, table)
+    _demand(first.sizes == second.sizes, f"asked again it says {dict(second.sizes)}", first)
+
+
+def _coupled_objective(solver: Solver, optimal: bool) -> None:  # noqa: FBT001, ARG001 - see Case; refusing is fine
+    """Solve it or refuse; never answer another question."""
+    tasks = (_task("a", {8: 80}), _task("b", {1: 5, 8: 20}, size=3), _task("c", {2: 1}))
+    problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max_min", tasks=tasks)
+    table = Tabulator(max_min).table(problem)
+    solution = _solve(solver, table)
+    if solution.quality is Quality.NONE:
+        _demand(solution.termination is Termination.FAILED, "to refuse is to fail", solution)
+        _demand(bool(solution.solver_words), "a refusal must say why", solution)
+    else:
+        _demand(_close(solution.value or 0.0, best_by_trying_all(table)), "this is not the best", solution)
+
+
+CASES: Final = tuple(
+    Case(run.__name__.strip("_").replace("_", "-"), run)
+    for run in (
+        _hand_checked,
+        _rescaling_is_weighed,
+        _zero_pool,
+        _nobody_competes,
+        _one_task,
+        _minima_that_do_not_fit,
+        _present_size_not_allowed,
+        _identical_tasks,
+        _odd_curves,
+        _huge_and_tiny_rates,
+        _random_problems,
+        _larger_problem,
+        _tight_deadline,
+        _repeats_itself,
+        _coupled_objective,
+    )
+)

@@ -1,0 +1,84 @@
+"""Every solver through the suite that is shipped for outsiders' solvers, and the suite itself on solvers that cheat."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from bftrain import registry
+from bftrain_solvers import conformance
+from bftrain_solvers.exact import Exact
+
+if TYPE_CHECKING:
+    from bftrain.values.solution import Limits, Solution
+    from bftrain.values.table import ValueTable
+
+RULES = {"greedy", "equal-share", "equal-share-published"}
+NEEDS = {"cbc": "mip", "gurobi": "gurobipy"}
+SOLVERS = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            name in NEEDS and find_spec(NEEDS[name]) is None, reason=f"needs: pip install 'bftrain[{name}]'"
+        ),
+    )
+    for name, part in registry.parts("solver").items()
+    if part.origin == "bftrain"
+]
+
+
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_conforms(name: str, case: conformance.Case) -> None:
+    case.check(registry.load("solver", name), optimal=name not in RULES)
+
+
+class Cheat(Exact):
+    """Answers with a field of the right solution changed."""
+
+    def __init__(self, **changes: object) -> None:
+        self._changes = changes
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:
+        solution = super().solve(table, limits)
+        return msgspec.structs.replace(solution, **self._changes) if solution.sizes else solution
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"value": 1.0}, "the value is 8350"),
+        ({"bound": 1.0}, "the bound is below the value"),
+        ({"sizes": {"a": 3}}, "one size for every task"),
+        ({"sizes": {"a": 9, "b": 2}}, "not allowed or do not fit"),
+        ({"sizes": {"a": 1, "b": 9}, "value": 8200.0}, "the best value is 8350"),
+        ({"solver": "another"}, "another solver's name"),
+        ({"termination": "time_limit"}, "must prove its answer"),
+    ],
+)
+def test_cheats_are_caught(changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(conformance.Nonconformance, match=re.escape(complaint)):
+        conformance.check(Cheat(**changes))
+
+
+def test_a_solver_that_ignores_the_coupling_is_caught() -> None:
+    class Blind(Exact):
+        def solve(self, table: ValueTable, limits: Limits) -> Solution:
+            plain = type(table)(problem=table.problem, values=table.values)
+            solution = super().solve(plain, limits)
+            return msgspec.structs.replace(solution, value=table.value_of(solution.sizes), bound=None)
+
+    (coupled,) = (case for case in conformance.CASES if case.name == "coupled-objective")
+    with pytest.raises(conformance.Nonconformance, match="not the best"):
+        coupled.check(Blind())
+
+
+def test_outsiders_need_no_pytest() -> None:
+    code = "import sys, bftrain_solvers.conformance; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
