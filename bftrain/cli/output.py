@@ -97,7 +97,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     words = set(left)
     grid = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
-        grid.add_column(name, justify="left" if number in words else "right")
+        # fold: on a narrow terminal a long word goes on in the next line; half a command would help nobody
+        grid.add_column(name, justify="left" if number in words else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))  # Text: a stranger's name is no markup
     return grid

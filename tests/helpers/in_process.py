@@ -1,0 +1,43 @@
+"""Run the command line in this process, where coverage sees it: ``tests/helpers/program.py`` is the real thing."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.cli.main import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandLine:
+    """Calls ``bftrain`` with these arguments, as the installed program does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str | Path | float, stdin: str = "") -> Ended:
+        """Run one command."""
+        self._monkeypatch.setattr(sys, "argv", ["bftrain", *map(str, arguments)])
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        self._capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run()
+        said = self._capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ended(ended.value.code, said.out, said.err)

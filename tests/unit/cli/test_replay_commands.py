@@ -1,0 +1,91 @@
+"""``bftrain replay``, ``demo`` and ``solve`` as functions of their files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_replay import study
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
+
+PROBLEMS = sorted((Path(__file__).parents[3] / "examples" / "problems").glob("*.json"))
+
+
+@pytest.fixture
+def log(bftrain: CommandLine, tmp_path: Path) -> Path:
+    path = tmp_path / "log.npz"
+    assert bftrain("generate", "log", "-o", path, "--nodes", 16, "--days", 0.5, "--seed", 3).code == 0
+    return path
+
+
+@pytest.fixture
+def tasks(bftrain: CommandLine, tmp_path: Path) -> Path:
+    path = tmp_path / "tasks.toml"
+    assert bftrain("tasks", "generate", "-o", path, "--count", 4, "--max-nodes", 8, "--seed", 3).code == 0
+    return path
+
+
+def test_replay_writes_what_it_prints(bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "result"
+    ended = bftrain("replay", log, "--tasks", tasks, "-o", folder, "--baseline", "equal-share")
+    assert ended.code == 0
+    assert "equal-share" in ended.out
+    assert str(folder) in ended.err
+    written = json.loads((folder / "summary.json").read_text())
+    assert written["complete"] is True
+    told = json.loads(bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "two", "--json", "-q").out)
+    assert told["harvested_samples"] == written["harvested_samples"]
+
+
+def test_replay_against_itself_makes_no_sense(bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path) -> None:
+    ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--baseline", "exact")
+    assert ended.code == 2
+    assert "name another solver" in ended.err
+
+
+def test_ctrl_c_keeps_what_is_done(
+    bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = study.study
+
+    def press_and_study(*args: object, **kwargs: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        return really(*args, **kwargs)  # type: ignore[arg-type]  # handed through
+
+    monkeypatch.setattr(study, "study", press_and_study)
+    ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r")
+    assert ended.code == 130
+    assert "bftrain: interrupted" in ended.err
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["complete"] is False
+
+
+def test_demo_shows_exact_beside_equal_share(bftrain: CommandLine, tmp_path: Path) -> None:
+    ended = bftrain("demo", "-o", tmp_path / "demo")
+    assert ended.code == 0
+    assert "equal-share" in ended.out
+    assert ended.err.splitlines()[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda path: path.stem)
+def test_solvers_agree_on_the_examples(bftrain: CommandLine, problem: Path) -> None:
+    solutions = json.loads(bftrain("solve", problem, "--solver", "all", "--json").out)
+    values = {found["solver"]: found["value"] for found in solutions if found["termination"] == "optimal"}
+    assert len(values) >= 1
+    assert max(values.values()) == pytest.approx(min(values.values()), rel=1e-6)
+    words = bftrain("solve", problem)
+    assert words.code == 0
+    assert "exact" in words.out or "highs" in words.out
+
+
+def test_solve_reads_a_pipe_and_names_what_is_wrong_in_it(bftrain: CommandLine) -> None:
+    assert bftrain("solve", "-", stdin=PROBLEMS[0].read_text()).code == 0
+    ended = bftrain("solve", "-", stdin='{"pool": -1}')
+    assert ended.code == 3
+    assert ended.err.startswith("bftrain: stdin")
