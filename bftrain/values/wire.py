@@ -29,7 +29,7 @@ def encode(value: object) -> bytes:
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON is what it is
-    """Give a value as dicts, lists, numbers and strings."""
+    """Give a value as dicts, lists or tuples, numbers and strings."""
     return msgspec.to_builtins(value, enc_hook=_encodable)
 
 
