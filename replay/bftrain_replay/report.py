@@ -84,7 +84,7 @@ def _headline(study: Study) -> str:
         notices.append("Every task finished, so the harvest could not be larger; compare when they finished.")
     return "".join(
         (
-            f'<p class="lead">{_in_a_sentence(study)}</p>',
+            f'<p class="lead">{_together(_in_a_sentence(study))}</p>',
             *(f'<p class="warning">{escape(notice)}</p>' for notice in notices),
             f'<dl class="cards">{"".join(_card(*card) for card in _cards(study))}</dl>',
         )
@@ -142,7 +142,7 @@ def _cards(study: Study) -> list[tuple[str, str, str]]:
 def _card(name: str, figure: str, note: str) -> str:
     return (
         f'<div class="card"><dt>{escape(name)}</dt><dd class="figure">{escape(figure)}</dd>'
-        f'<dd class="note">{escape(note)}</dd></div>'
+        f'<dd class="note">{_together(escape(note))}</dd></div>'
     )
 
 
@@ -278,7 +278,15 @@ def _configuration(study: Study, source: Source) -> str:
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     body = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in row[1:])}</tr>'
+        f'<tr><th scope="row">{escape(row[0])}</th>'
+        f"{''.join(f'<td>{_together(escape(cell))}</td>' for cell in row[1:])}</tr>"
         for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _together(html: str) -> str:
+    """Keep a figure and its unit on one line."""
+    for unit in ("%", "ms"):
+        html = html.replace(f" {unit}", f"&nbsp;{unit}")
+    return html

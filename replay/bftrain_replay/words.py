@@ -40,7 +40,8 @@ def duration(seconds: float | None) -> str:
         return UNKNOWN
     for least, unit, name in _UNITS:
         if seconds >= least:
-            return f"{count(round(seconds / unit, 1))} {name}"
+            amount = seconds / unit
+            return f"{amount:.3g} {name}" if amount < _WHOLE_FROM else f"{count(amount)} {name}"
     return f"{count(seconds)} s"
 
 
