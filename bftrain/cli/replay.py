@@ -107,6 +107,8 @@ def replay(log: EventLog, tasks: Sequence[TaskSpec], settings: Settings, baselin
         done = study(log, tasks, settings, baseline=baseline, watch=watch)
     for warning in done.result.warnings:
         out.warn(warning)
+    for time_s, note in done.result.decisions.notes:
+        out.detail(f"note at {time_s:g} s: {note}")
     return done
 
 

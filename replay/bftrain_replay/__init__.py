@@ -1,1 +1,1 @@
-"""bftrain_replay."""
+"""Replay: a recorded log on a virtual clock, every idle node-second and every lost sample accounted for."""

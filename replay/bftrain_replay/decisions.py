@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.decision import Decision
 
-NOTES_KEPT: Final = 1000  # of what a decision has to say beyond figures; all are counted
+NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are counted
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionColumns:
-    """What was decided when, how well and how fast; and every change of a task's size."""
+    """What was decided when, how well and how fast."""
 
     __slots__ = (
         "_bound",

@@ -63,6 +63,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         **figures,
         "baseline": wire.plain(study.baseline.summary()) if study.baseline else None,
         "warnings": list(study.result.warnings),
+        "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {
             "log": {"name": source.log, "sha256": study.log.sha256},
             "tasks": {"name": source.tasks, "sha256": tasks_sha256(study.tasks)},

@@ -69,6 +69,7 @@ def test_the_summary_has_the_figures_and_where_they_come_from(folder: Path) -> N
     assert summary["baseline"]["solver"] == "equal-share"
     assert summary["inputs"]["log"] == {"name": "a log.npz", "sha256": LOG.sha256}
     assert summary["warnings"] == ["task 'late' arrives after the log has ended"]
+    assert (summary["notes"], summary["first_notes"]) == (0, [])
     assert summary["settings"]["max_tasks"] == 2
     assert summary["versions"]["bftrain"]
 
@@ -120,6 +121,13 @@ def test_a_partial_result_says_so(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert (summary["complete"], summary["decisions"], summary["efficiency"]) == (False, 2, None)
     assert "stopped before its end" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_decisions_had_to_say_is_kept(tmp_path: Path) -> None:
+    outputs.write(study(LOG, [task(max_nodes=9)], Settings()), tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    note = "task 't': nothing measured beyond 2 nodes, taken as flat there"
+    assert (summary["notes"], summary["first_notes"]) == (1, [{"time_s": 0.0, "note": note}])
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
