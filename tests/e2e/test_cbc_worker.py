@@ -1,0 +1,177 @@
+"""CBC in its worker process: whatever happens to the worker, the program goes on and says what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+from time import perf_counter, sleep
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mip", reason="needs: pip install 'bftrain[cbc]'")
+
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
+from bftrain.deciding.objectives import throughput
+from bftrain.deciding.tabulate import Tabulator
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import NodesJoined, TaskSubmitted
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Quality, Termination
+from bftrain.values.task import TaskSpec
+from bftrain_solvers import exact
+from bftrain_solvers.cbc import Cbc
+from tests.helpers.tables import table_of
+
+EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
+
+
+NODES = 3203
+CURVE = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(28.3, 52.6, 99.9, 203.8, 389.0, 741.3, 1450.8))
+
+
+def hard_problem() -> AllocationProblem:
+    """Give a hundred tasks alike but for their sizes: CBC is busy with them for minutes."""
+    rng = np.random.default_rng(0)
+    tasks = [
+        CompetingTask(
+            name=f"t{place}",
+            size=int(rng.choice([0, 1, 2, 4, 8, 16, 32, 64])),
+            max_nodes=64,
+            curve=CURVE,
+            grow_cost_s=18.0,
+            shrink_cost_s=12.0,
+        )
+        for place in range(100)
+    ]
+    return AllocationProblem(pool=NODES, horizon_s=120.0, tasks=tuple(tasks))
+
+
+HARD = Tabulator(throughput).table(hard_problem())
+
+
+@pytest.fixture
+def cbc() -> Iterator[Cbc]:
+    """Give a solver with a worker that is warm."""
+    solver = Cbc()
+    assert solver.solve(EASY, Limits()).termination is Termination.OPTIMAL
+    yield solver
+    solver.close()
+
+
+@contextmanager
+def struck(solver: Cbc, with_signal: int, after_s: float = 0.5) -> Iterator[None]:
+    """Send the worker a signal a moment from now."""
+    pid = solver.worker_pid
+    assert pid is not None
+    timer = Timer(after_s, os.kill, (pid, with_signal))
+    timer.start()
+    yield
+    timer.join()
+
+
+def test_the_worker_is_kept_warm(cbc: Cbc) -> None:
+    pid = cbc.worker_pid
+    started = perf_counter()
+    for _ in range(5):
+        assert dict(cbc.solve(EASY, Limits()).sizes) == {"t0": 1, "t1": 2}
+    assert perf_counter() - started < 1.0
+    assert cbc.worker_pid == pid
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
+def test_a_death_in_mid_solve_is_a_failed_solution(cbc: Cbc, how: signal.Signals) -> None:
+    pid = cbc.worker_pid
+    with struck(cbc, how):
+        solution = cbc.solve(HARD, Limits(deadline_s=60.0))
+    assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
+    assert how.name in solution.solver_words
+    assert solution.wall_s < 10.0
+    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.worker_pid != pid
+
+
+def test_a_death_between_solves_is_not_even_noticed(cbc: Cbc) -> None:
+    pid = cbc.worker_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    sleep(0.2)
+    assert cbc.solve(EASY, Limits()).value == 14.0
+
+
+def test_an_overrun_is_stopped(cbc: Cbc) -> None:
+    pid = cbc.worker_pid
+    with struck(cbc, signal.SIGSTOP, after_s=0.2):  # it will not look at its clock again
+        solution = cbc.solve(HARD, Limits(deadline_s=0.5))
+    assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert "overran the deadline of 0.5 s" in solution.solver_words
+    assert solution.wall_s < 3.0
+    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.worker_pid != pid
+
+
+def test_the_incumbent_is_kept_at_the_deadline(cbc: Cbc) -> None:
+    solution = cbc.solve(HARD, Limits(deadline_s=2.0))
+    best = exact.solver.solve(HARD, Limits()).value
+    assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
+    assert best is not None
+    assert solution.value is not None
+    assert solution.bound is not None
+    assert 0.99 * best < solution.value <= best <= solution.bound
+    assert solution.wall_s < 3.5
+
+
+def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: Cbc) -> None:
+    pid = cbc.worker_pid
+    assert pid is not None
+    cbc.close()
+    assert cbc.worker_pid is None
+    assert not alive(pid)
+    assert cbc.solve(EASY, Limits()).value == 14.0
+
+
+def test_the_worker_ends_with_a_program_that_is_killed() -> None:
+    code = (
+        "import os, sys; from bftrain_solvers.cbc import solver; from bftrain.values.solution import Limits;"
+        "from tests.helpers.tables import table_of; solver.solve(table_of([[0, 1]], pool=1), Limits());"
+        "print(solver.worker_pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    worker = int(done.stdout)
+    until = perf_counter() + 10.0
+    while alive(worker) and perf_counter() < until:
+        sleep(0.05)
+    assert not alive(worker)
+
+
+def alive(pid: int) -> bool:
+    """Say whether the process runs; one that has ended and is not yet waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - /proc is no ordinary path
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_harvest_goes_on_and_records_the_fallback(cbc: Cbc) -> None:
+    harvester = build_harvester(Settings(fallback="greedy", solver_deadline_s=60.0), solver=cbc)
+    for name in ("a", "b"):
+        harvester.absorb(TaskSubmitted(time_s=0.0, spec=TaskSpec(name=name, max_nodes=64, curve=CURVE)))
+    harvester.absorb(NodesJoined(time_s=1.0, nodes=("n1", "n2", "n3")))
+    assert cbc.worker_pid is not None
+    os.kill(cbc.worker_pid, signal.SIGSTOP)  # so that the problem is with the worker for sure when it is killed
+    with struck(cbc, signal.SIGKILL):
+        decision = harvester.decide(1.0)
+    assert decision.termination is Termination.FAILED
+    assert "SIGKILL" in decision.fallback
+    assert "sizes of greedy taken" in decision.fallback
+    assert decision.used == 3
+    harvester.absorb(NodesJoined(time_s=2.0, nodes=("n4",)))
+    after = harvester.decide(2.0)
+    assert (after.termination, after.fallback, after.used) == (Termination.OPTIMAL, "", 4)
