@@ -13,7 +13,6 @@ import click
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
-    from rich.table import Table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,20 +87,24 @@ def show(what: RenderableType) -> None:
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[int] = (0,)) -> Table:
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[int] = (0,)
+) -> RenderableType:
     """Lay rows out as a table; the columns numbered in ``left`` hold words, the others figures."""
     from rich import box
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     words = set(left)
-    grid = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
         # fold: on a narrow terminal a long word goes on in the next line; half a command would help nobody
         grid.add_column(name, justify="left" if number in words else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))  # Text: a stranger's name is no markup
-    return grid
+    # A table's own title would be broken to the width of the table
+    return Group(Text(title), grid) if title else grid
 
 
 def prints_results(function: Callable[P, R]) -> Callable[P, R]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
@@ -120,7 +120,7 @@ def show(study: Study, source: Source, out: Output, *, title: str, **more: objec
     out.result(data, lambda: compared(study, title))
 
 
-def compared(study: Study, title: str) -> Table:
+def compared(study: Study, title: str) -> RenderableType:
     """Lay the figures of all replays out side by side."""
     from bftrain_replay import comparison
 
