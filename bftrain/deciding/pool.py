@@ -24,18 +24,10 @@ class NodePool:
         """Give the number of idle nodes, held by tasks or not."""
         return len(self._group)
 
-    def __contains__(self, node: str) -> bool:
-        return node in self._group
-
     @property
     def free(self) -> Mapping[int, Mapping[str, None]]:
         """Nodes that no task holds, by group; groups without such nodes are absent."""
         return self._free
-
-    @property
-    def free_count(self) -> int:
-        """How many nodes no task holds."""
-        return sum(map(len, self._free.values()))
 
     def is_free(self, node: str) -> bool:
         """Say whether ``node`` is idle and no task holds it."""

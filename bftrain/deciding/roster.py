@@ -73,9 +73,6 @@ class Roster:
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 
-    def __len__(self) -> int:
-        return len(self._members)
-
     def __getitem__(self, task: str) -> Member:
         return self._members[task]
 

@@ -7,6 +7,7 @@ seconds becomes a ``float``. So a value is the same whether it was typed, comput
 from __future__ import annotations
 
 import math
+from collections import Counter
 from enum import StrEnum
 from operator import index
 from types import MappingProxyType
@@ -180,12 +181,7 @@ def texts(value: Struct, field: str) -> tuple[str, ...]:
 
 
 def _first_repeated(items: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for item in items:
-        if item in seen:
-            return item
-        seen.add(item)
-    raise AssertionError("nothing is repeated")
+    return next(item for item, times in Counter(items).items() if times > 1)
 
 
 def different(value: Struct, field: str, labels: Sequence[str], fix: str) -> None:

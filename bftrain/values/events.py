@@ -24,7 +24,7 @@ class _NodeEvent(_Event, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        checks.number(self, "time_s")
+        super().__post_init__()
         checks.names(self, "nodes")
 
 
@@ -34,7 +34,7 @@ class _TaskEvent(_Event, frozen=True, kw_only=True):
     task: str
 
     def __post_init__(self) -> None:
-        checks.number(self, "time_s")
+        super().__post_init__()
         checks.text(self, "task")
 
 
@@ -52,7 +52,7 @@ class TaskSubmitted(_Event, frozen=True, kw_only=True, tag="task_submitted"):
     spec: TaskSpec
 
     def __post_init__(self) -> None:
-        checks.number(self, "time_s")
+        super().__post_init__()
         checks.instance(self, "spec", TaskSpec)
 
 
@@ -70,8 +70,7 @@ class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
     reason: str = ""
 
     def __post_init__(self) -> None:
-        checks.number(self, "time_s")
-        checks.text(self, "task")
+        super().__post_init__()
         checks.words(self, "reason")
 
 
@@ -85,8 +84,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, omit_defaults=True, ta
     work_left_samples: float | None = None
 
     def __post_init__(self) -> None:
-        checks.number(self, "time_s")
-        checks.text(self, "task")
+        super().__post_init__()
         if self.curve is not None:
             checks.instance(self, "curve", SpeedCurve)
         for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples"):

@@ -132,14 +132,16 @@ def test_what_is_no_journal_is_refused_and_left_as_it_was(path: Path, content: o
     assert path.read_bytes() == before
 
 
-def test_a_damaged_journal_is_bad_input(path: Path, journal: Journal) -> None:
-    for number in range(1, 200):
-        journal.append([joined(number, f"node-with-a-long-name-{number}")], None)
+@pytest.mark.parametrize(("place", "words"), [(0.5, "is damaged: "), (1.0, "is no journal: ")])
+def test_a_damaged_journal_is_bad_input(path: Path, journal: Journal, place: float, words: str) -> None:
+    journal.append([joined(number, f"node-with-a-long-name-{number}") for number in range(3000)], None)
     journal.close()
-    content = bytearray(path.read_bytes())
-    content[8192:20_000] = b"\xff" * (20_000 - 8192)
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"is damaged: |is no journal: "), Journal.open(path) as opened:
+    pages = path.stat().st_size // 4096
+    page = min(int(place * pages), pages - 1)
+    with path.open("r+b") as file:
+        file.seek(page * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(BadInput, match=words), Journal.open(path) as opened:
         list(opened.steps())
 
 

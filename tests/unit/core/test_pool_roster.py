@@ -24,8 +24,6 @@ def test_nodes_that_join_together_are_a_group() -> None:
     pool = pool_of("ab", "c")
     assert len(pool) == 3
     assert free(pool) == {0: "ab", 1: "c"}
-    assert "a" in pool
-    assert "x" not in pool
 
 
 def test_who_is_in_the_pool_already_stays_in_its_group() -> None:
