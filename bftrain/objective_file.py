@@ -38,7 +38,7 @@ def as_objective(name: str, found: object) -> Objective:
     if callable(found):
         return FunctionObjective(name, found)
     raise BadInput(
-        f"is a {type(found).__name__}",
+        f"is of the type {type(found).__name__}",
         where=f"objective '{name}'",
         fix="define a function (task, sizes) -> values, or a class with name and values(task, sizes)",
     )

@@ -1,0 +1,271 @@
+"""Objectives, value tables, and objectives out of a file."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pytest
+
+from bftrain import solving
+from bftrain.deciding.fairness import max_min
+from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speedup, throughput, weighted
+from bftrain.deciding.tabulate import Tabulator, value_row
+from bftrain.errors import BadInput, UnknownName
+from bftrain.objective_file import resolve_objective
+from bftrain.ports import Objective
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits
+from bftrain_solvers import conformance, highs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
+
+
+def task(**changes: object) -> CompetingTask:
+    plain = CompetingTask(name="a", max_nodes=5, curve=CURVE)
+    return msgspec.structs.replace(plain, **changes)
+
+
+def row(objective: Objective = throughput, horizon_s: float = 100.0, **changes: object) -> list[float]:
+    return value_row(task(**changes), horizon_s, objective).tolist()
+
+
+# -- the value table
+
+
+def test_from_nothing_start_cost_is_paid_at_the_new_speed() -> None:
+    assert row() == [0, 1000, 1800, 2400, 3000, 3000]
+    assert row(start_cost_s=10.0, grow_cost_s=50.0) == [0, 900, 1620, 2160, 2700, 2700]
+
+
+def test_growing_and_shrinking_are_paid_at_the_old_speed_and_staying_is_free() -> None:
+    costs = {"size": 2, "grow_cost_s": 10.0, "shrink_cost_s": 20.0, "start_cost_s": 99.0}
+    assert row(**costs) == [-360, 640, 1800, 2220, 2820, 2820]
+
+
+def test_sizes_out_of_bounds_are_not_allowed() -> None:
+    assert row(min_nodes=3) == [0, -inf, -inf, 2400, 3000, 3000]
+    assert row(size=2, min_nodes=3, shrink_cost_s=10.0) == [-180, -inf, -inf, 2400, 3000, 3000]
+    # It holds more than it may: to shrink is its only choice, and costs the speed at the size it holds
+    assert row(size=7, max_nodes=3, shrink_cost_s=10.0) == [-300, 700, 1500, 2100]
+
+
+def test_a_table_is_as_wide_as_the_largest_size_within_reach() -> None:
+    problem = AllocationProblem(pool=3, horizon_s=1.0, tasks=(task(), task(name="b", max_nodes=2)))
+    table = Tabulator(throughput).table(problem)
+    assert table.values.tolist() == [[0, 10, 18, 24], [0, 10, 18, -inf]]
+    assert not table.coupled
+    assert Tabulator(max_min).table(problem).coupled
+
+
+def test_sizes_that_nobody_measured_are_noted() -> None:
+    problem = AllocationProblem(pool=9, horizon_s=1.0, tasks=(task(), task(name="b", max_nodes=4)))
+    assert list(solving.notes_on(problem)) == ["task 'a': nothing measured beyond 4 nodes, taken as flat there"]
+    assert not list(solving.notes_on(msgspec.structs.replace(problem, pool=4)))
+
+
+# -- built-in objectives
+
+
+def values(objective: Objective, **changes: object) -> list[float]:
+    return objective.values(task(**changes), np.arange(5)).tolist()
+
+
+def test_throughput_speedup_and_weighted() -> None:
+    assert values(throughput) == [0, 10, 18, 24, 30]
+    assert values(speedup) == pytest.approx([0, 1, 1.8, 2.4, 3])
+    assert values(weighted, weight=3.0) == [0, 30, 54, 72, 90]
+
+
+def test_speedup_of_what_does_not_run_on_one_node() -> None:
+    assert values(speedup, curve=SpeedCurve(nodes=(1, 2, 4), rate=(0.0, 20.0, 30.0))) == [0, 0, 2, 2.5, 3]
+    assert values(speedup, curve=SpeedCurve(nodes=(4,), rate=(0.0,))) == [0] * 5
+    # The first speed is beyond the sizes asked for
+    far = SpeedCurve(nodes=(8, 9, 10), rate=(0.0, 0.0, 50.0))
+    assert values(speedup, curve=far, max_nodes=10) == [0] * 5
+
+
+def test_what_a_deadline_needs_counts_ten_times() -> None:
+    plain = values(speedup)
+    urgent = values(deadline, work_left_samples=1800.0, deadline_in_s=100.0)  # 18 samples/s will do: two nodes
+    assert urgent == pytest.approx([10 * plain[0], 10 * plain[1], 10 * plain[2], 10 * 1.8 + 0.6, 10 * 1.8 + 1.2])
+    assert values(SoftDeadline("mine", urgency=2.0), work_left_samples=1800.0, deadline_in_s=100.0)[2] == 3.6
+
+
+@pytest.mark.parametrize(
+    "hopeless",
+    [
+        {},
+        {"deadline_in_s": 100.0},
+        {"work_left_samples": 1800.0},
+        {"work_left_samples": 1800.0, "deadline_in_s": -5.0},
+        {"work_left_samples": 1800.0, "deadline_in_s": 1.0},
+    ],
+)
+def test_without_a_deadline_that_can_be_kept_a_task_counts_like_any_other(hopeless: dict[str, float]) -> None:
+    assert values(deadline, weight=2.0, **hopeless) == pytest.approx([2 * value for value in values(speedup)])
+
+
+def test_max_min_lifts_the_worst_off_and_then_takes_most_samples() -> None:
+    slow = SpeedCurve(nodes=(1, 8), rate=(1.0, 8.0))
+    fast = SpeedCurve(nodes=(1, 8), rate=(100.0, 800.0))
+    stuck = SpeedCurve(nodes=(1, 8), rate=(5.0, 10.0))  # can at most double
+    tasks = tuple(
+        CompetingTask(name=name, max_nodes=8, curve=curve)
+        for name, curve in (("slow", slow), ("fast", fast), ("stuck", stuck))
+    )
+    problem = AllocationProblem(pool=13, horizon_s=10.0, objective="max_min", tasks=tasks)
+    solution = solving.solve(problem, "highs")
+    # "stuck" doubles on 8; of the 5 left, slow must have 2 to be as well off; the fifth brings most with fast
+    assert dict(solution.sizes) == {"slow": 2, "fast": 3, "stuck": 8}
+    assert solution.value == solution.bound == pytest.approx(20.0)
+
+
+def test_max_min_by_weight() -> None:
+    tasks = tuple(
+        CompetingTask(name=name, max_nodes=9, weight=weight, curve=SpeedCurve(nodes=(9,), rate=(9.0,)))
+        for name, weight in (("a", 1.0), ("b", 2.0), ("free", 0.0))
+    )
+    problem = AllocationProblem(pool=9, horizon_s=1.0, objective="max_min", tasks=tasks)
+    assert dict(solving.solve(problem, "highs").sizes) == {"a": 3, "b": 6, "free": 0}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_max_min_against_trying_all(seed: int) -> None:
+    table = Tabulator(max_min).table(conformance.random_problem(seed))
+    solution = highs.solver.solve(table, Limits())
+    assert solution.value == pytest.approx(conformance.best_by_trying_all(table), rel=1e-9)
+
+
+# -- a metric of one's own
+
+
+def wrong(answer: Callable[[NDArray[np.int64]], object]) -> Objective:
+    return FunctionObjective("mine", lambda _, sizes: answer(sizes))  # type: ignore[arg-type, return-value]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda sizes: np.where(sizes == 3, nan, 1.0), "gave nan at size 3"),
+        (lambda sizes: -inf * np.maximum(sizes, 1), "gave -inf at size 0"),
+        (lambda sizes: sizes[:-1], r"gave shape \(5,\) for 6 sizes"),
+        (lambda _: 3.0, r"gave shape \(\) for 6 sizes"),
+        (lambda _: 1 / 0, "raised ZeroDivisionError"),
+        (lambda _: ["a"] * 6, "raised ValueError"),
+    ],
+)
+def test_a_metric_that_fails_is_named_with_its_task(answer: Callable[[object], object], complaint: str) -> None:
+    with pytest.raises(BadInput, match=f"objective 'mine', task 'a': {complaint}"):
+        value_row(task(), 100.0, wrong(answer))
+
+
+FILE = """
+from dataclasses import dataclass
+import numpy as np
+
+def squares(task, sizes):
+    return sizes.astype(float) ** 2
+
+class Cubes:
+    name = "cubes"
+    def values(self, task, sizes):
+        return sizes.astype(float) ** 3
+
+@dataclass
+class Power:
+    exponent: float = 4.0
+    name: str = "power"
+    def values(self, task, sizes):
+        return sizes ** self.exponent
+
+fifth = Power(5.0)
+number = 3
+
+class Nameless:
+    def values(self, task, sizes):
+        return sizes
+
+class Greedy:
+    name = "greedy"
+    def __init__(self, something):
+        pass
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my objectives.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize(("name", "at_3"), [("squares", 9.0), ("Cubes", 27.0), ("Power", 81.0), ("fifth", 243.0)])
+def test_objectives_out_of_a_file(file: Path, name: str, at_3: float) -> None:
+    objective = resolve_objective(f"{file}:{name}")
+    assert objective.values(task(), np.arange(4))[3] == at_3
+
+
+def test_registered_objectives_by_name() -> None:
+    assert resolve_objective("throughput") is throughput
+    with pytest.raises(UnknownName, match="did you mean 'throughput'"):
+        resolve_objective("troughput")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("squres", "did you mean 'squares'"),
+        ("number", "is of the type int"),
+        ("Nameless", "has no name"),
+        ("Greedy", "cannot be made without arguments"),
+    ],
+)
+def test_what_is_no_objective_is_told(file: Path, name: str, complaint: str) -> None:
+    with pytest.raises(BadInput, match=complaint):
+        resolve_objective(f"{file}:{name}")
+
+
+def test_files_that_cannot_be_loaded_are_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no file"):
+        resolve_objective(f"{tmp_path}/none.py:f")
+    broken = tmp_path / "broken.py"
+    broken.write_text("def f(:\n")
+    with pytest.raises(BadInput, match=r"broken.py raised SyntaxError"):
+        resolve_objective(f"{broken}:f")
+    other = tmp_path / "objective.txt"
+    other.write_text(FILE)
+    with pytest.raises(BadInput, match=r"must end in \.py"):
+        resolve_objective(f"{other}:squares")
+
+
+def test_solve_names_the_objective_it_used(file: Path) -> None:
+    problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(), task(name="b")))
+    solution = solving.solve(problem, objective=f"{file}:squares")
+    assert (dict(solution.sizes), solution.value) == ({"a": 5, "b": 0}, 25.0)
+    coupled = solving.solve(problem, objective="max_min")
+    assert "the objective 'max_min' ties tasks together" in coupled.solver_words
+
+
+def test_solve_takes_the_json_form_and_names_the_wrong_field() -> None:
+    data = {"pool": 2, "horizon_s": 10, "tasks": [{"name": "a", "max_nodes": 2, "curve": {"nodes": [1], "rate": [4]}}]}
+    assert solving.solve(data).value == 40.0
+    with pytest.raises(BadInput, match=r"max_nodes.*at least 1"):
+        solving.solve({**data, "tasks": [{**data["tasks"][0], "max_nodes": 0}]})
+
+
+def test_solve_with_all_leaves_nobody_out() -> None:
+    problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(), task(name="b")))
+    solutions = {solution.solver: solution for solution in solving.solve_with_all(problem)}
+    assert list(solutions)[:2] == ["exact", "highs"]
+    assert {"cbc", "gurobi", "equal-share", "equal-share-published", "greedy"} <= set(solutions)
+    assert solutions["exact"].value == solutions["highs"].value == 42.0
