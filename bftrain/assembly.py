@@ -6,6 +6,7 @@ from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BrokenPlugin, NotAvailable
+from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
 
@@ -17,7 +18,7 @@ def build_harvester(
     return Harvester(
         solver=solver or find_solver(settings.solver),
         fallback=find_solver(settings.fallback) if settings.fallback else None,
-        objective=objective or registry.load("objective", settings.objective),
+        objective=objective or resolve_objective(settings.objective),
         admission=registry.load("admission", settings.admission)(settings.max_tasks),
         placement=registry.load("placement", settings.placement),
         horizon_s=settings.horizon_s,

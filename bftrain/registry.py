@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from bftrain.errors import BrokenPlugin, UnknownName
-from bftrain.ports import Objective, Placement, Solver
+from bftrain.ports import Placement, Solver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +44,9 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "reader": {},
 }
 
-# Admissions are built from settings and readers recognise files, so what they have shows only in use
-_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "objective": Objective, "placement": Placement}
+# Only what a part must have as it stands: an admission is built from settings, a reader recognises files, and an
+# objective may also be a plain function, of which bftrain.objective_file makes one
+_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement}
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from bftrain import registry
+from bftrain.assembly import find_solver
 from bftrain.deciding.choice import ask
 from bftrain.deciding.tabulate import Tabulator
-from bftrain.errors import NotAvailable
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values import wire
@@ -32,10 +32,7 @@ def solve(
     ``path/to/file.py:name``, or any object that is an objective. A solver that fails or runs out of time gives a
     solution that says so; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
     """
-    chosen = registry.load("solver", solver) if isinstance(solver, str) else solver
-    state = chosen.available()
-    if not state.ok:
-        raise NotAvailable(state.reason, where=f"solver '{chosen.name}'", fix=state.fix or None)
+    chosen = find_solver(solver) if isinstance(solver, str) else solver
     return ask(chosen, table_of(problem, objective), limits or Limits())
 
 
