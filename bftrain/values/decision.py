@@ -11,7 +11,7 @@ from bftrain.values.actions import Action
 from bftrain.values.solution import Quality, Termination
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
 
     ``at_once`` are the actions that events since the last decision demanded by themselves, before this decision

@@ -74,7 +74,7 @@ class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
         checks.words(self, "reason")
 
 
-class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, omit_defaults=True, tag="task_measured"):
+class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
     """Something about a task is known better than before; what is ``None`` stays as it was."""
 
     curve: SpeedCurve | None = None

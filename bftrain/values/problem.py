@@ -8,9 +8,7 @@ from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
 
 
-class CompetingTask(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, cache_hash=True
-):
+class CompetingTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
     """A task as the decision sees it: its present ``size`` and what it may become.
 
     ``size`` counts the nodes it still holds. It may lie outside the allowed sizes (after a loss of nodes);

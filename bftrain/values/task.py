@@ -8,7 +8,7 @@ from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One elastic training job.
 
     It runs on any number of nodes from ``min_nodes`` to ``max_nodes`` and is finished after ``work_samples``

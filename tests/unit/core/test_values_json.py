@@ -58,7 +58,8 @@ FULL_SPEC_JSON = (
 
 COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
 COMPETING_JSON = (
-    f'{{"name":"a","size":1,"max_nodes":4,"curve":{CURVE_JSON},"work_left_samples":7.0,"deadline_in_s":-3.5}}'
+    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"grow_cost_s":0.0,"shrink_cost_s":0.0,'
+    '"start_cost_s":0.0,"weight":1.0,"work_left_samples":7.0,"deadline_in_s":-3.5}'
 )
 
 DECISION = Decision(
@@ -92,7 +93,15 @@ DECISION_JSON = (
 GOLDEN: list[tuple[Any, type | UnionType, str]] = [
     (CURVE, SpeedCurve, CURVE_JSON),
     (FULL_SPEC, TaskSpec, FULL_SPEC_JSON),
-    (TaskSpec(name="a", curve=CURVE, max_nodes=4), TaskSpec, f'{{"name":"a","curve":{CURVE_JSON},"max_nodes":4}}'),
+    (
+        TaskSpec(name="a", curve=CURVE, max_nodes=4),
+        TaskSpec,
+        (
+            f'{{"name":"a","curve":{CURVE_JSON},"min_nodes":1,"max_nodes":4,"work_samples":null,"submit_s":0.0,'
+            '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"deadline_s":null,"user":"",'
+            '"campaign":""}'
+        ),
+    ),
     (COMPETING, CompetingTask, COMPETING_JSON),
     (
         AllocationProblem(pool=8, horizon_s=120.0, objective="speedup", tasks=(COMPETING,)),
@@ -131,7 +140,8 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         Decision,
         (
             '{"time_s":1.0,"number":1,"pool":4,"used":2,"sizes":{"a":2},"value":5.0,"bound":null,"solver":"exact",'
-            '"termination":"optimal","quality":"proven"}'
+            '"termination":"optimal","quality":"proven","solver_words":"","fallback":"","solve_s":0.0,"at_once":[],'
+            '"actions":[],"notes":[]}'
         ),
     ),
     (
@@ -157,7 +167,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         Event,
         (
             f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE_JSON},"grow_cost_s":0.0,'
-            '"work_left_samples":9.0}'
+            '"shrink_cost_s":null,"start_cost_s":null,"work_left_samples":9.0}'
         ),
     ),
     (Release(nodes=("n1",)), Action, '{"action":"release","nodes":["n1"]}'),
