@@ -15,6 +15,11 @@ flock 9 2>/dev/null || true
 
 identity() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null; }
 
+# Every program and package in the environment, without versions: one may be brought up to date by hand.
+contents() {
+    (cd "$venv" && LC_ALL=C ls bin lib/python3*/site-packages) | grep -v -e '\.dist-info$' -e '^__pycache__$' | LC_ALL=C sort
+}
+
 # Why the environment in $venv cannot be used as it is; nothing if it can.
 why_not() {
     if [ -e "$unfinished" ]; then
@@ -29,6 +34,8 @@ why_not() {
         say 'its Python is of a version that bftrain does not support'
     elif ! ls "$venv"/lib/python3*/site-packages/pip/__main__.py >/dev/null 2>&1; then
         say 'it has no pip'
+    elif [ -e "$state/contents" ] && [ -n "$(contents | LC_ALL=C comm -13 - "$state/contents")" ]; then
+        say 'parts of it were removed'
     fi
 }
 
@@ -85,5 +92,6 @@ what=.
 # PIP_USER=0: a user's own setting would send the packages elsewhere
 PIP_USER=0 "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
     --editable "$what" >>"$log" 2>&1 || explain
+contents >"$state/contents" || explain
 printf '%s\n' "$key" >"$stamp" || explain
 rm "$unfinished"

@@ -25,7 +25,7 @@ def make_demo(clone: Path) -> tuple[float, str]:
     return time.monotonic() - started, done.stdout + done.stderr
 
 
-def test_a_fresh_clone_shows_the_demo_and_shows_it_again_at_once(tmp_path: Path) -> None:
+def test_a_fresh_clone_shows_the_demo_again_at_once_and_repairs_what_is_broken(tmp_path: Path) -> None:
     if not (ROOT / ".git").exists() or not shutil.which("git"):
         pytest.skip("this is no clone; git clone the repository to run this test")
     clone = tmp_path / "it's a clone"
@@ -41,5 +41,11 @@ def test_a_fresh_clone_shows_the_demo_and_shows_it_again_at_once(tmp_path: Path)
     assert seconds < SECOND_RUN_S
     assert log.stat().st_mtime_ns == installed_at, "nothing changed, so pip has nothing to do"
     assert "Installing" not in second
+
+    (installed,) = (clone / ".venv" / "lib").glob("python3*/site-packages")
+    shutil.rmtree(installed / "msgspec")
+    _, third = make_demo(clone)
+    assert "Making .venv anew: parts of it were removed." in third
+    assert "report: demo/report.html" in third
     status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
     assert status.stdout == "", "what make writes, git ignores"

@@ -25,6 +25,11 @@ class Figures:
         tests = max(len(test) for test, *_ in self.rows)
         whats = max(len(what) for _, what, *_ in self.rows)
         return [
-            f"{test:{tests}}  {what:{whats}}  {number:>12,.4g} {unit}".rstrip()
+            f"{test:{tests}}  {what:{whats}}  {_plain(number):>12} {unit}".rstrip()
             for test, what, number, unit in self.rows
         ]
+
+
+def _plain(number: float) -> str:
+    """Give four figures, and all of them of a large number."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

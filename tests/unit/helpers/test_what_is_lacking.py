@@ -41,7 +41,9 @@ def test_figures_of_all_tests_make_one_table() -> None:
     figures = Figures()
     figures.of("test_a").add("1,000 tasks", 12.3456, "ms")
     figures.of("test_long_name").add("10", 7)
+    figures.of("test_b").add("many", 23_883.4, "events")
     assert figures.lines() == [
         "test_a          1,000 tasks         12.35 ms",
         "test_long_name  10                      7",
+        "test_b          many               23,883 events",
     ]
