@@ -26,6 +26,7 @@ from bftrain.values.events import Event
 
 FORMAT: Final = "1"
 _ONE_WRITER: Final = "let only one process write a journal"
+_SEE_TO_SPACE: Final = "see to free space and to the right to write there"
 
 _SCHEMA: Final = (
     "CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
@@ -70,20 +71,12 @@ class Journal:
         except OSError as error:
             raise BadInput(f"cannot be made: {error.strerror}", where=str(path)) from error
         connection = sqlite3.connect(path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        _make_safe(connection)
-        with connection:
-            connection.execute("BEGIN")  # all of it or nothing: a kill leaves no half-made journal
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.executemany(
-                "INSERT INTO about VALUES (?, ?)",
-                [
-                    ("format", FORMAT),
-                    ("bftrain", __version__),
-                    ("settings", wire.encode(settings).decode()),
-                ],
-            )
+        try:
+            _begin(connection, settings)
+        except sqlite3.Error as error:
+            connection.close()
+            path.unlink()
+            raise NotAvailable(f"cannot be written: {error}", where=str(path), fix=_SEE_TO_SPACE) from error
         return cls(connection, path)
 
     @classmethod
@@ -142,7 +135,7 @@ class Journal:
                     raise BadInput("another process adds to it too", where=str(self.path), fix=_ONE_WRITER)
                 self._connection.executemany("INSERT INTO entry (step, kind, time_s, body) VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
-            fix = _ONE_WRITER if "locked" in str(error) else "see to free space and to the right to write there"
+            fix = _ONE_WRITER if "locked" in str(error) else _SEE_TO_SPACE
             raise NotAvailable(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
         self._number, self._step, self._kind = self._last_entry()
 
@@ -200,6 +193,17 @@ class Journal:
                 yield from cursor.execute("SELECT step, number, kind, body FROM entry ORDER BY number")
         except sqlite3.DatabaseError as error:
             raise BadInput(f"is damaged: {error}", where=str(self.path)) from error
+
+
+def _begin(connection: sqlite3.Connection, settings: Settings) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    _make_safe(connection)
+    about = [("format", FORMAT), ("bftrain", __version__), ("settings", wire.encode(settings).decode())]
+    with connection:
+        connection.execute("BEGIN")  # all of it or nothing: a kill leaves no half-made journal
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.executemany("INSERT INTO about VALUES (?, ?)", about)
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import __version__
+from bftrain import journal as journal_module
 from bftrain.config import Settings
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.journal import FORMAT, Journal, Step
@@ -76,6 +77,13 @@ def test_what_is_there_is_never_overwritten(path: Path) -> None:
 def test_where_nothing_can_be_made_it_says_why(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none/run\.journal: cannot be made: No such file or directory"):
         Journal.create(tmp_path / "none" / "run.journal", SETTINGS)
+
+
+def test_a_journal_that_cannot_be_begun_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_SCHEMA", ("CREATE TABLE about (key, value)", "as if the disk were full"))
+    with pytest.raises(NotAvailable, match=r"run\.journal: cannot be written: .*\(see to free space and"):
+        Journal.create(path, SETTINGS)
+    assert list(path.parent.iterdir()) == []
 
 
 def test_a_journal_that_is_not_there_is_not_made(path: Path, tmp_path: Path) -> None:

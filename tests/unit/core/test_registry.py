@@ -78,6 +78,11 @@ def test_a_built_in_name_cannot_be_taken_over(monkeypatch: pytest.MonkeyPatch) -
         registry.load("solver", "exact (someones-package)")
 
 
+def test_what_is_built_in_loads_without_a_look_at_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", None)  # whoever calls it fails
+    assert registry.load("solver", "exact") is exact
+
+
 def test_of_two_plug_ins_of_one_name_the_first_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, ("solver", "dice", f"{HERE}:dice"), ("solver", "dice", f"{HERE}:missing"))
     assert registry.load("solver", "dice") is plugins.dice
