@@ -149,18 +149,30 @@ def test_a_journal_that_was_cut_off_is_decided_first(tmp_path: Path) -> None:
     assert call("journal", "verify", path).exit_code == 0
 
 
-def test_events_are_on_disk_before_their_actions_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal that cannot be written ends the command before any action goes out."""
+def disk_full(given: object) -> None:
+    raise errors.NotAvailable(f"cannot be written: {type(given).__name__}")
 
-    def refuse(self: Journal, *given: object) -> None:  # noqa: ARG001 - whatever it is
-        raise errors.NotAvailable("cannot be written: disk full")
 
-    for method, written in (("append_events", []), ("append_decision", [])):
-        with monkeypatch.context() as patch:
-            patch.setattr(Journal, method, refuse)
-            result = call("decide", "--journal", tmp_path / method, text=lines(A_DAY))
-        assert "disk full" in failure(result)
-        assert result.stdout.splitlines() == written
+def test_events_are_on_disk_before_what_they_demand_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Journal.append_events
+    monkeypatch.setattr(
+        Journal,
+        "append_events",
+        lambda self, moment: disk_full(moment) if moment == (A_DAY[2],) else kept(self, moment),
+    )
+    result = call("decide", "--journal", tmp_path / "j", text=lines(A_DAY))
+    assert failure(result) == "cannot be written: tuple"
+    assert [json.loads(line) for line in result.stdout.splitlines()] == ACTIONS[:1]
+
+
+def test_a_decision_is_on_disk_before_its_actions_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Journal.append_decision
+    monkeypatch.setattr(
+        Journal, "append_decision", lambda self, made: disk_full(made) if made.at_once else kept(self, made)
+    )
+    result = call("decide", "--journal", tmp_path / "j", text=lines(A_DAY))
+    assert failure(result) == "cannot be written: Decision"
+    assert [json.loads(line) for line in result.stdout.splitlines()] == ACTIONS[:3]
 
 
 def test_other_settings_than_the_journals_are_refused(tmp_path: Path) -> None:
@@ -211,6 +223,11 @@ def test_journal_show_as_json_gives_every_step_whole(recorded: Path) -> None:
         assert steps == [json.loads(wire.encode(step)) for step in journal.steps()]
 
 
+def test_journal_plan_says_who_holds_what_at_the_end(recorded: Path) -> None:
+    assert said(call("journal", "plan", "--json", recorded)) == [{"holdings": {"a": ["n4", "n3"]}}]
+    assert ["a", "2", "n4", "n3"] in [line.split() for line in call("journal", "plan", recorded).stdout.splitlines()]
+
+
 def test_journal_verify_finds_nothing_in_a_good_journal(recorded: Path) -> None:
     assert call("journal", "verify", recorded).stdout == "3 steps, every decision the same\n"
     assert said(call("journal", "verify", "--json", recorded)) == [{"steps": 3, "different": []}]
@@ -231,7 +248,7 @@ def test_journal_verify_finds_what_was_changed(recorded: Path) -> None:
     assert json.loads(as_json.stdout) == {"steps": 3, "different": [3]}
 
 
-@pytest.mark.parametrize("what", ["show", "verify"])
+@pytest.mark.parametrize("what", ["show", "plan", "verify"])
 def test_what_is_no_journal_is_bad_input(tmp_path: Path, what: str) -> None:
     assert failure(call("journal", what, tmp_path / "none")).endswith("none: there is no such journal")
     (tmp_path / "text").write_text("just text" * 100)
@@ -385,7 +402,7 @@ def test_a_code_that_a_command_chose_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert ends_with(monkeypatch, "doctor", command=leaving) == 4
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError(), BrokenPipeError()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError(), BrokenPipeError(errno.EPIPE, "gone")])
 def test_what_a_command_raises_is_caught(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     @click.command()
     def raising() -> None:
