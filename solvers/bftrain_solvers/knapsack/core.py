@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,28 +30,32 @@ def core_of(losses: NDArray[np.int64], cutoff: int) -> Core:
     """Keep the sizes that lose at most ``cutoff``."""
     kept = losses <= cutoff
     least = kept.argmax(axis=1)
-    rows = np.flatnonzero(kept.sum(axis=1) > 1)
-    row, size = np.nonzero(kept[rows])
+    left = kept.sum(axis=1)
+    rows = (left > 1).nonzero()[0]
+    row, size = kept[rows].nonzero()
     nodes = (size - least[rows][row]).tolist()
-    loss = losses[rows][row, size].tolist()
-    ends = np.flatnonzero(np.diff(row)).tolist()
-    cuts = [0, *(end + 1 for end in ends), len(nodes)]
-    stages = [(nodes[a:b], loss[a:b]) for a, b in itertools.pairwise(cuts)] if nodes else []
+    loss = losses[rows[row], size].tolist()
+    cuts = [0, *left[rows].cumsum().tolist()]
+    stages = [(nodes[a:b], loss[a:b]) for a, b in pairwise(cuts)]
     return Core(least, rows, stages)
 
 
-def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage]:
+def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:
     """Fewer stages, which allow only divisions that the given ones allow too, and hardly miss a good one.
 
     Tasks with the same losses fill up the smallest size ``a`` and the largest ``b`` that lose nothing. Only few of
     them have another size in a good plan, because it loses something, or because several such are as good as
     several at ``a`` and ``b``. So a few keep all their sizes; the others are at ``a`` or ``b``, in bundles of
-    1, 2, 4, ... tasks.
+    1, 2, 4, ... tasks. ``None`` if there are no such many alike.
     """
+    if len(stages) <= _FEW_ALIKE:
+        return None
     alike: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
     for nodes, losses in stages:
         key = (tuple(nodes), tuple(losses))
         alike[key] = alike.get(key, 0) + 1
+    if max(alike.values()) <= _FEW_ALIKE:
+        return None
     found: list[Stage] = []
     for (at, losing), count in alike.items():
         stage = (list(at), list(losing))

@@ -43,8 +43,7 @@ def best_sizes(values: NDArray[np.float64], present: NDArray[np.int64], pool: in
     at_price = priced(grid, wanted, pool)
     sizes = _filled(at_price, pool)
     try:
-        loss = _least_loss(at_price, pool, _loss_nearby(at_price, sizes, pool), stop_at)
-        return Found(_best(at_price, pool, loss, stop_at), None)
+        return Found(_best(at_price, pool, _loss_nearby(at_price, sizes, pool), stop_at), None)
     except OutOfTime:
         return Found(sizes.tolist(), _bound(grid, at_price, pool))
 
@@ -68,8 +67,12 @@ def _loss_nearby(at_price: Priced, sizes: NDArray[np.int64], pool: int) -> int:
     return int(total.min(where=idle_then >= 0, initial=at_price.rise * idle))
 
 
-def _least_loss(at_price: Priced, pool: int, known: int, stop_at: float) -> int:
-    """Smallest loss of any plan, or a loss close above it; ``known`` is the loss of some plan."""
+def _best(at_price: Priced, pool: int, known: int, stop_at: float) -> list[int]:
+    """Find the plan that the rules for ties prefer, out of all that lose least; ``known`` is the loss of some plan.
+
+    A core with all sizes that lose at most as much as some plan does has all the best plans in it. So grow the
+    core until it yields a plan that good.
+    """
     losses = at_price.losses
     candidates = losses[(losses > 0) & (losses <= known)]
     size = _FIRST_CORE
@@ -79,24 +82,22 @@ def _least_loss(at_price: Priced, pool: int, known: int, stop_at: float) -> int:
             cutoff = min(cutoff, int(np.partition(candidates, size - 1)[size - 1]))
         core = core_of(losses, cutoff)
         room = Room(pool - int(core.least.sum()), at_price.rise, known, stop_at)
-        known = least_loss(fewer_stages(core.stages, cutoff), room)
-        if known <= cutoff:
-            return known
+        fewer = fewer_stages(core.stages, cutoff)
+        if fewer is not None:
+            known = least_loss(fewer, room)
+            if known <= cutoff:  # now with all stages, but no size that loses more
+                core = core_of(losses, known)
+                room = Room(pool - int(core.least.sum()), at_price.rise, known, stop_at)
+                fewer = None
+        if fewer is None:
+            division = best_division(core.stages, room)
+            known = known if division is None else division[0]
+            if division is not None and known <= cutoff:
+                sizes = core.least.copy()
+                sizes[core.rows] += np.array(division[1], dtype=np.int64)
+                return [int(each) for each in sizes]
         candidates = candidates[candidates <= known]
         size = _GROWTH * int((candidates <= cutoff).sum())
-
-
-def _best(at_price: Priced, pool: int, loss: int, stop_at: float) -> list[int]:
-    """Find the plan that the rules for ties prefer, out of all that lose least.
-
-    ``loss`` is that of some plan, so sizes that lose more are not in a best one: the core decides.
-    """
-    core = core_of(at_price.losses, loss)
-    room = Room(pool - int(core.least.sum()), at_price.rise, loss, stop_at)
-    more = best_division(core.stages, room)
-    sizes = core.least.copy()
-    sizes[core.rows] += np.array(more, dtype=np.int64)
-    return [int(size) for size in sizes]
 
 
 def _bound(grid: Grid, at_price: Priced, pool: int) -> float:

@@ -53,13 +53,19 @@ def least_loss(stages: Sequence[Stage], room: Room) -> int:
     return room.cutoff if tables is None else min(room.cutoff, int(_with_idle(tables, room).min()))
 
 
-def best_division(stages: Sequence[Stage], room: Room) -> list[int]:
-    """Of the divisions with the smallest loss, the one with fewest nodes whose earlier stages get more."""
+def best_division(stages: Sequence[Stage], room: Room) -> tuple[int, list[int]] | None:
+    """Smallest loss, and of the divisions that have it the one with fewest nodes whose earlier stages get more.
+
+    ``None``: no division loses as little as the cutoff.
+    """
     tables = _tables(stages, room)
     if tables is None:
-        return [nodes[0] for nodes, _ in stages]
-    fewest = tables.lows[0] + int(_with_idle(tables, room).argmin())
-    return _retraced(stages, tables, fewest)
+        return None
+    total = _with_idle(tables, room)
+    place = int(total.argmin())
+    if total[place] > room.cutoff:
+        return None
+    return int(total[place]), _retraced(stages, tables, tables.lows[0] + place)
 
 
 def _with_idle(tables: Tables, room: Room) -> Numbers:
@@ -99,7 +105,8 @@ def _one_more(stage: Stage, later: Numbers, later_low: int, low: int, width: int
     span = nodes[-1] - nodes[0] + 1
     if _FEW_SIZES < len(nodes) >= span // 2 and span * width <= _LARGEST_SHEET:
         return _by_sheet(stage, later, low - later_low, width)
-    found = np.full(width, NEVER)
+    found = np.empty(width, dtype=np.int64)
+    found.fill(NEVER)
     reach = later.size
     for more, loss in zip(nodes, losses, strict=True):
         shift = later_low + more - low  # the first entry of ``later`` with this size goes there
@@ -121,7 +128,8 @@ def _by_sheet(stage: Stage, later: Numbers, offset: int, width: int) -> Numbers:
     # Entry c of row i is later[offset + c - first - i]; pad so that every such place exists
     left = max(0, last - offset)
     right = max(0, offset + width - first - later.size)
-    padded = np.full(left + later.size + right, NEVER)
+    padded = np.empty(left + later.size + right, dtype=np.int64)
+    padded.fill(NEVER)
     padded[left : left + later.size] = later
     start = (left + offset - first) * padded.itemsize
     moved = np.ndarray((rows, width), np.int64, padded, start, (-padded.itemsize, padded.itemsize))
