@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bftrain.deciding.harvester import Harvester
     from bftrain.errors import BftrainError
     from bftrain.journal import Journal
+    from bftrain.solving import solve
     from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop, apply_actions
     from bftrain.values.curve import SpeedCurve
     from bftrain.values.decision import Decision
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from bftrain.values.solution import Limits, Quality, Solution, Termination
     from bftrain.values.table import ValueTable
     from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.files import load_log, save_log
+    from bftrain_datasets.taskfiles import load_tasks, save_tasks
 
 # where each public name lives
 _HOMES = {
@@ -42,6 +46,7 @@ _HOMES = {
     "bftrain.deciding.harvester": ("Harvester",),
     "bftrain.errors": ("BftrainError",),
     "bftrain.journal": ("Journal",),
+    "bftrain.solving": ("solve",),
     "bftrain.values.actions": (
         "Action",
         "Cause",
@@ -69,6 +74,9 @@ _HOMES = {
     "bftrain.values.solution": ("Limits", "Quality", "Solution", "Termination"),
     "bftrain.values.table": ("ValueTable",),
     "bftrain.values.task": ("TaskSpec",),
+    "bftrain_datasets.eventlog": ("EventLog",),
+    "bftrain_datasets.files": ("load_log", "save_log"),
+    "bftrain_datasets.taskfiles": ("load_tasks", "save_tasks"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -80,6 +88,7 @@ __all__ = [
     "CompetingTask",
     "Decision",
     "Event",
+    "EventLog",
     "Grow",
     "Harvester",
     "Journal",
@@ -106,6 +115,11 @@ __all__ = [
     "__version__",
     "apply_actions",
     "build_harvester",
+    "load_log",
+    "load_tasks",
+    "save_log",
+    "save_tasks",
+    "solve",
 ]
 
 
