@@ -18,7 +18,7 @@ def test_readme_commands_run(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for block in typed:
         done = subprocess.run(
-            ["bash", "-eu", "-c", block],
+            ["/bin/bash", "-eu", "-c", block],
             cwd=tmp_path,
             env=os.environ | {"PATH": path},
             capture_output=True,
@@ -29,6 +29,21 @@ def test_readme_commands_run(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "result" / "summary.json").is_file()
     assert (tmp_path / "mine" / "summary.json").is_file()
+
+
+def test_the_output_shown_is_what_the_demo_prints(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "bftrain", "demo", "-o", tmp_path / "demo"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    # Times differ from run to run, and the folder's name is the reader's
+    steady = [line for line in done.stdout.splitlines() if line and "time, " not in line and "report" not in line]
+    assert len(steady) >= 7
+    readme = (ROOT / "README.md").read_text()
+    assert [line for line in steady if line.rstrip() not in readme] == []
 
 
 def test_readme_names_the_make_targets_that_exist() -> None:
