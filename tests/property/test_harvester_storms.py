@@ -57,7 +57,9 @@ def test_with_dice_for_a_solver_and_grouped_placement(storm: list[Moment], seed:
     go_through(harvester, storm, Model(max_failures=3))
 
 
-answers = st.sampled_from([*parts.UNUSABLE, parts.late_with_sizes, parts.best, parts.split, parts.nothing])
+answers = st.sampled_from(
+    [*parts.UNUSABLE, parts.one_too_many, parts.late_with_sizes, parts.best, parts.split, parts.nothing]
+)
 
 
 @settings(max_examples=150)

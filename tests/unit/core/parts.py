@@ -130,6 +130,16 @@ def oversubscribes(table: ValueTable) -> Solution:
     return say(table, {task.name: table.problem.pool + 1 for task in table.problem.tasks}, Termination.OPTIMAL)
 
 
+def one_too_many(table: ValueTable) -> Solution:
+    """Add allowed sizes up to one node more than there are; if that cannot be met, the answer is fine."""
+    wanted = table.problem.pool + 1
+    sizes = {}
+    for task, choices in zip(table.problem.tasks, allowed(table), strict=True):
+        sizes[task.name] = max(size for size in choices if size <= wanted)
+        wanted -= sizes[task.name]
+    return say(table, sizes)
+
+
 def invents_a_task(table: ValueTable) -> Solution:
     return say(table, {"nobody": 1, **split(table).sizes})
 
@@ -160,7 +170,7 @@ def gives_none(table: ValueTable) -> None:
 def overwrites_the_table(table: ValueTable) -> Solution:
     """Make everything allowed, as one might to get rid of infinities, and take what was not."""
     table.values[:] = np.maximum(table.values, -1e9)
-    return say(table, {task.name: task.max_nodes + 1 for task in table.problem.tasks})
+    return say(table, {task.name: task.min_nodes - 1 or task.max_nodes + 1 for task in table.problem.tasks})
 
 
 UNUSABLE: tuple[Answer, ...] = (
