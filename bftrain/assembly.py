@@ -5,7 +5,7 @@ from __future__ import annotations
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BrokenPlugin, NotAvailable
+from bftrain.errors import BadConfig, BrokenPlugin, NotAvailable
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
@@ -15,10 +15,17 @@ def build_harvester(
     settings: Settings, *, solver: Solver | None = None, objective: Objective | None = None
 ) -> Harvester:
     """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name."""
+    chosen = solver or find_solver(settings.solver)
+    wanted = objective or resolve_objective(settings.objective)
+    if hasattr(wanted, "couple") and not getattr(chosen, "couples", False):
+        raise BadConfig(
+            f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express",
+            fix="take highs, gurobi or cbc as solver",
+        )
     return Harvester(
-        solver=solver or find_solver(settings.solver),
+        solver=chosen,
         fallback=find_solver(settings.fallback) if settings.fallback else None,
-        objective=objective or resolve_objective(settings.objective),
+        objective=wanted,
         admission=registry.load("admission", settings.admission)(settings.max_tasks),
         placement=registry.load("placement", settings.placement),
         horizon_s=settings.horizon_s,

@@ -48,7 +48,10 @@ class Objective(Protocol):
 
 @runtime_checkable
 class Solver(Protocol):
-    """Finds the sizes of largest total value."""
+    """Finds the sizes of largest total value.
+
+    One that also solves tables with a coupling says so by an attribute ``couples = True``; others refuse these.
+    """
 
     @property
     def name(self) -> str:

@@ -33,6 +33,7 @@ class Remembering:
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self.name = solver.name
+        self.couples = getattr(solver, "couples", False)
         self.recorded: Decision | None = None
 
     def available(self) -> Availability:

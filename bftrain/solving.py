@@ -10,6 +10,7 @@ from bftrain import registry
 from bftrain.assembly import find_solver
 from bftrain.deciding.choice import ask
 from bftrain.deciding.tabulate import Tabulator
+from bftrain.errors import NotAvailable
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values import wire
@@ -48,10 +49,10 @@ def solve_with_all(
         if part.problem:
             yield Solution.failed(name, part.problem)
             continue
-        solver = part.load()
-        state = solver.available()
-        advice = f" ({state.fix})" if state.fix else ""
-        yield ask(solver, table, limits or Limits()) if state.ok else Solution.failed(name, f"{state.reason}{advice}")
+        try:
+            yield ask(find_solver(name), table, limits or Limits())
+        except NotAvailable as lacking:
+            yield Solution.failed(name, str(lacking))
 
 
 def table_of(problem: AllocationProblem | Mapping[str, object], objective: str | Objective | None = None) -> ValueTable:

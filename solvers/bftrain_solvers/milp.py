@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import frexp
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class MilpSolver(ABC):
     """A solver that hands the neutral matrix to a library."""
 
     name: str
+    couples: Final = True
 
     @abstractmethod
     def available(self) -> Availability:

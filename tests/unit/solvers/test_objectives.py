@@ -10,16 +10,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from bftrain import solving
+from bftrain import registry, solving
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
 from bftrain.deciding.fairness import max_min
-from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speedup, throughput, weighted
+from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
 from bftrain.deciding.tabulate import Tabulator, value_row
 from bftrain.errors import BadInput, UnknownName
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
+from bftrain.registry import Part
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits
+from bftrain.values.solution import Limits, Termination
+from bftrain.values.task import TaskSpec
 from bftrain_solvers import conformance, highs
 
 if TYPE_CHECKING:
@@ -269,3 +274,35 @@ def test_solve_with_all_leaves_nobody_out() -> None:
     assert list(solutions)[:2] == ["exact", "highs"]
     assert {"cbc", "gurobi", "equal-share", "equal-share-published", "greedy"} <= set(solutions)
     assert solutions["exact"].value == solutions["highs"].value == 42.0
+
+
+# -- objectives, solvers and harvesters together
+
+
+def test_a_coupled_objective_needs_a_solver_that_can() -> None:
+    with pytest.raises(BadInput, match="'max_min' ties tasks together, which the solver 'exact' cannot express"):
+        build_harvester(Settings(objective="max_min"))
+    harvester = build_harvester(Settings(objective="max_min", solver="highs"))
+    for name, weight in (("a", 1.0), ("b", 2.0)):
+        spec = TaskSpec(name=name, max_nodes=9, weight=weight, curve=SpeedCurve(nodes=(9,), rate=(9.0,)))
+        harvester.absorb(TaskSubmitted(time_s=0.0, spec=spec))
+    harvester.absorb(NodesJoined(time_s=0.0, nodes=tuple("abcdef")))
+    assert dict(harvester.decide(0.0).sizes) == {"a": 2, "b": 4}
+
+
+def test_a_plain_function_may_be_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = f"{speed.__module__}:{speed.__qualname__}"
+    part = Part(port="objective", name="mine", target=target, origin="a package of mine")
+    monkeypatch.setattr(registry, "parts", lambda _: {"mine": part})
+    objective = resolve_objective("mine")
+    assert (objective.name, objective.values(task(), np.arange(3)).tolist()) == ("mine", [0, 10, 18])
+
+
+def test_a_broken_plug_in_does_not_keep_the_others_from_solving(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = registry.parts("solver")
+    broken = Part(port="solver", name="broken", target="bftrain_solvers.nowhere:solver", origin="a package")
+    monkeypatch.setattr(registry, "parts", lambda _: {"broken": broken, "exact": known["exact"]})
+    problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(),))
+    first, second = solving.solve_with_all(problem)
+    assert (first.solver, first.termination, second.value) == ("broken", Termination.FAILED, 30.0)
+    assert "cannot be loaded from bftrain_solvers.nowhere" in first.solver_words
