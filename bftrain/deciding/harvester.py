@@ -95,7 +95,10 @@ class Harvester:
     # -- what the outside tells
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
-        """Take in events of one moment and decide: all actions that follow, departures first."""
+        """Take in events of one moment and decide: all actions that follow, departures first.
+
+        If deciding fails, ``owed`` still has what must be done at once.
+        """
         at_once = self.absorb(*events)
         return at_once + self.decide(self._time_s).actions
 
@@ -103,7 +106,7 @@ class Harvester:
         """Take in events of one moment, in their order, without deciding; gives what must be done at once.
 
         Nodes that left are released first, whatever else happened, and tasks below their minimum pause. Nothing
-        here waits for a solver.
+        here waits for a solver. A finished task leads to no action: its processes have ended by themselves.
         """
         self._advance(events)
         left_last = {
