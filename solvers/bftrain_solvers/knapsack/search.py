@@ -82,7 +82,7 @@ def _best(at_price: Priced, pool: int, known: int, stop_at: float) -> list[int]:
             cutoff = min(cutoff, int(np.partition(candidates, size - 1)[size - 1]))
         core = core_of(losses, cutoff)
         room = Room(pool - int(core.least.sum()), at_price.rise, known, stop_at)
-        fewer = fewer_stages(core.stages, cutoff)
+        fewer = fewer_stages(core.stages, cutoff) if known else None
         if fewer is not None:
             known = least_loss(fewer, room)
             if known <= cutoff:  # now with all stages, but no size that loses more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -58,14 +59,40 @@ def best_division(stages: Sequence[Stage], room: Room) -> tuple[int, list[int]] 
 
     ``None``: no division loses as little as the cutoff.
     """
-    tables = _tables(stages, room)
+    if room.cutoff == 0 and all(nodes[-1] == len(nodes) - 1 for nodes, _ in stages):
+        return 0, _filled(stages, room.nodes)
+    # Of tasks alike the earlier has at least as many nodes: to swap two sizes costs nothing
+    falling, kinds = _falling(stages, room.nodes)
+    tables = _tables(falling, room, all_alike=kinds == 1)
     if tables is None:
         return None
     total = _with_idle(tables, room)
     place = int(total.argmin())
     if total[place] > room.cutoff:
         return None
-    return int(total[place]), _retraced(stages, tables, tables.lows[0] + place)
+    return int(total[place]), _retraced(falling, tables, tables.lows[0] + place)
+
+
+def _falling(stages: Sequence[Stage], free: int) -> tuple[list[Stage], int]:
+    """Leave out sizes that are too large if the tasks alike before it are to have as many; count the kinds."""
+    seen: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    found = []
+    for nodes, losses in stages:
+        key = (tuple(nodes), tuple(losses))
+        rank = seen.get(key, 0) + 1
+        seen[key] = rank
+        kept = bisect_right(nodes, free // rank)
+        found.append((nodes[:kept], losses[:kept]))
+    return found, len(seen)
+
+
+def _filled(stages: Sequence[Stage], free: int) -> list[int]:
+    """Fill the stages up one after the other: as good as any division if no number of nodes loses anything."""
+    taken = []
+    for nodes, _ in stages:
+        taken.append(min(free, nodes[-1]))
+        free -= taken[-1]
+    return taken
 
 
 def _with_idle(tables: Tables, room: Room) -> Numbers:
@@ -74,10 +101,11 @@ def _with_idle(tables: Tables, room: Room) -> Numbers:
     return first + room.idle_loss * idle
 
 
-def _tables(stages: Sequence[Stage], room: Room) -> Tables | None:
+def _tables(stages: Sequence[Stage], room: Room, *, all_alike: bool = False) -> Tables | None:
     """Work from the last stage to the first, so that afterwards the first can be served first.
 
-    A table covers only what the stages from it on can take and what those before it can leave.
+    A table covers only what the stages from it on can take and what those before it can leave; if all tasks are
+    alike and none has more than one before it, the last ``n`` of them have no more than ``n`` equal parts.
     ``None``: so many nodes must be used that the stages cannot take them.
     """
     before = [0]  # most nodes that the stages before this one can take
@@ -89,6 +117,8 @@ def _tables(stages: Sequence[Stage], room: Room) -> Tables | None:
     if lows[-1] > highs[-1]:
         return None
     count = len(stages)
+    if all_alike:
+        highs = [min(high, room.nodes * (count - stage) // count) for stage, high in enumerate(highs)]
     losses = [np.zeros(1, dtype=np.int64)] * (count + 1)
     for stage in range(count - 1, -1, -1):
         if perf_counter() > room.stop_at:
