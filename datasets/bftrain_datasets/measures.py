@@ -134,13 +134,13 @@ def leaving_together(pieces: Fragments) -> float:
     largest = np.zeros_like(joined)
     np.maximum.at(largest, pairs // width, counts)
     several = joined > 1
-    return float(largest[several].sum() / max(1, joined[several].sum()))
+    return float(largest[several].sum() / max(1, int(joined[several].sum())))
 
 
 def in_large_departures(log: EventLog, least: int = LARGE_DEPARTURE_NODES) -> float:
     """Part of all leaving nodes that leave at once with at least ``least`` nodes, themselves counted."""
     leaving = np.bincount(log.time_index[log.leaves], minlength=len(log))
-    return float(leaving[leaving >= least].sum() / max(1, leaving.sum()))
+    return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
 
 
 def leave_chance(pieces: Fragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
@@ -150,7 +150,7 @@ def leave_chance(pieces: Fragments, age_s: float, within_s: float = CHANCE_WITHI
     """
     alive = (pieces.length_s > age_s) & ~(pieces.open & (pieces.length_s <= age_s + within_s))
     gone = alive & (pieces.length_s <= age_s + within_s)
-    return float(gone.sum() / max(1, alive.sum()))
+    return float(gone.sum() / max(1, int(alive.sum())))
 
 
 def summarise(log: EventLog) -> LogSummary:

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from time import sleep
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,8 @@ def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None
         assert len(beside) == 3  # SQLite's log and index while it is open
     with Journal.open(path) as journal:
         assert journal.settings == SETTINGS
-    about = dict(sqlite3.connect(path).execute("SELECT key, value FROM about"))
+    with closing(sqlite3.connect(path)) as connection:
+        about = dict(connection.execute("SELECT key, value FROM about"))
     assert about == {"format": FORMAT, "bftrain": __version__, "settings": wire.encode(SETTINGS).decode()}
 
 
