@@ -8,10 +8,11 @@ import msgspec
 
 from bftrain.values import checks
 from bftrain.values.actions import Action
+from bftrain.values.mapped import Mapped
 from bftrain.values.solution import Quality, Termination
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Decision(Mapped, frozen=True, kw_only=True):
     """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
 
     ``at_once`` are the actions that events since the last decision demanded by themselves, before this decision

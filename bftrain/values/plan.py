@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from bftrain.values import checks
+from bftrain.values.mapped import Mapped
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Plan(Mapped, frozen=True, kw_only=True):
     """Which task holds which nodes. Tasks that wait are not named."""
 
     holdings: Mapping[str, tuple[str, ...]]

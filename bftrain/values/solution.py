@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from bftrain.values import checks
+from bftrain.values.mapped import Mapped
 
 
 class Termination(StrEnum):
@@ -44,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         checks.integer(self, "threads", at_least=1)
 
 
-class Solution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Solution(Mapped, frozen=True, kw_only=True):
     """New sizes for all competing tasks. ``value`` is theirs; none has more than ``bound`` (``None``: unknown)."""
 
     sizes: Mapping[str, int]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tomllib
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -67,6 +69,9 @@ def test_values_survive_their_json_form(strategy: Any, kind: type, data: st.Data
     assert type(read) is type(value)
     assert wire.encode(read) == written
     assert b"\n" not in written
+    # And it can be copied, and travel to another process
+    assert copy.deepcopy(value) == value
+    assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 - our own bytes
 
 
 @given(strategies.settings)
