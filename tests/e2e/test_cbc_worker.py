@@ -25,7 +25,7 @@ from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.task import TaskSpec
-from bftrain_solvers import exact
+from bftrain_solvers import cbc_process, exact
 from bftrain_solvers.cbc import Cbc
 from tests.helpers.tables import table_of
 
@@ -125,6 +125,18 @@ def test_the_incumbent_is_kept_at_the_deadline(cbc: Cbc) -> None:
     assert solution.bound is not None
     assert 0.99 * best < solution.value <= best <= solution.bound
     assert solution.wall_s < 3.5
+
+
+def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cbc_process, "_GRACE_S", 0.0)
+    solver = Cbc()
+    late = solver.solve(EASY, Limits(deadline_s=0.001))
+    assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert late.solver_words == "the worker is still starting"
+    pid = solver.worker_pid
+    assert solver.solve(EASY, Limits()).value == 14.0
+    assert solver.worker_pid == pid
+    solver.close()
 
 
 def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: Cbc) -> None:

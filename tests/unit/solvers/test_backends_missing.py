@@ -1,0 +1,75 @@
+"""What the backends say when something they need is not there: the package, the licence, or enough of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from typing import TYPE_CHECKING, Never
+
+import numpy as np
+import pytest
+
+from bftrain.values.solution import Limits, Quality, Termination
+from bftrain_solvers import cbc, gurobi
+from tests.helpers.tables import table_of
+
+if TYPE_CHECKING:
+    from bftrain.values.table import ValueTable
+
+SMALL = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
+
+
+def rough(tasks: int) -> ValueTable:
+    """Give a table in which every size is a piece of its own."""
+    rng = np.random.default_rng(0)
+    return table_of(np.cumsum(rng.random((tasks, 65)), axis=1), pool=20 * tasks)
+
+
+def not_installed(_: str) -> Never:
+    raise PackageNotFoundError
+
+
+def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cbc, "version", not_installed)
+    state = cbc.solver.available()
+    assert (state.ok, state.fix) == (False, "pip install 'bftrain[cbc]'")
+    solution = cbc.solver.solve(SMALL, Limits())
+    assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
+    assert solution.solver_words == "the package mip is not installed"
+    assert cbc.solver.worker_pid is None
+
+
+def test_gurobipy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gurobipy", None)
+    state = gurobi.solver.available()
+    assert (state.ok, state.fix) == (False, "pip install 'bftrain[gurobi]'")
+    assert gurobi.solver.solve(SMALL, Limits()).solver_words == "the package gurobipy is not installed"
+
+
+def test_gurobi_has_no_licence() -> None:
+    pytest.importorskip("gurobipy", reason="needs: pip install 'bftrain[gurobi]'")
+    code = (
+        "from bftrain_solvers.gurobi import solver; from bftrain.values.solution import Limits;"
+        "from tests.helpers.tables import table_of;"
+        "state = solver.available(); print(state.ok, state.reason, state.fix, sep='|');"
+        "print(solver.solve(table_of([[0, 1]], pool=1), Limits()).solver_words)"
+    )
+    nowhere = os.environ | {"GRB_LICENSE_FILE": "/nowhere/gurobi.lic"}
+    done = subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True)
+    state, words = done.stdout.splitlines()
+    ok, reason, fix = state.split("|")
+    assert ok == "False"
+    assert reason.startswith("no licence: ")
+    assert "GRB_LICENSE_FILE" in fix
+    assert "/nowhere/gurobi.lic" in words
+
+
+def test_a_problem_too_large_for_the_licence_is_a_failure_with_its_size() -> None:
+    pytest.importorskip("gurobipy", reason="needs: pip install 'bftrain[gurobi]'")
+    solution = gurobi.solver.solve(rough(60), Limits())
+    if solution.termination is Termination.OPTIMAL:
+        pytest.skip("the licence here has no limit")
+    assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
+    assert "columns" in solution.solver_words
