@@ -219,3 +219,49 @@ def test_columns_that_break_a_row_are_a_failure() -> None:
     wrong = Canned(termination=Termination.OPTIMAL, columns=np.array([1.0, 3.0]), words="sure").solve(TABLE, Limits())
     assert (wrong.termination, wrong.quality) == ("failed", "none")
     assert "not allowed (sure)" in wrong.solver_words
+
+
+class TwoCans(MilpSolver):
+    """Answers the first goal and then the second from two cans."""
+
+    name = "sequence"
+
+    def __init__(self, *raw: RawAnswer) -> None:
+        self._raw = list(raw)
+        self.asked: list[tuple[Matrix, Limits]] = []
+
+    def available(self) -> Availability:
+        return Availability(ok=True)
+
+    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+        self.asked.append((matrix, limits))
+        return self._raw.pop(0)
+
+
+def two_goals(model: Model) -> None:
+    model.maximise(model.size(0))
+    model.maximise(model.value(0))
+
+
+def test_breaking_ties_keeps_the_first_goal_and_the_time_that_is_left() -> None:
+    table = coupled(two_goals, lambda sizes: float(sizes[0]))
+    columns = highs.solver.run(programme_of(table).matrix, Limits()).columns
+    assert columns is not None
+    bound = 4.0 * scale_of(programme_of(table).goals[0].coefficients)
+    first = RawAnswer(termination=Termination.OPTIMAL, columns=columns, bound=bound)
+    late = RawAnswer(termination=Termination.TIME_LIMIT, words="no time")
+    solver = TwoCans(first, late)
+    solution = solver.solve(table, Limits(deadline_s=5.0))
+    assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
+    assert (solution.value, solution.bound, solution.solver_words) == (4.0, 4.0, "breaking ties: no time")
+    (matrix, limits), (kept, left) = solver.asked
+    assert kept.row_lower.size == matrix.row_lower.size + 1
+    assert left.deadline_s < limits.deadline_s == 5.0
+
+
+def test_an_unfinished_first_goal_has_no_ties_to_break() -> None:
+    table = coupled(two_goals, lambda sizes: float(sizes[0]))
+    columns = highs.solver.run(programme_of(table).matrix, Limits()).columns
+    solver = TwoCans(RawAnswer(termination=Termination.TIME_LIMIT, columns=columns, words="late"))
+    assert solver.solve(table, Limits()).solver_words == "late"
+    assert len(solver.asked) == 1
