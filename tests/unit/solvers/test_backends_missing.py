@@ -33,12 +33,13 @@ def not_installed(_: str) -> Never:
 
 def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbc, "version", not_installed)
-    state = cbc.solver.available()
+    solver = cbc.Cbc()
+    state = solver.available()
     assert (state.ok, state.fix) == (False, "pip install 'bftrain[cbc]'")
-    solution = cbc.solver.solve(SMALL, Limits())
+    solution = solver.solve(SMALL, Limits())
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
     assert solution.solver_words == "the package mip is not installed"
-    assert cbc.solver.worker_pid is None
+    assert solver.worker_pid is None
 
 
 def test_gurobipy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
