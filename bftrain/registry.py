@@ -72,8 +72,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
                 fix=f"repair or uninstall {self.origin}",
             ) from error
         contract = _CONTRACTS.get(self.port)
-        plain = self.port == "objective" and callable(found)  # a function (task, sizes) -> values will do
-        if contract is not None and not isinstance(found, contract) and not plain:
+        if contract is not None and not isinstance(found, contract):
             raise BrokenPlugin(
                 f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for",
                 where=f"{self.port} '{self.name}'",
