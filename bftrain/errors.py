@@ -79,6 +79,12 @@ class BrokenPlugin(NotAvailable):
     """A plug-in is registered but cannot be loaded or does not behave as its port demands."""
 
 
+class Interrupted(BftrainError):
+    """Whoever runs the command stopped it; ``what`` says what is kept of its work."""
+
+    exit_code = 130
+
+
 class Fault(BftrainError):
     """Our own mistake: an invariant does not hold. Please report it."""
 

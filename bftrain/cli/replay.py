@@ -13,7 +13,7 @@ import click
 
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import decides
-from bftrain.errors import UsageError
+from bftrain.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from bftrain_replay.origins import Source
     from bftrain_replay.study import Study
 
-INTERRUPTED = 130
 _REDRAW_S = 0.1
 _AN_HOUR_S = 3600.0
 
@@ -128,10 +127,9 @@ def compared(study: Study, title: str) -> RenderableType:
 
 
 def leave_if_interrupted(study: Study, folder: Path) -> None:
-    """End with the exit code of an interruption if there was one."""
+    """End as interrupted if it was."""
     if not study.complete:
-        click.echo(f'bftrain: interrupted; the result in {folder} covers a part and says "complete": false', err=True)
-        raise click.exceptions.Exit(INTERRUPTED)
+        raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false')
 
 
 @contextmanager

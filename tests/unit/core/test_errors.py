@@ -15,6 +15,7 @@ from bftrain.errors import (
     BftrainError,
     BrokenPlugin,
     Fault,
+    Interrupted,
     NotAvailable,
     UnknownName,
     UsageError,
@@ -30,6 +31,7 @@ CODES = {
     UnknownName: 3,
     NotAvailable: 4,
     BrokenPlugin: 4,
+    Interrupted: 130,
     Fault: 5,
 }
 
