@@ -16,23 +16,20 @@ import click
 from click.shell_completion import CompletionItem
 
 from bftrain import __version__
-from bftrain.errors import BadInput, BftrainError, Fault, NotAvailable
+from bftrain.errors import BadInput, BftrainError, Fault, Interrupted, NotAvailable, UsageError, suggestion
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    # name: (module, one line of help), in the order in which a newcomer meets them
-    "demo": ("demo", "Replay the built-in sample log and write a report: a first look in seconds."),
-    "doctor": ("doctor", "Say what is available here, what is not, why, and the command that fixes it."),
-    "generate": ("generate", "Generate a log of idle nodes that looks like a real machine's."),
-    "tasks": ("tasks", "Generate task files."),
-    "inspect": ("inspect", "Describe a log: how much was idle, in what pieces."),
-    "replay": ("replay", "Replay a log against tasks: what would have been harvested, lost, and possible."),
-    "solve": ("solve", "Solve one allocation problem with one solver or all."),
-    "decide": (
-        "decide",
-        "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
-    ),
-    "journal": ("journal", "Look into a journal, and check that it leads to the same decisions again."),
-    "completion": ("completion", "Print the completion script for your shell."),
+# The module bftrain.cli.NAME of each, and one line of help, in the order in which a newcomer meets them
+COMMANDS: Final = {
+    "demo": "Replay the built-in sample log and write a report: a first look in seconds.",
+    "doctor": "Say what is available here, what is not, why, and the command that fixes it.",
+    "generate": "Generate a log of idle nodes that looks like a real machine's.",
+    "tasks": "Generate task files.",
+    "inspect": "Describe a log: how much was idle, in what pieces.",
+    "replay": "Replay a log against tasks: what would have been harvested, lost, and possible.",
+    "solve": "Solve one allocation problem with one solver or all.",
+    "decide": "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
+    "journal": "Look into a journal, and check that it leads to the same decisions again.",
+    "completion": "Print the completion script for your shell.",
 }
 
 
@@ -47,7 +44,7 @@ class LazyGroup(click.Group):
         """Import the command asked for."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"bftrain.cli.{COMMANDS[cmd_name][0]}").command
+        command: click.Command = import_module(f"bftrain.cli.{cmd_name}").command
         return command
 
     def resolve_command(
@@ -55,14 +52,12 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest the nearest name when there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from bftrain.errors import suggestion
-
             ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names without importing the commands."""
-        names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     # Whoever reads our output may leave early (head, less): that is no error. Both methods can print, --help in the
@@ -87,7 +82,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(
@@ -119,11 +114,11 @@ def exit_code(error: BaseException) -> int:
     match error:
         case click.ClickException():
             error.show()
-            return 2
+            return UsageError.exit_code
         case BftrainError():
             return _complain(str(error), error.exit_code)
         case KeyboardInterrupt() | click.Abort():
-            return _complain("interrupted", 130)
+            return _complain("interrupted", Interrupted.exit_code)
         case BrokenPipeError():
             _mute_stdout()
             return 0
