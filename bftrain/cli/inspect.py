@@ -26,11 +26,14 @@ def command(log: Path, out: Output) -> None:
     from bftrain_datasets.measures import summarise
 
     summary = summarise(load_log(log))
-    out.result(summary, lambda: _words(log, summary))
+    out.result(summary, lambda: _tables(log, summary))
 
 
-def _words(log: Path, summary: LogSummary) -> Group:
+def _tables(log: Path, summary: LogSummary) -> Group:
     from rich.console import Group
+
+    from bftrain_datasets.measures import CHANCE_WITHIN_S
+    from bftrain_replay import words
 
     pool, lengths = summary.pool.percentiles, summary.fragments.percentiles_s
     percentiles = (
@@ -38,43 +41,30 @@ def _words(log: Path, summary: LogSummary) -> Group:
         for percentile in pool
     )
     shares = (
-        (f"up to {_span(share.up_to_s)}", f"{share.fragments:.1%}", f"{share.idle_time:.1%}")
+        (f"up to {words.duration(share.up_to_s)}", f"{share.fragments:.1%}", f"{share.idle_time:.1%}")
         for share in summary.fragments.shares
     )
-    chances = ((_span(age), f"{chance:.0%}") for age, chance in summary.leaving.chance_within_300_s.items())
+    chances = ((words.duration(age), f"{chance:.0%}") for age, chance in summary.leaving.chance_within_300_s.items())
     return Group(
         table(str(log), ("", ""), _main_figures(summary), left=(0, 1)),
         table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)"), percentiles),
         table("", ("idle fragments", "of all fragments", "of the idle time"), shares),
-        table("", ("idle for", "chance to leave within 5 min"), chances),
+        table("", ("idle for", f"chance to leave within {words.duration(CHANCE_WITHIN_S)}"), chances),
     )
 
 
 def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
+    from bftrain_datasets.measures import LARGE_DEPARTURE_NODES
+    from bftrain_replay import words
+
     yield "nodes", f"{summary.nodes:,}"
     yield "events", f"{summary.events:,}, every {summary.mean_gap_s:,.0f} s (median {summary.median_gap_s:,.0f} s)"
-    yield "span", f"{_span(summary.span_s)}, from {_moment(summary.start_s)} to {_moment(summary.end_s)}"
+    begin, end = words.moment(summary.start_s), words.moment(summary.end_s)
+    yield "span", f"{words.duration(summary.span_s)}, from {begin} to {end}"
     yield "idle", f"{summary.idle_share:.2%} of the node-time, {summary.idle_node_hours:,.0f} node-hours"
     yield "pool", f"{summary.pool.mean:,.1f} nodes on average, {summary.pool.largest:,} at most"
     pieces = summary.fragments
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
     yield "leaving", f"{summary.leaving.together:.0%} of the nodes that came together leave together"
-    yield "", f"{summary.leaving.in_large_departures:.0%} leave at once with 64 or more"
+    yield "", f"{summary.leaving.in_large_departures:.0%} leave at once with {LARGE_DEPARTURE_NODES} or more"
     yield "content sha256", summary.sha256
-
-
-def _span(seconds: float) -> str:
-    """Give a length of time in the unit that suits it."""
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def _moment(time_s: float) -> str:
-    from datetime import UTC, datetime
-
-    try:
-        return datetime.fromtimestamp(time_s, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", " UTC")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_s:g} s"  # no calendar reaches so far

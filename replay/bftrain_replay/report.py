@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from typing import Final
@@ -65,7 +64,7 @@ def _period(study: Study) -> str:
     log = study.log
     text = f"{words.count(len(log.node_names))} nodes observed for {words.duration(log.span_s)}"
     if log.start_s >= _EPOCH_FROM_S:
-        text += f" from {datetime.fromtimestamp(log.start_s, UTC):%d %B %Y, %H:%M} UTC"
+        text += f" from {words.moment(log.start_s)}"
     return f'<p class="soft">{text}; {words.count(len(study.tasks))} training tasks.</p>'
 
 

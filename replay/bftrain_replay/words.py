@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 UNKNOWN: Final = "-"
@@ -9,6 +10,7 @@ UNKNOWN: Final = "-"
 _LARGE: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 _WHOLE_FROM: Final = 100  # from here on decimals tell nothing
 _SMALLEST_SHARE: Final = 0.0005  # less would be shown as 0.0 %
+_A_SECOND_MS: Final = 1000.0
 _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))
 
 
@@ -21,9 +23,11 @@ def count(number: float) -> str:
 
 def large(number: float) -> str:
     """Three digits and a word: ``130 billion``."""
+    rounded = float(f"{number:.3g}")  # first, so that 999.9 million is a billion
     for size, word in _LARGE:
-        if abs(number) >= size:
-            return f"{number / size:#.3g}".rstrip(".") + f" {word}"
+        if abs(rounded) >= size:
+            amount = rounded / size
+            return f"{amount:,.0f} {word}" if abs(amount) >= _WHOLE_FROM else f"{amount:#.3g} {word}"
     return count(number)
 
 
@@ -40,12 +44,24 @@ def duration(seconds: float | None) -> str:
         return UNKNOWN
     for least, unit, name in _UNITS:
         if seconds >= least:
-            amount = seconds / unit
-            return f"{amount:.3g} {name}" if amount < _WHOLE_FROM else f"{count(amount)} {name}"
+            return f"{_short(seconds / unit)} {name}"
     return f"{count(seconds)} s"
 
 
 def milliseconds(value: float) -> str:
     """A measured time."""
-    seconds = value / 1000.0
-    return f"{seconds:.3g} s" if seconds >= 1.0 else f"{value:.3g} ms"
+    rounded = float(f"{value:.3g}")
+    return f"{_short(rounded)} ms" if rounded < _A_SECOND_MS else f"{_short(rounded / _A_SECOND_MS)} s"
+
+
+def moment(time_s: float) -> str:
+    """A time on the calendar, to the second; seconds where no calendar reaches so far."""
+    try:
+        return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_s:g} s"
+
+
+def _short(amount: float) -> str:
+    """Three digits at most before figures become whole ones, and never a power of ten."""
+    return f"{amount:.3g}" if amount < _WHOLE_FROM else f"{amount:,.0f}"

@@ -57,9 +57,21 @@ def page_of(*tasks: str, measured: bool = True) -> str:
     return render(done, title=EVIL, measured=measured)
 
 
+def test_a_log_that_no_calendar_holds_has_its_page() -> None:
+    far = log_of((0.0, "ab", ""), end_s=60.0, start_s=1e13)
+    assert "from 1e+13 s" in read(render(study(far, [task("a")], Settings()))).text
+
+
 def test_a_page_of_well_formed_html_with_the_figures_in_it() -> None:
     page = read(page_of("one", "two"))
-    for text in ("equal-share", "ceiling (no costs)", "13 September 2020", "Every task finished", "one", "max_tasks"):
+    for text in (
+        "equal-share",
+        "ceiling (no costs)",
+        "2020-09-13 12:26:40 UTC",
+        "Every task finished",
+        "one",
+        "max_tasks",
+    ):
         assert text in page.text, text
 
 
@@ -183,6 +195,10 @@ def test_bars_are_to_one_scale_and_details_only_where_there_is_room() -> None:
         (words.large(11.86e9), "11.9 billion"),
         (words.large(130e9), "130 billion"),
         (words.large(950.0), "950"),
+        (words.large(999.4e6), "999 million"),
+        (words.large(999.6e6), "1.00 billion"),
+        (words.large(2.5e18), "2,500 quadrillion"),
+        (words.large(-3e9), "-3.00 billion"),
         (words.percent(0.9660), "96.6 %"),
         (words.percent(0.0001), "< 0.1 %"),
         (words.percent(0.0), "0.0 %"),
@@ -197,6 +213,10 @@ def test_bars_are_to_one_scale_and_details_only_where_there_is_room() -> None:
         (words.duration(None), words.UNKNOWN),
         (words.milliseconds(0.7512), "0.751 ms"),
         (words.milliseconds(1500.0), "1.5 s"),
+        (words.milliseconds(999.7), "1 s"),
+        (words.milliseconds(1_234_567.0), "1,230 s"),
+        (words.moment(1612915732.5), "2021-02-10 00:08:52 UTC"),
+        (words.moment(1e13), "1e+13 s"),
     ],
 )
 def test_figures_in_words(said: str, words_for_it: str) -> None:
