@@ -16,7 +16,7 @@ from msgspec.structs import replace as replace_struct
 from bftrain.errors import BadInput, suggestion
 from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import STATE_WORDS, EventLog, NodeState
+from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog, NodeState
 from bftrain_datasets.provenance import Provenance, Source
 from bftrain_datasets.storage import CsvFile
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COLUMNS: Final = ("time", "node", "state")
-TITLE: Final = "bftrain event log 1"
 END: Final = "end_s: "
 PROVENANCE: Final = "provenance: "
 CHECKSUM: Final = "sha256: "
@@ -37,7 +36,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     """Write the log."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     story = wire.encode(log.provenance).decode()
-    text.write(f"# {TITLE}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n# {PROVENANCE}{story}\n")
+    text.write(f"# {FORMAT}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n# {PROVENANCE}{story}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     start_s = repr(log.start_s)

@@ -40,7 +40,9 @@ BUSY: Final = int(NodeState.BUSY)
 IDLE: Final = int(NodeState.IDLE)
 STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
 
-_HASH_HEADING: Final = b"bftrain event log 1\n"
+FORMAT: Final = "bftrain event log 1"  # heads every log file, and what its content hash is made of
+
+_BLOCK: Final = 4096  # times whose nodes are turned into names at once, so that long logs need little memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,7 +152,7 @@ class EventLog:
     def sha256(self) -> str:
         """SHA-256 of names, changes and end: the same in memory and in every file, whatever the story."""
         if self._digest is None:
-            digest = hashlib.sha256(_HASH_HEADING)
+            digest = hashlib.sha256(f"{FORMAT}\n".encode())
             digest.update("\n".join(self.node_names).encode())
             for column, kind in (
                 (self.times, "<f8"),
@@ -218,22 +220,29 @@ class EventLog:
 
     def events(self) -> Iterator[Event]:
         """Pool changes in order of time; nodes that leave come before nodes that join at the same time."""
-        left, left_ends = self._names_of(self.leaves)
-        joined, joined_ends = self._names_of(self.joins)
-        left_at = joined_at = 0
-        for time_s, left_end, joined_end in zip(self.times.tolist(), left_ends, joined_ends, strict=True):
-            if left_end > left_at:
-                yield NodesLeft(time_s=time_s, nodes=tuple(left[left_at:left_end]))
-                left_at = left_end
-            if joined_end > joined_at:
-                yield NodesJoined(time_s=time_s, nodes=tuple(joined[joined_at:joined_end]))
-                joined_at = joined_end
+        for time_s, left, joined in self.pool_changes():
+            if left:
+                yield NodesLeft(time_s=time_s, nodes=left)
+            if joined:
+                yield NodesJoined(time_s=time_s, nodes=joined)
 
-    def _names_of(self, wanted: NDArray[np.bool_]) -> tuple[list[str], list[int]]:
-        """Names of the wanted changes in a row, and where in that row each time ends."""
-        names = np.array(self.node_names, dtype=object)[self.nodes[wanted]].tolist()
-        ends = np.concatenate(([0], np.cumsum(wanted)))[self.offsets[1:]].tolist()
-        return names, ends
+    def pool_changes(self) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
+        """Give ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
+        names = np.array(self.node_names, dtype=object)
+        leaves, joins = self.leaves, self.joins
+        for first in range(0, len(self), _BLOCK):
+            last = min(first + _BLOCK, len(self))
+            low, high = int(self.offsets[first]), int(self.offsets[last])
+            changed, ends = names[self.nodes[low:high]], self.offsets[first : last + 1] - low
+            (left, left_ends), (joined, joined_ends) = (
+                (changed[wanted].tolist(), np.concatenate(([0], np.cumsum(wanted)))[ends].tolist())
+                for wanted in (leaves[low:high], joins[low:high])
+            )
+            for place, time_s in enumerate(self.times[first:last].tolist()):
+                gone = tuple(left[left_ends[place] : left_ends[place + 1]])
+                come = tuple(joined[joined_ends[place] : joined_ends[place + 1]])
+                if gone or come:
+                    yield time_s, gone, come
 
     def select(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 
 from bftrain.errors import BadInput, BadValue
 from bftrain.values import wire
-from bftrain_datasets.eventlog import EventLog
+from bftrain_datasets.eventlog import FORMAT, EventLog
 from bftrain_datasets.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FORMAT: Final = "bftrain event log 1"
 MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offsets", "nodes", "states")
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day

@@ -10,8 +10,6 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -22,30 +20,6 @@ if TYPE_CHECKING:
 # A completion this near to another event is at the same moment: less is rounding, not time
 SAME_MOMENT_S: Final = 1e-6
 
-_BLOCK = 4096  # times of the log that are turned into names at once
-
-
-def node_changes(log: EventLog) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
-    """Give ``(seconds since the log's start, nodes that left, nodes that joined)``, where the pool changed."""
-    names = np.array(log.node_names, dtype=object)
-    joins, leaves = log.joins, log.leaves
-    times = log.times - log.start_s
-    for first in range(0, len(log), _BLOCK):
-        last = min(first + _BLOCK, len(log))
-        low, high = int(log.offsets[first]), int(log.offsets[last])
-        changed = names[log.nodes[low:high]]
-        parts = [
-            (changed[wanted].tolist(), np.concatenate(([0], np.cumsum(wanted))))
-            for wanted in (leaves[low:high], joins[low:high])
-        ]
-        ends = log.offsets[first : last + 1] - low
-        (left, left_ends), (joined, joined_ends) = ((who, upto[ends].tolist()) for who, upto in parts)
-        for place, time_s in enumerate(times[first:last].tolist()):
-            gone = tuple(left[left_ends[place] : left_ends[place + 1]])
-            come = tuple(joined[joined_ends[place] : joined_ends[place + 1]])
-            if gone or come:
-                yield time_s, gone, come
-
 
 class Timeline:
     """What happens next. Arrivals before the log's start happen at its start."""
@@ -53,7 +27,7 @@ class Timeline:
     __slots__ = ("_arrivals", "_changes", "_finishes", "_next_change", "_next_spec", "_order")
 
     def __init__(self, log: EventLog, tasks: Iterable[TaskSpec]) -> None:
-        self._changes = node_changes(log)
+        self._changes = ((time_s - log.start_s, left, joined) for time_s, left, joined in log.pool_changes())
         self._next_change = next(self._changes, None)
         self._arrivals = iter(sorted(tasks, key=lambda spec: spec.submit_s))
         self._next_spec = next(self._arrivals, None)
