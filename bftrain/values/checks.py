@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from bftrain.errors import BadValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from msgspec import Struct
 
@@ -166,8 +166,9 @@ def numbers(value: Struct, field: str) -> tuple[float, ...]:
 def names(value: Struct, field: str) -> tuple[str, ...]:
     """Hold ``field`` to a tuple of different node names: not empty, printable, without any space."""
     found = _normalise(value, field, _names, "a list of names")
-    if len(set(found)) != len(found):
-        reject(value, field, f"names '{_first_repeated(found)}' twice")
+    twice = repeated(found)
+    if twice is not None:
+        reject(value, field, f"names '{twice}' twice")
     together = "".join(found)  # one look at all of them: thousands of nodes may come at once
     if " " in together or not together.isprintable():
         odd = next(name for name in found if " " in name or not name.isprintable())
@@ -180,14 +181,18 @@ def texts(value: Struct, field: str) -> tuple[str, ...]:
     return sequence(value, field, _plain_text, "a list of texts")
 
 
-def _first_repeated(items: Iterable[str]) -> str:
-    return next(item for item, times in Counter(items).items() if times > 1)
+def repeated(labels: Sequence[str]) -> str | None:
+    """Give the first of ``labels`` that comes again, if there is one."""
+    if len(set(labels)) == len(labels):  # the usual case, at half the cost of counting
+        return None
+    return next(label for label, times in Counter(labels).items() if times > 1)
 
 
 def different(value: Struct, field: str, labels: Sequence[str], fix: str) -> None:
     """Hold ``labels``, the names of the items in ``field``, to being different."""
-    if len(set(labels)) != len(labels):
-        reject(value, field, f"uses the name '{_first_repeated(labels)}' twice", fix)
+    twice = repeated(labels)
+    if twice is not None:
+        reject(value, field, f"uses the name '{twice}' twice", fix)
 
 
 def counts(value: Struct, field: str) -> Mapping[str, int]:

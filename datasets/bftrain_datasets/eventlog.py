@@ -10,12 +10,12 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from bftrain.errors import BadValue
+from bftrain.values import checks
 from bftrain.values.events import NodesJoined, NodesLeft
 from bftrain_datasets.columns import pack_changes, states_before
 from bftrain_datasets.provenance import Provenance
@@ -304,9 +304,8 @@ def _checked_names(given: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if not name or name != name.strip() or not name.isprintable():
             _reject("node_names", f"must be printable texts without surrounding space, not {name!r}")
-    if len(set(names)) != len(names):
-        ordered = sorted(names)
-        twice = next(a for a, b in pairwise(ordered) if a == b)
+    twice = checks.repeated(names)
+    if twice is not None:
         _reject("node_names", f"names '{twice}' twice")
     return names
 

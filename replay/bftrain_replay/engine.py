@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bftrain.errors import BadInput, Fault
+from bftrain.values import checks
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain_replay.decisions import DecisionColumns
@@ -61,9 +62,8 @@ def run(log: EventLog, tasks: Sequence[TaskSpec], decider: Decider, *, keep_goin
     ``keep_going(simulated seconds, decisions)`` is asked at every moment; when it says no, the run ends there as
     an incomplete one whose books are in order all the same.
     """
-    names = [spec.name for spec in tasks]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = checks.repeated([spec.name for spec in tasks])
+    if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
     return _Engine(log, tasks, decider, keep_going or _always).run()
 
