@@ -67,8 +67,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         checks.frozen_mapping(self, "options")
         force_setattr(self, "options", MappingProxyType(_as_json(self.options)))
         checks.instances(self, "sources", Source)
-        checks.frozen_mapping(self, "counts")
-        checks.sequence(self, "steps", str, "a list of texts")
+        checks.counts(self, "counts")
+        checks.texts(self, "steps")
 
     def and_then(self, step: str) -> Provenance:
         """Give the same story with one more step."""

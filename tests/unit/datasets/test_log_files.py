@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from bftrain_datasets.eventlog import EventLog, NodeState
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import sample_log
 from bftrain_datasets.provenance import Provenance, Source
+from bftrain_datasets.storage import whole_file
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 SUFFIXES = (".npz", ".csv")
@@ -248,9 +248,12 @@ def test_a_folder_that_is_not_there_is_named_with_the_file_asked_for(tmp_path: P
 
 
 def test_a_draft_that_a_killed_writer_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / f".log.npz.{os.getpid()}.part").write_text("half")
+    with whole_file(tmp_path / "log.npz"):
+        (draft,) = tmp_path.iterdir()
+    draft.write_text("half")
     save_log(awkward_log(), tmp_path / "log.npz")
     assert load_log(tmp_path / "log.npz") == awkward_log()
+    assert draft.read_text() == "half"
 
 
 def test_options_are_json_from_birth(tmp_path: Path) -> None:
@@ -260,6 +263,13 @@ def test_options_are_json_from_birth(tmp_path: Path) -> None:
     assert load_log(tmp_path / "log.npz").provenance == story
     with pytest.raises(BadValue, match="must be JSON"):
         Provenance(options={"file": object()})
+
+
+def test_counts_are_numbers_and_steps_are_texts() -> None:
+    with pytest.raises(BadValue, match=r"Provenance\.counts: must be a mapping from names to whole numbers"):
+        Provenance(counts={"rows": "many"})  # type: ignore[dict-item]  # the mistake under test
+    with pytest.raises(BadValue, match=r"Provenance\.steps: must be a list of texts"):
+        Provenance(steps=(3,))  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_a_source_with_an_odd_name_is_told_readably(tmp_path: Path) -> None:
