@@ -69,7 +69,7 @@ def generate_trials(
 
     ``seed`` decides over random arrivals only.
     """
-    return _tasks([profile(model)] * _checked(count), np.random.default_rng(seed), arrivals, shape)
+    return _tasks([profile(model)] * _checked(count), _rng(seed), arrivals, shape)
 
 
 def generate_mix(
@@ -87,7 +87,7 @@ def generate_mix(
     chosen = [profile(name) for name in models]
     if not chosen:
         raise BadValue("names no model", where="generate_mix.models")
-    rng = np.random.default_rng(seed)
+    rng = _rng(seed)
     rounds = [rng.permutation(len(chosen)) for _ in range(-(-_checked(count) // len(chosen)))]
     order = np.concatenate(rounds)[:count].tolist()
     return _tasks([chosen[index] for index in order], rng, arrivals, shape)
@@ -102,6 +102,12 @@ def _checked(count: int) -> int:
     if count < 1:
         raise BadValue(f"must be at least 1, not {count}", where="tasks.count")
     return count
+
+
+def _rng(seed: int) -> np.random.Generator:
+    if seed < 0:
+        raise BadValue(f"must not be negative, but is {seed}", where="tasks.seed")
+    return np.random.default_rng(seed)
 
 
 def _tasks(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import fields
+
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.profiles import profile, profile_with
+from bftrain_datasets.profiles import Profile, profile, profile_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,16 +24,9 @@ NUMBERS: Final = (
     "weight",
     "deadline_s",
 )
-WORDS: Final = ("name", "user", "campaign")
-KEYS: Final = ("name", "profile", "curve", *COUNTS, *NUMBERS, "user", "campaign")
-_OWN_DEFAULTS: Final[Mapping[str, object]] = {
-    "work_samples": None,
-    "submit_s": 0.0,
-    "weight": 1.0,
-    "deadline_s": None,
-    "user": "",
-    "campaign": "",
-}
+_AFTER_THE_CURVE: Final = (*COUNTS, *NUMBERS, "user", "campaign")
+KEYS: Final = ("name", "profile", "curve", *_AFTER_THE_CURVE)
+_DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
 
 
@@ -48,23 +43,26 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     if name is None:
         raise BadInput("name: is missing", where=where, fix="give every task a name of its own")
     where = f"{where} '{name}'"
-    fields = {key: value for key, value in record.items() if key not in ("profile", "curve")}
+    given = {key: value for key, value in record.items() if key not in ("profile", "curve")}
     if ("profile" in record) == ("curve" in record):
         both = "profile and curve are both given" if "profile" in record else "neither profile nor curve is given"
         raise BadInput(both, where=where, fix="give one of them: the name of a bundled profile, or measured points")
     if "profile" in record:
         chosen = profile(str(record["profile"]), where=f"{where}: profile")
-        costs = {"grow_cost_s": chosen.grow_cost_s, "shrink_cost_s": chosen.shrink_cost_s}
-        fields = costs | fields
+        given = _costs(chosen) | given
         curve = chosen.curve
     else:
         curve = _curve(record["curve"], where)
-    fields.setdefault("max_nodes", curve.last_measured)
+    given.setdefault("max_nodes", curve.last_measured)
     try:
-        return TaskSpec(curve=curve, **fields)
+        return TaskSpec(curve=curve, **given)
     except BadValue as error:
         field = (error.where or "").rpartition(".")[2]
         raise BadInput(f"{field}: {error.what}", where=where, fix=error.fix) from error
+
+
+def _costs(bundled: Profile) -> dict[str, float]:
+    return {"grow_cost_s": bundled.grow_cost_s, "shrink_cost_s": bundled.shrink_cost_s}
 
 
 def _curve(given: object, where: str) -> SpeedCurve:
@@ -85,15 +83,8 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
         record["curve"] = {"nodes": list(task.curve.nodes), "rate": list(task.curve.rate)}
     else:
         record["profile"] = bundled.name
-    defaults = {
-        **_OWN_DEFAULTS,
-        "min_nodes": 1,
-        "max_nodes": task.curve.last_measured,
-        "grow_cost_s": bundled.grow_cost_s if bundled else 0.0,
-        "shrink_cost_s": bundled.shrink_cost_s if bundled else 0.0,
-        "start_cost_s": 0.0,
-    }
-    for key in (*COUNTS, *NUMBERS, "user", "campaign"):
+    defaults = {**_DEFAULTS, "max_nodes": task.curve.last_measured, **(_costs(bundled) if bundled else {})}
+    for key in _AFTER_THE_CURVE:
         value = getattr(task, key)
         if value != defaults[key]:
             record[key] = value

@@ -173,6 +173,8 @@ def test_wrong_counts_and_rates_are_named(rate: float) -> None:
         generate_trials(1, arrivals=Arrivals(per_hour=rate))
     with pytest.raises(BadValue, match=r"tasks\.count"):
         generate_mix(0, 1)
+    with pytest.raises(BadValue, match=r"tasks\.seed"):
+        generate_mix(1, -1)
     with pytest.raises(BadValue, match=r"generate_mix\.models"):
         generate_mix(1, 1, models=[])
 
