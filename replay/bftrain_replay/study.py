@@ -9,6 +9,7 @@ from msgspec.structs import replace as changed
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.errors import Fault
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
@@ -58,7 +59,7 @@ def study(
     dedicated = passes.replay(DEDICATED, pool, free, settings) if pool is not None else None
     warnings = tuple(oddities(log, tasks))
     if main is None:
-        raise AssertionError("the first replay always begins")
+        raise Fault("the first replay did not begin", where="study")
     yardsticks = None
     if ceiling is not None and passes.going:
         yardsticks = Yardsticks(
@@ -88,11 +89,6 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
     for solver in filter(None, (settings.solver, baseline)):
         build_harvester(changed(settings, solver=solver), objective=objective)
     return objective
-
-
-def passes_of(settings: Settings, baseline: str) -> tuple[str, ...]:
-    """Name the replays of a study in their order, as ``watch`` hears of them."""
-    return tuple(name for name in (settings.solver, baseline, CEILING, DEDICATED) if name)
 
 
 def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:

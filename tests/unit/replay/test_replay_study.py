@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrain.config import Settings
-from bftrain_replay.study import Study, passes_of, study
+from bftrain_replay.study import Study, study
 from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, without_costs
 from tests.unit.replay.cases import log_of, task
 
@@ -74,7 +74,7 @@ def watched(stop_in: str) -> tuple[Study, list[str]]:
 
 def test_the_watch_hears_of_every_replay_in_order() -> None:
     done, heard = watched("none")
-    assert tuple(heard) == passes_of(Settings(), "equal-share")
+    assert tuple(heard) == ("exact", "equal-share", "ceiling", "dedicated pool")
     assert done.complete
 
 
