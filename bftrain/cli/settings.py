@@ -1,33 +1,41 @@
-"""Options that every command with decisions has, and how they and a configuration file become settings."""
+"""Options that every command with decisions has: one for each setting, named like it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import click
+from msgspec.structs import fields
+
+from bftrain.config import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# option, its type, and what it says; each is named like the setting it overrides
-_OPTIONS: tuple[tuple[str, str, type, str], ...] = (
-    ("--solver", "solver", str, "Who decides the sizes [exact]."),
-    ("--fallback", "fallback", str, 'Who decides when the solver fails or is late; "" for nobody [greedy].'),
-    ("--objective", "objective", str, "What decisions maximise [throughput]; a name, or FILE.py:FUNCTION."),
-    ("--admission", "admission", str, "Who chooses the tasks that compete [first-come]."),
-    ("--placement", "placement", str, "Who chooses the nodes [grouped]."),
-    ("--horizon", "horizon_s", float, "Seconds ahead for which speed counts [120]."),
-    ("--max-tasks", "max_tasks", int, "How many tasks may compete [35]."),
-    ("--solver-deadline", "solver_deadline_s", float, "Seconds after which a solver must answer [10]."),
-)
+_HELP: Final = {
+    "solver": "Who decides the sizes",
+    "fallback": 'Who decides when the solver fails or is late; "" for nobody',
+    "objective": "What decisions maximise; a name, or FILE.py:FUNCTION",
+    "admission": "Who chooses the tasks that compete",
+    "placement": "Who chooses the nodes",
+    "horizon_s": "Seconds ahead for which speed counts",
+    "max_tasks": "How many tasks may compete",
+    "solver_deadline_s": "Seconds after which a solver must answer",
+    "solver_gap": "Relative gap at which a solver may stop",
+    "solver_threads": "Threads a solver may use",
+    "max_failures": "Failures after which a task is given up",
+}
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
-    for option, name, kind, text in reversed(_OPTIONS):
-        function = click.option(option, name, type=kind, default=None, help=text)(function)
+    for field in reversed(fields(Settings)):
+        option = "--" + field.name.removesuffix("_s").replace("_", "-")
+        text = f"{_HELP[field.name]} [{field.default}]."
+        # The default is left to the settings: what was not given must not win over the configuration file
+        function = click.option(option, field.name, type=field.type, default=None, help=text)(function)
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
