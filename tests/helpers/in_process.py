@@ -31,10 +31,11 @@ class CommandLine:
         self._monkeypatch = monkeypatch
         self._capfd = capfd
 
-    def __call__(self, *arguments: str | Path | float, stdin: str = "") -> Ended:
+    def __call__(self, *arguments: str | Path | float, stdin: str | bytes = "") -> Ended:
         """Run one command."""
         self._monkeypatch.setattr(sys, "argv", ["bftrain", *map(str, arguments)])
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
         self._capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             run()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import runpy
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,28 +26,32 @@ def no_space(name: str | None) -> OSError:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (click.UsageError("no such option"), 2, "no such option"),
-        (errors.UsageError("cannot be"), 2, "cannot be"),
-        (errors.BadInput("is odd", where="file.csv:3"), 3, "bftrain: file.csv:3: is odd"),
-        (errors.NotAvailable("no licence", fix="buy one"), 4, "bftrain: no licence (buy one)"),
-        (errors.Fault("two tasks on one node"), 5, "two tasks on one node"),
-        (KeyboardInterrupt(), 130, "bftrain: interrupted"),
-        (click.Abort(), 130, "bftrain: interrupted"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "log.npz"), 3, "log.npz: No such file"),
-        (ZeroDivisionError("division by zero"), 5, "a fault of ours: ZeroDivisionError: division by zero"),
-        (OSError(errno.EIO, "Input/output error"), 5, "a fault of ours"),
-    ],
-)
-def test_what_ended_it_decides_the_code(
+FAILURES: list[tuple[BaseException, int, str]] = [
+    (click.UsageError("no such option"), 2, "Error: no such option\n"),
+    (errors.UsageError("cannot be", fix="leave it"), 2, "bftrain: cannot be (leave it)\n"),
+    (errors.BadInput("is odd", where="file.csv:3"), 3, "bftrain: file.csv:3: is odd\n"),
+    (errors.NotAvailable("no licence", fix="buy one"), 4, "bftrain: no licence (buy one)\n"),
+    (errors.Fault("two tasks on one node"), 5, "bftrain: two tasks on one node\n"),
+    (errors.Interrupted("half is kept"), 130, "bftrain: half is kept\n"),
+    (KeyboardInterrupt(), 130, "bftrain: interrupted\n"),
+    (click.Abort(), 130, "bftrain: interrupted\n"),
+    (FileNotFoundError(errno.ENOENT, "No such file or directory", "log.npz"), 3, "bftrain: log.npz: No such file"),
+    (PermissionError(errno.EACCES, "Permission denied", "f.toml"), 3, "bftrain: f.toml: Permission denied\n"),
+    (ZeroDivisionError("what"), 5, "bftrain: a fault of ours: ZeroDivisionError: what. Please report it, with what"),
+    (OSError("what"), 5, "bftrain: a fault of ours: OSError: what."),
+    (OSError(errno.EIO, "Input/output error"), 5, "bftrain: a fault of ours: OSError: "),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "words"), FAILURES)
+def test_whatever_ends_a_command_becomes_words_and_a_code(
     error: BaseException, code: int, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(error) == code
     said = capfd.readouterr()
-    assert words in said.err
+    assert said.err.startswith(words)
     assert said.out == ""
+    assert "Traceback" not in said.err
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,7 @@ def test_what_ended_it_decides_the_code(
         (BrokenPipeError(), 0, ""),
         (no_space("/dev/full"), 4, "bftrain: /dev/full: No space left on device\n"),
         (no_space(None), 4, "bftrain: writing: No space left on device\n"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "out.csv"), 4, "bftrain: out.csv: Disk quota exceeded\n"),
     ],
 )
 def test_stdout_is_given_up_when_nothing_can_be_written(
@@ -72,15 +79,32 @@ def test_a_fault_shows_where_it_is_to_those_who_ask(
     for arguments, shown in (["bftrain", "doctor"], False), (["bftrain", "doctor", "-v"], True):
         monkeypatch.setattr(sys, "argv", arguments)
         assert exit_code(ZeroDivisionError("oh")) == 5
-        assert ("ZeroDivisionError: oh\nbftrain:" in capfd.readouterr().err) is shown
+        said = capfd.readouterr()
+        assert ("ZeroDivisionError: oh\nbftrain: a fault of ours" in said.err) is shown
+        assert said.out == ""
 
 
 def test_version_and_help(bftrain: CommandLine) -> None:
     assert bftrain("--version").out == f"bftrain {__version__}\n"
     told = bftrain("--help")
     assert told.code == 0
-    for name in frame.COMMANDS:
-        assert f"\n  {name} " in told.out
+    positions = [told.out.index(f"\n  {name} ") for name in frame.COMMANDS]
+    assert positions == sorted(positions)
+
+
+def test_help_and_completion_import_no_command(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame, "import_module", None)  # whoever calls it fails
+    assert bftrain("--help").code == 0
+    context = click.Context(frame.main)
+    assert [item.value for item in frame.main.shell_complete(context, "d")] == ["demo", "doctor", "decide"]
+    assert [item.value for item in frame.main.shell_complete(context, "--v")] == ["--version"]
+
+
+@pytest.mark.parametrize("name", frame.COMMANDS)
+def test_every_command_listed_is_there_and_helps(bftrain: CommandLine, name: str) -> None:
+    ended = bftrain(name, "--help")
+    assert ended.code == 0
+    assert ended.out.startswith("Usage: ")
 
 
 def test_no_command_is_a_matter_of_usage(bftrain: CommandLine) -> None:
@@ -88,12 +112,23 @@ def test_no_command_is_a_matter_of_usage(bftrain: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "meant"), [("decied", "did you mean 'decide'?"), ("xyzzy", "known: completion, decide")]
+    ("wrong", "meant"),
+    [
+        ("decied", "No such command 'decied': did you mean 'decide'?"),
+        ("docter", "No such command 'docter': did you mean 'doctor'?"),
+        ("xyzzy", "No such command 'xyzzy': known: completion, decide"),
+    ],
 )
 def test_an_unknown_command_is_answered_with_known_ones(bftrain: CommandLine, wrong: str, meant: str) -> None:
     ended = bftrain(wrong)
     assert ended.code == 2
     assert meant in ended.err
+    assert frame.main.get_command(click.Context(frame.main), wrong) is None
+
+
+def test_an_unknown_option_is_a_matter_of_usage(bftrain: CommandLine) -> None:
+    assert bftrain("--verson").code == 2
+    assert bftrain("completion", "tcsh").code == 2
 
 
 def test_python_dash_m(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -105,14 +140,20 @@ def test_python_dash_m(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFix
 
 
 def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_: object, **__: object) -> None:
-        raise BrokenPipeError
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(frame.os, "dup2", lambda *_: None)
-    monkeypatch.setattr(click, "echo", gone)
-    for arguments in (("--version",), ("completion", "bash")):
+        def fileno(self) -> int:
+            return 1
+
+    muted: list[int] = []
+    monkeypatch.setattr(frame.os, "dup2", lambda _new, old: muted.append(old))
+    for number, arguments in enumerate((("--version",), ("--help",), ("completion", "bash")), start=1):
+        monkeypatch.setattr(sys, "stdout", Gone())
         ended = bftrain(*arguments)
         assert (ended.code, ended.err) == (0, "")
+        assert len(muted) == number
 
 
 def test_closed_streams_are_replaced(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,14 +169,59 @@ def test_completion_scripts(bftrain: CommandLine, shell: str) -> None:
     ended = bftrain("completion", shell)
     assert ended.code == 0
     assert "_BFTRAIN_COMPLETE" in ended.out
+    assert "bftrain" in ended.out
 
 
 def test_completing_names_commands_and_options(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_BFTRAIN_COMPLETE", "bash_complete")
     for words, position, completed in (
         ("bftrain de", "1", "plain,demo\nplain,decide\n"),
+        ("bftrain jo", "1", "plain,journal\n"),
         ("bftrain --v", "1", "--version"),
     ):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", position)
-        assert completed in bftrain().out
+        ended = bftrain()
+        assert completed in ended.out
+        assert (ended.code, ended.err) == (0, "")
+
+
+def test_a_code_that_a_command_chose_is_kept(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    @click.pass_context
+    def leaving(context: click.Context) -> None:
+        context.exit(4)
+
+    stand_in(monkeypatch, leaving)
+    assert bftrain("doctor").code == 4
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError(), BrokenPipeError(errno.EPIPE, "gone")])
+def test_what_a_command_raises_is_caught(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    @click.command()
+    def raising() -> None:
+        raise error
+
+    stand_in(monkeypatch, raising)
+    monkeypatch.setattr(frame.os, "dup2", lambda *_: None)
+    wanted = {KeyboardInterrupt: 130, ZeroDivisionError: 5, BrokenPipeError: 0}[type(error)]
+    assert bftrain("doctor").code == wanted
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
+    monkeypatch.setattr(frame.main, "get_command", lambda context, name: command)  # noqa: ARG005 - click's signature
+
+
+def test_help_imports_nothing_slow() -> None:
+    code = (
+        "import sys; sys.argv = ['bftrain', '--help']\n"
+        "from bftrain.cli.main import run\n"
+        "try: run()\n"
+        "except SystemExit: pass\n"
+        "slow = ('numpy', 'scipy', 'pandas', 'msgspec', 'rich', 'sqlite3', 'bftrain_replay', 'matplotlib')\n"
+        "print([name for name in slow if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -154,12 +154,15 @@ def test_a_schedulers_command_is_asked_and_quoted(no_programs: Path, script: str
     assert (finding.state, finding.detail) == (state, detail)
 
 
-def test_a_command_that_hangs_is_given_up(no_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(no_programs, "scontrol", "read forever < /dev/zero")
+@pytest.mark.parametrize(("name", "command"), [("slurm", "scontrol ping"), ("pbs", "qstat -B")])
+def test_a_command_that_hangs_is_given_up(
+    no_programs: Path, monkeypatch: pytest.MonkeyPatch, name: str, command: str
+) -> None:
+    program(no_programs, command.split(maxsplit=1)[0], "read forever < /dev/zero")
     monkeypatch.setattr(doctor, "_COMMAND_TIMEOUT_S", 0.2)
-    finding = found("scheduler", "slurm")
+    finding = found("scheduler", name)
     assert finding.state is State.BROKEN
-    assert finding.detail == "'scontrol ping' did not answer within 0.2 s"
+    assert finding.detail == f"'{command}' did not answer within 0.2 s"
 
 
 def test_a_command_that_cannot_be_run_is_broken(no_programs: Path) -> None:

@@ -1,0 +1,92 @@
+"""``bftrain journal``: what is in a journal, who holds what at its end, and does it lead there again?"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.journal import Journal
+from bftrain.values import wire
+from tests.helpers.lines import lines
+from tests.unit.core.samples import A_DAY, joined
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.in_process import CommandLine
+
+
+@pytest.fixture
+def recorded(bftrain: CommandLine, tmp_path: Path) -> Path:
+    """Give a journal of three steps, whose figures can be told by hand."""
+    path = tmp_path / "run.journal"
+    assert bftrain("decide", "--journal", path, stdin=lines(A_DAY)).code == 0
+    return path
+
+
+def test_show_prints_a_row_per_step(
+    bftrain: CommandLine, recorded: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recorded.parent)
+    with Journal.open(recorded) as opened:
+        opened.append_events([joined(10, "n9")])
+    ended = bftrain("journal", "show", recorded.name)
+    assert ended.code == 0
+    rows = [line.split() for line in ended.out.splitlines()]
+    assert rows[0] == ["run.journal:", "4", "steps"]
+    assert ["2", "0", "task_submitted", "4", "3", "1"] in rows
+    assert ["3", "9", "nodes_left", "2", "2", "1"] in rows
+    assert ["4", "10", "nodes_joined", "none", "was", "recorded"] in rows
+    example = bftrain("journal", "show", journal).out
+    assert f"{journal}: 5 steps" in example
+    assert "nodes_joined, task_submitted" in example
+
+
+def test_show_as_json_gives_every_step_whole(bftrain: CommandLine, journal: Path) -> None:
+    steps = [json.loads(line) for line in bftrain("journal", "show", "--json", journal).out.splitlines()]
+    with Journal.open(journal) as opened:
+        assert steps == [json.loads(wire.encode(step)) for step in opened.steps()]
+    assert [step["number"] for step in steps] == [1, 2, 3, 4, 5]
+    assert steps[3]["events"][0]["nodes"] == ["n1", "n2", "n7"]
+
+
+def test_plan_says_who_holds_what_at_the_end(bftrain: CommandLine, recorded: Path, journal: Path) -> None:
+    assert json.loads(bftrain("journal", "plan", "--json", recorded).out) == {"holdings": {"a": ["n4", "n3"]}}
+    assert ["a", "2", "n4", "n3"] in [line.split() for line in bftrain("journal", "plan", recorded).out.splitlines()]
+    held = json.loads(bftrain("journal", "plan", journal, "--json").out)["holdings"]
+    assert set(held) == {"resnet"}
+    assert set(held["resnet"]) <= {f"n{number}" for number in (3, 4, 5, 6, 8)}
+    assert "resnet" in bftrain("journal", "plan", journal).out
+
+
+def test_verify_finds_nothing_in_a_good_journal(bftrain: CommandLine, recorded: Path) -> None:
+    assert bftrain("journal", "verify", recorded).out == "3 steps, every decision the same\n"
+    assert json.loads(bftrain("journal", "verify", "--json", recorded).out) == {"steps": 3, "different": []}
+
+
+def test_verify_names_the_steps_that_were_changed(bftrain: CommandLine, recorded: Path) -> None:
+    connection = sqlite3.connect(recorded)
+    change = """UPDATE entry SET body = replace(body, '"sizes":{"a":2}', '"sizes":{"a":0}') WHERE kind = 'decision'"""
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    ended = bftrain("journal", "verify", recorded)
+    assert ended.code == 3
+    first, last = ended.err.splitlines()
+    assert first.startswith("step 3: recorded {'a': 0} worth ")
+    assert last == f"bftrain: {recorded}: 1 of 3 decisions differ"
+    assert bftrain("journal", "verify", "-q", recorded).err == f"{last}\n"
+    as_json = bftrain("journal", "verify", "--json", "-q", recorded)
+    assert (as_json.code, json.loads(as_json.out)) == (3, {"steps": 3, "different": [3]})
+
+
+@pytest.mark.parametrize("what", ["show", "plan", "verify"])
+def test_what_is_no_journal_is_bad_input(bftrain: CommandLine, tmp_path: Path, what: str) -> None:
+    absent = bftrain("journal", what, tmp_path / "none")
+    assert (absent.code, absent.err) == (3, f"bftrain: {tmp_path / 'none'}: there is no such journal\n")
+    (tmp_path / "text").write_text("just text" * 100)
+    text = bftrain("journal", what, tmp_path / "text")
+    assert (text.code, text.err) == (3, f"bftrain: {tmp_path / 'text'}: is no journal: file is not a database\n")
