@@ -36,9 +36,12 @@ def speed_over_single(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[
 
 def _speed_of_one(task: CompetingTask) -> float:
     """Speed on one node in samples/s; the smallest size that runs stands in where one node does not."""
-    measured = task.curve.speeds(task.curve.last_measured)
-    running = np.flatnonzero(measured)
-    return float(measured[running[0]]) / int(running[0]) if running.size else 1.0
+    below = 0
+    for nodes, rate in zip(task.curve.nodes, task.curve.rate, strict=True):
+        if rate > 0.0:  # so the first size that runs is the one above the last that does not
+            return task.curve.speed(below + 1) / (below + 1)
+        below = nodes
+    return 1.0
 
 
 def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -72,7 +75,13 @@ def _needed_speed(task: CompetingTask) -> float:
     if task.deadline_in_s is None or task.work_left_samples is None or task.deadline_in_s <= 0.0:
         return 0.0
     needed = task.work_left_samples / task.deadline_in_s
-    return needed if needed <= float(task.curve.speeds(task.max_nodes).max()) else 0.0
+    return needed if needed <= _largest_speed(task) else 0.0
+
+
+def _largest_speed(task: CompetingTask) -> float:
+    """Samples/s at the best size up to ``max_nodes``: a measured one, or ``max_nodes`` itself."""
+    measured = zip(task.curve.nodes, task.curve.rate, strict=True)
+    return max([task.curve.speed(task.max_nodes), *(rate for nodes, rate in measured if nodes <= task.max_nodes)])
 
 
 throughput = FunctionObjective("throughput", speed)

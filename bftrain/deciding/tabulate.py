@@ -14,6 +14,9 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable
 
 _CACHED_ROWS = 20_000
+_CACHED_NUMBERS = 2**24
+_LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
+_LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
 
 
 class Tabulator:
@@ -21,26 +24,39 @@ class Tabulator:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        self._rows: dict[tuple[CompetingTask, float], NDArray[np.float64]] = {}
+        self._rows: dict[tuple[CompetingTask, float, int], NDArray[np.float64]] = {}
+        self._numbers = 0
 
     def table(self, problem: AllocationProblem) -> ValueTable:
         """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's."""
         pool = problem.pool
         width = 1 + min(pool, max((task.max_nodes for task in problem.tasks), default=0))
+        held = max((task.size for task in problem.tasks), default=0)
+        if max(len(problem.tasks) * width, held) > _LARGEST_TABLE:
+            raise BadInput(
+                f"{len(problem.tasks)} tasks of up to {max(width - 1, held)} nodes make too large a table: "
+                f"no more than {_LARGEST_TABLE} numbers",
+                where="AllocationProblem.tasks",
+                fix="lower max_nodes, or let fewer tasks compete",
+            )
         values = np.full((len(problem.tasks), width), -np.inf)
         for index, task in enumerate(problem.tasks):
-            row = self._row(task, problem.horizon_s)
+            row = self._row(task, problem.horizon_s, pool)
             reach = min(width, row.size)
             values[index, :reach] = row[:reach]
         return ValueTable(problem=problem, values=values, coupling=_coupling(self.objective))
 
-    def _row(self, task: CompetingTask, horizon_s: float) -> NDArray[np.float64]:
-        key = (task, horizon_s)
+    def _row(self, task: CompetingTask, horizon_s: float, pool: int) -> NDArray[np.float64]:
+        # No further than the pool, but to a power of two: a pool that changes a little finds its rows again
+        largest = min(task.max_nodes, 1 << pool.bit_length())
+        key = (task, horizon_s, largest)
         row = self._rows.get(key)
         if row is None:
-            if len(self._rows) >= _CACHED_ROWS:
+            if len(self._rows) >= _CACHED_ROWS or self._numbers >= _CACHED_NUMBERS:
                 self._rows.clear()
-            row = self._rows[key] = value_row(task, horizon_s, self.objective)
+                self._numbers = 0
+            row = self._rows[key] = value_row(task, horizon_s, self.objective, largest)
+            self._numbers += row.size
         return row
 
 
@@ -48,27 +64,38 @@ def _coupling(objective: Objective) -> Coupling | None:
     return cast("Coupling", objective) if hasattr(objective, "couple") else None
 
 
-def value_row(task: CompetingTask, horizon_s: float, objective: Objective) -> NDArray[np.float64]:
-    """Value of sizes 0 to ``max_nodes``.
+def value_row(
+    task: CompetingTask, horizon_s: float, objective: Objective, largest: int | None = None
+) -> NDArray[np.float64]:
+    """Value of sizes 0 to ``largest``, which is ``max_nodes`` if not given.
 
     ``horizon * objective(size)``, less ``grow_cost_s`` or ``shrink_cost_s`` seconds at the present size's
     objective (going to 0 is shrinking), or from 0 ``start_cost_s`` seconds at the new one. Staying is free.
     """
-    largest = max(task.max_nodes, task.size)
-    worth = _checked(objective, task, np.arange(largest + 1))
-    row = horizon_s * worth
-    if task.size == 0:
-        row[1:] -= task.start_cost_s * worth[1:]
-    else:
-        row[: task.size] -= task.shrink_cost_s * worth[task.size]
-        row[task.size + 1 :] -= task.grow_cost_s * worth[task.size]
-    row = row[: task.max_nodes + 1]
+    if largest is None:
+        largest = task.max_nodes
+    worth = _checked(objective, task, np.arange(max(largest, task.size) + 1))
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below says it better than a warning
+        row = horizon_s * worth
+        if task.size == 0:
+            row[1:] -= task.start_cost_s * worth[1:]
+        else:
+            row[: task.size] -= task.shrink_cost_s * worth[task.size]
+            row[task.size + 1 :] -= task.grow_cost_s * worth[task.size]
+    row = row[: largest + 1]
+    fits = np.abs(row) <= _LARGEST_VALUE
+    if not fits.all():
+        raise BadInput(
+            f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}",
+            where=_where(objective, task),
+            fix="count in a larger unit, or give a shorter horizon or smaller costs",
+        )
     row[1 : task.min_nodes] = -np.inf
     return row
 
 
 def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    where = f"objective '{objective.name}', task '{task.name}'"
+    where = _where(objective, task)
     try:
         worth = np.asarray(objective.values(task, sizes), dtype=np.float64)
     except Exception as error:
@@ -83,3 +110,7 @@ def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]
         first = int(sizes[~np.isfinite(worth)][0])
         raise BadInput(f"gave {worth[first]} at size {first}", where=where, fix="return finite numbers only")
     return worth
+
+
+def _where(objective: Objective, task: CompetingTask) -> str:
+    return f"objective '{objective.name}', task '{task.name}'"

@@ -78,6 +78,46 @@ def test_sizes_that_nobody_measured_are_noted() -> None:
     assert not list(solving.notes_on(msgspec.structs.replace(problem, pool=4)))
 
 
+def test_a_row_reaches_no_further_than_the_pool_lets_it() -> None:
+    asked: list[int] = []
+
+    def counting(_: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        asked.append(sizes.size)
+        return np.sqrt(sizes)
+
+    tabulator = Tabulator(FunctionObjective("counting", counting))
+    huge = task(max_nodes=10**15)
+    for pool in (70, 60, 50, 70):  # rows are found again although the pool has changed
+        problem = AllocationProblem(pool=pool, horizon_s=4.0, tasks=(huge,))
+        assert tabulator.table(problem).values.tolist() == [(4.0 * np.sqrt(np.arange(pool + 1))).tolist()]
+    assert asked == [129, 65]
+
+
+@pytest.mark.parametrize("changes", [{"max_nodes": 10**12}, {"size": 10**12}])
+def test_what_no_memory_would_hold_is_refused(changes: dict[str, int]) -> None:
+    problem = AllocationProblem(pool=10**12, horizon_s=1.0, tasks=(task(**changes),))
+    with pytest.raises(BadInput, match=r"AllocationProblem.tasks: 1 tasks of up to 1000000000000 nodes.*max_nodes"):
+        Tabulator(throughput).table(problem)
+
+
+@pytest.mark.parametrize("changes", [{}, {"size": 1, "shrink_cost_s": 1e300}, {"start_cost_s": 1e300}])
+def test_values_that_are_too_large_to_add_up_are_refused(changes: dict[str, float]) -> None:
+    fast = SpeedCurve(nodes=(1,), rate=(1e150,))
+    horizon_s = 1.0 if changes else 1e200
+    with pytest.raises(
+        BadInput, match=r"objective 'throughput', task 'a': comes to more than 1e\+300 .* at size [01] "
+    ):
+        value_row(task(curve=fast, **changes), horizon_s, throughput)
+
+
+def test_a_curve_may_be_measured_far_beyond_what_memory_holds() -> None:
+    far = SpeedCurve(nodes=(1, 10**15), rate=(2.0, 4.0))
+    assert values(speedup, curve=far) == pytest.approx([0, 1, 1, 1, 1])
+    late = {"work_left_samples": 400.0, "deadline_in_s": 100.0, "max_nodes": 10**15}
+    assert values(deadline, curve=far, **late) == pytest.approx([0, 10, 10, 10, 10])
+    assert values(deadline, curve=far, **{**late, "max_nodes": 10**14}) == pytest.approx([0, 1, 1, 1, 1])
+
+
 # -- built-in objectives
 
 
