@@ -19,12 +19,18 @@ from bftrain.ports import Availability
 
 _COMMAND_TIMEOUT_S: Final = 5.0
 
-# package to import -> (its distribution, the extra that brings it, what it is for)
+# Without these there is no basic work: the default solver, and one that ties tasks together
+_NEEDED: Final = {("solver", "exact"), ("solver", "highs")}
+
+# package to import and to install -> (what it is for, what brings it)
 _EXTRAS: Final = {
-    "pyarrow": ("pyarrow", "parquet", "Parquet files"),
-    "distributed": ("distributed", "dask", "sweeps on a Dask cluster"),
-    "torch": ("torch", "torch", "training"),
-    "horovod": ("horovod", "horovod", "Elastic Horovod training"),
+    "pyarrow": ("Parquet files", "pip install 'bftrain[parquet]'"),
+    "distributed": ("sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
+    "torch": ("training", "pip install 'bftrain[torch]'"),
+    "horovod": (
+        "Elastic Horovod training",
+        "pip install 'bftrain[horovod]', then build Horovod from source against that torch",
+    ),
 }
 # command -> (what answers when it works, Debian package, what it is for)
 _SCHEDULERS: Final = {
@@ -59,55 +65,65 @@ def examine() -> Iterator[Finding]:
     for port in registry.PORTS:
         for part in registry.parts(port).values():
             yield _part(part)
-    for module, (distribution, extra, purpose) in _EXTRAS.items():
-        yield _extra(module, distribution, extra, purpose)
+    for package, (purpose, fix) in _EXTRAS.items():
+        yield _extra(package, purpose, fix)
     for name, (probe, package, purpose) in _SCHEDULERS.items():
         yield _scheduler(name, probe, package, purpose)
 
 
 def _part(part: registry.Part) -> Finding:
-    kind, name = part.port, part.name if part.origin == "bftrain" else f"{part.name} ({part.origin})"
-    needed = (part.port, part.name) in {("solver", "exact"), ("solver", "highs")}
+    state, detail, fix = _tried(part)
+    return Finding(
+        kind=part.port,
+        name=part.name if part.origin == "bftrain" else f"{part.name} ({part.origin})",
+        state=state,
+        detail=detail,
+        fix=fix,
+        needed=part.origin == "bftrain" and (part.port, part.name) in _NEEDED,
+    )
+
+
+def _tried(part: registry.Part) -> tuple[State, str, str]:
+    """Load a part and ask it; gives its state, details and what helps."""
     if part.problem:
-        return Finding(
-            kind=kind, name=name, state=State.BROKEN, detail=part.problem, fix=f"pip uninstall {part.origin}"
-        )
+        return State.BROKEN, part.problem, f"pip uninstall {part.origin}"
     try:
         loaded = part.load()
-        state = loaded.available() if hasattr(loaded, "available") else Availability(ok=True)
-        usable = state.ok
+        found = loaded.available() if hasattr(loaded, "available") else Availability(ok=True)
+        said = (State.OK, found.version, "") if found.ok else (State.ABSENT, found.reason, found.fix)
     except BftrainError as error:
-        return Finding(kind=kind, name=name, state=State.BROKEN, detail=error.what, fix=error.fix or "", needed=needed)
+        return State.BROKEN, error.what, error.fix or ""
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the doctor must get through all of them
-        detail = f"raised {type(error).__name__}: {error}"
-        return Finding(kind=kind, name=name, state=State.BROKEN, detail=detail, needed=needed)
-    if not usable:
-        return Finding(kind=kind, name=name, state=State.ABSENT, detail=state.reason, fix=state.fix, needed=needed)
-    return Finding(kind=kind, name=name, state=State.OK, detail=state.version, needed=needed)
+        return State.BROKEN, f"raised {type(error).__name__}: {error}", ""
+    return said
 
 
-def _extra(module: str, distribution: str, extra: str, purpose: str) -> Finding:
+def _extra(package: str, purpose: str, fix: str) -> Finding:
     # Found, not imported: importing torch takes seconds, and the doctor should answer at once
-    if find_spec(module) is None:
-        fix = f"pip install 'bftrain[{extra}]'"
-        return Finding(kind="extra", name=module, state=State.ABSENT, detail=f"for {purpose}", fix=fix)
+    if find_spec(package) is None:
+        return Finding(kind="extra", name=package, state=State.ABSENT, detail=f"for {purpose}", fix=fix)
     try:
-        found = version(distribution)
+        found = version(package)
     except PackageNotFoundError:
         found = "version unknown"
-    return Finding(kind="extra", name=module, state=State.OK, detail=f"{found}, for {purpose}")
+    return Finding(kind="extra", name=package, state=State.OK, detail=f"{found}, for {purpose}")
 
 
 def _scheduler(name: str, probe: tuple[str, ...], package: str, purpose: str) -> Finding:
-    program = shutil.which(probe[0])
+    program, words = shutil.which(probe[0]), " ".join(probe)
     if program is None:
         fix = f"apt-get install {package}" if package else "run this where the scheduler's commands are installed"
         detail = f"no command '{probe[0]}'; only needed to run beside {purpose}"
         return Finding(kind="scheduler", name=name, state=State.ABSENT, detail=detail, fix=fix)
-    words = " ".join(probe)
+    state, detail, fix = _asked(program, probe[1:], words)
+    return Finding(kind="scheduler", name=name, state=state, detail=detail, fix=fix)
+
+
+def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[State, str, str]:
+    """Run a scheduler's command; gives its state, the first line it said and what helps."""
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
-            [program, *probe[1:]],
+            [program, *arguments],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
@@ -115,13 +131,12 @@ def _scheduler(name: str, probe: tuple[str, ...], package: str, purpose: str) ->
             check=False,
         )
     except OSError as error:
-        detail = f"'{words}' cannot be run: {error.strerror}"
-        return Finding(kind="scheduler", name=name, state=State.BROKEN, detail=detail, fix=f"repair {program}")
+        return State.BROKEN, f"'{words}' cannot be run: {error.strerror}", f"repair {program}"
     except subprocess.TimeoutExpired:
-        detail = f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
-        return Finding(kind="scheduler", name=name, state=State.BROKEN, detail=detail, fix=f"{words}: see why it hangs")
+        late = f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
+        return State.BROKEN, late, f"{words}: see why it hangs"
     said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
     first = said[0] if said else f"exit code {done.returncode}"
     if done.returncode != 0:
-        return Finding(kind="scheduler", name=name, state=State.BROKEN, detail=f"'{words}': {first}", fix=words)
-    return Finding(kind="scheduler", name=name, state=State.OK, detail=first)
+        return State.BROKEN, f"'{words}': {first}", words
+    return State.OK, first, ""

@@ -106,6 +106,7 @@ def test_an_extra_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.M
         detail="for training",
         fix="pip install 'bftrain[torch]'",
     )
+    assert found("extra", "horovod").fix.endswith("then build Horovod from source against that torch")
 
 
 def test_an_extra_that_is_installed_is_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
