@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
@@ -57,7 +57,8 @@ def study(
     simple = passes.replay(baseline, log, tasks, changed(settings, solver=baseline)) if baseline else None
     ceiling = passes.replay(CEILING, log, free, settings)
     dedicated = passes.replay(DEDICATED, pool, free, settings) if pool is not None else None
-    warnings = tuple(oddities(log, tasks))
+    made = {settings.solver: main, baseline: simple, f"{settings.solver} in the {CEILING}": ceiling}
+    warnings = (*oddities(log, tasks), *_replaced(made))
     if main is None:
         raise Fault("the first replay did not begin", where="study")
     yardsticks = None
@@ -106,6 +107,15 @@ def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
+
+
+def _replaced(results: Mapping[str, Result | None]) -> Iterator[str]:
+    """Say which solver did not decide everything itself: what its column shows is another one's work too."""
+    for solver, result in results.items():
+        if result is not None and result.decisions.fallbacks:
+            reason = next(iter(result.decisions.fallbacks.values()))
+            times = f"{len(result.decisions.fallbacks):,} of {len(result.decisions):,} decisions"
+            yield f"{times} of {solver} did not come from the solver itself; the first: {reason}"
 
 
 def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:

@@ -101,3 +101,14 @@ def test_odd_inputs_are_named() -> None:
     assert misfit == "task 'big' needs more nodes than the 2 that are idle at most, so it can never run"
     (late,) = warnings(LOG, [task("x", submit_s=300.0), task("y", submit_s=301.0)])
     assert late == "2 tasks ('x', ...) arrive after the log has ended"
+
+
+def test_a_solver_whose_decisions_others_made_is_named() -> None:
+    late = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9))
+    counted = len(late.result.decisions)
+    assert len(late.result.decisions.fallbacks) == counted
+    of_replay, of_ceiling = late.result.warnings
+    assert of_replay.startswith(f"{counted} of {counted} decisions of highs did not come from the solver itself; ")
+    assert of_replay.endswith("; sizes of greedy taken")
+    assert "highs in the ceiling" in of_ceiling
+    assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()
