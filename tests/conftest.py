@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 # marker -> what says why its tests cannot run here
 _NEEDS = {"slurm": slurm.lacking, "chromium": chromium.lacking}
 _FIGURES = pytest.StashKey[Figures]()
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start, also when we were started in the background, where it is switched off."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
