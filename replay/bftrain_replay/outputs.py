@@ -6,10 +6,12 @@ The same inputs give the same bytes in every file but ``timings.json``, which ho
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +35,13 @@ def prepare(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise BadInput("is a file, not a folder", where=str(folder), fix="name another folder") from error
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise  # the folder is the right one
+        what = f"cannot be written to: {error.strerror}"
+        raise BadInput(what, where=str(folder), fix="name another folder") from error
 
 
 def write(study: Study, folder: Path, source: Source | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from bftrain_replay import outputs
 from bftrain_replay.origins import Source, tasks_sha256
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
 TASKS = [
@@ -135,3 +132,8 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is a file, not a folder"):
         outputs.write(made(), tmp_path / "taken")
     assert (tmp_path / "taken").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_any_work() -> None:
+    with pytest.raises(BadInput, match=r"^/proc/self: cannot be written to: .* \(name another folder\)$"):
+        outputs.prepare(Path("/proc/self"))  # not even root makes a file there
