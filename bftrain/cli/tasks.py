@@ -38,7 +38,9 @@ def command() -> None:
 @click.option("--max-nodes", type=int, default=64, show_default=True, help="Most nodes of a task.")
 @click.option("--start-cost", "start_cost_s", type=float, default=18.0, show_default=True, help="Seconds to start.")
 @click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals; else all come at once.")
-@click.option("--start", "start_s", type=float, default=0.0, show_default=True, help="First second, UTC.")
+@click.option(
+    "--start", "start_s", type=float, default=0.0, show_default=True, help="Seconds into the log to begin at."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one file of many.")
 @prints_results
 def generate(  # noqa: PLR0913, PLR0917 - one argument for each option

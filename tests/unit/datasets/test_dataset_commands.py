@@ -56,6 +56,16 @@ def test_tasks_generate_a_mix_and_trials(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["last_submit_s"] == expected[-1].submit_s
 
 
+def test_what_is_not_asked_for_is_as_in_the_library(tmp_path: Path) -> None:
+    log, mix, trials = tmp_path / "log.csv", tmp_path / "mix.toml", tmp_path / "trials.toml"
+    run("generate", "log", "-o", log, "--nodes", 64, "--days", 1)
+    assert load_log(log) == generate_log(64, 1.0, 0)
+    run("tasks", "generate", "-o", mix, "--count", 9)
+    assert load_tasks(mix) == generate_mix(9, 0)
+    run("tasks", "generate", "-o", trials, "--count", 2, "--kind", "trials")
+    assert load_tasks(trials) == generate_trials(2)
+
+
 def test_a_profile_for_a_mix_is_a_mistake(tmp_path: Path) -> None:
     result = run("tasks", "generate", "-o", tmp_path / "t.toml", "--profile", "vgg16")
     assert result.exit_code == 2

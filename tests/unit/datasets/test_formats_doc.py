@@ -7,7 +7,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import fields
 
+from bftrain.config import Settings
+from bftrain.values import wire
+from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.files import load_log, save_log
@@ -62,6 +66,22 @@ def test_the_content_hash_is_made_as_described(tmp_path: Path) -> None:
         assert ", ".join(f"`{name}`" for name in order[:-1]) + f" and `{order[-1]}`" in TEXT
         parts = [b"bftrain event log 1", *(arrays[name].tobytes() for name in order)]
     assert hashlib.sha256(b"\n".join(parts)).hexdigest() == log.sha256
+
+
+def test_the_example_problem_is_read_and_every_key_is_described() -> None:
+    block = TEXT.split("## Problem as `.json`")[1].split("```json\n")[1].split("```")[0]
+    problem = wire.decode(block, AllocationProblem)
+    assert [task.name for task in problem.tasks] == ["running", "new"]
+    keys = {*AllocationProblem.__struct_fields__, *CompetingTask.__struct_fields__}
+    assert set(first_cells("## Problem as `.json`")) == keys
+
+
+def test_every_setting_is_described_with_its_default() -> None:
+    assert first_cells("## Settings as `.toml`") == list(Settings.__struct_fields__)
+    section = TEXT.split("## Settings as `.toml`")[1]
+    for field in fields(Settings):
+        default = f"`{field.default}`" if field.type is str else field.default
+        assert re.search(rf"^\| `{field.name}` \| .* \| {re.escape(str(default))} \|$", section, re.MULTILINE)
 
 
 def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
