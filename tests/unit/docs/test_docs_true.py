@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from bftrain.cli.main import COMMANDS
+from bftrain.registry import BUILT_IN
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause
 from bftrain.values.events import Event
@@ -54,8 +55,16 @@ def test_every_room_and_file_in_the_architecture_exists() -> None:
     assert len(inside) >= 10
     assert [name for name in top if not (ROOT / name).is_dir()] == []
     assert [name for name in inside if not (ROOT / "bftrain" / name).exists()] == []
+    modules = {path.name for path in (ROOT / "bftrain").glob("*.py") if not path.name.startswith("_")}
+    assert modules <= set(inside)
     named = set(re.findall(r"`((?:deciding|values|cli)/\w+\.py)`", ARCHITECTURE))
     assert [name for name in named if not (ROOT / "bftrain" / name).is_file()] == []
+
+
+@pytest.mark.parametrize("page", ["docs/objectives.md", "CHANGELOG.md"])
+def test_every_solver_and_objective_is_told_by_its_name(page: str) -> None:
+    told = set(re.findall(r"`([\w-]+)`", (ROOT / page).read_text()))
+    assert {*BUILT_IN["solver"], *BUILT_IN["objective"]} <= told
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
