@@ -84,7 +84,7 @@ class Journal:
         """Open a journal that is there, to read it or to add to it."""
         if not path.is_file():
             raise BadInput("there is no such journal", where=str(path))
-        connection = sqlite3.connect(path)
+        connection = _connect(path)
         try:
             _make_safe(connection)
             _check_format(connection, path)
@@ -193,6 +193,13 @@ class Journal:
                 yield from cursor.execute("SELECT step, number, kind, body FROM entry ORDER BY number")
         except sqlite3.DatabaseError as error:
             raise BadInput(f"is damaged: {error}", where=str(self.path)) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # To read a file with WAL, SQLite makes others beside it. Where it cannot, such as in an archive or for another
+    # user, it reads only a file that it is told will not change; one that is being written has a -wal beside it.
+    rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True) if rests else sqlite3.connect(path)
 
 
 def _begin(connection: sqlite3.Connection, settings: Settings) -> None:

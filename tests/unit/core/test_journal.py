@@ -8,7 +8,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import sleep
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,6 @@ from tests.unit.core.samples import joined, left, make, spec, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SETTINGS = Settings(max_tasks=7, horizon_s=60.0)
 FIRST: tuple[Event, ...] = (joined(0, "n1", "n2"), submitted(0, spec("a")))
@@ -239,6 +240,32 @@ def test_a_locked_journal_says_so(path: Path, journal: Journal) -> None:
         journal.append([joined(1, "n1")], None)
     holder.close()
     journal.append([joined(1, "n1")], None)
+
+
+@contextmanager
+def nobody_special() -> Iterator[None]:
+    """Drop root's right to write anywhere, if we have it."""
+    ours = os.getresuid()
+    os.setresuid(-1 if ours[0] else 65534, -1 if ours[0] else 65534, -1)
+    try:
+        yield
+    finally:
+        os.setresuid(*ours)
+
+
+def test_a_journal_can_be_read_where_nothing_can_be_written() -> None:
+    with TemporaryDirectory() as made:  # pytest's own directory is closed to other users
+        archive, journal_path = Path(made), Path(made, "what? 100%#1.journal")
+        with Journal.create(journal_path, SETTINGS) as journal:
+            journal.append_events(FIRST)
+        journal_path.chmod(0o644)
+        archive.chmod(0o555)
+        with nobody_special(), Journal.open(journal_path) as journal:
+            assert [step.events for step in journal.steps()] == [FIRST]
+            with pytest.raises(NotAvailable, match="cannot be written: attempt to write a readonly database"):
+                journal.append_events([left(1, "n1")])
+        assert os.listdir(archive) == [journal_path.name]  # noqa: PTH208 - its name is what counts
+        archive.chmod(0o755)
 
 
 def test_an_entry_that_was_tampered_with_is_named(path: Path, journal: Journal) -> None:
