@@ -72,9 +72,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
                 fix=f"repair or uninstall {self.origin}",
             ) from error
         contract = _CONTRACTS.get(self.port)
-        if contract is not None and not isinstance(found, contract):
+        if contract is not None and (isinstance(found, type) or not isinstance(found, contract)):
             raise BrokenPlugin(
-                f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for",
+                f"{self.target} is a class, and an object of it is asked for"
+                if isinstance(found, type)
+                else f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for",
                 where=f"{self.port} '{self.name}'",
                 fix=f"repair or uninstall {self.origin}",
             )

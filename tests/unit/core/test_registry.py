@@ -102,6 +102,7 @@ BROKEN = [
     ("no.such.module:thing", "cannot be loaded from no.such.module:thing: ModuleNotFoundError: No module named 'no'"),
     (f"{HERE}:nothing", f"cannot be loaded from {HERE}:nothing: AttributeError: module '{HERE}' has no attribute"),
     ("", "cannot be loaded from : ValueError: Empty module name"),
+    (f"{HERE}:Missing", f"{HERE}:Missing is a class, and an object of it is asked for"),
     (f"{HERE}:no_solver", f"{HERE}:no_solver has not all that bftrain.ports.Solver asks for"),
 ]
 
