@@ -7,35 +7,33 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 import click
-from msgspec.structs import fields
-
-from bftrain.config import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_HELP: Final = {
-    "solver": "Who decides the sizes",
-    "fallback": 'Who decides when the solver fails or is late; "" for nobody',
-    "objective": "What decisions maximise; a name, or FILE.py:FUNCTION",
-    "admission": "Who chooses the tasks that compete",
-    "placement": "Who chooses the nodes",
-    "horizon_s": "Seconds ahead for which speed counts",
-    "max_tasks": "How many tasks may compete",
-    "solver_deadline_s": "Seconds after which a solver must answer",
-    "solver_gap": "Relative gap at which a solver may stop",
-    "solver_threads": "Threads a solver may use",
-    "max_failures": "Failures after which a task is given up",
+# setting: its type, and what its option says. They repeat bftrain.config, which would make --help slow to import;
+# a test holds them to it.
+OPTIONS: Final[dict[str, tuple[type, str]]] = {
+    "solver": (str, "Who decides the sizes [exact]."),
+    "fallback": (str, 'Who decides when the solver fails or is late; "" for nobody [greedy].'),
+    "objective": (str, "What decisions maximise; a name, or FILE.py:FUNCTION [throughput]."),
+    "admission": (str, "Who chooses the tasks that compete [first-come]."),
+    "placement": (str, "Who chooses the nodes [grouped]."),
+    "horizon_s": (float, "Seconds ahead for which speed counts [120]."),
+    "max_tasks": (int, "How many tasks may compete [35]."),
+    "solver_deadline_s": (float, "Seconds after which a solver must answer [10]."),
+    "solver_gap": (float, "Relative gap at which a solver may stop [0]."),
+    "solver_threads": (int, "Threads a solver may use [1]."),
+    "max_failures": (int, "Failures after which a task is given up [3]."),
 }
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
-    for field in reversed(fields(Settings)):
-        option = "--" + field.name.removesuffix("_s").replace("_", "-")
-        text = f"{_HELP[field.name]} [{field.default}]."
+    for name, (kind, text) in reversed(OPTIONS.items()):
+        option = "--" + name.removesuffix("_s").replace("_", "-")
         # The default is left to the settings: what was not given must not win over the configuration file
-        function = click.option(option, field.name, type=field.type, default=None, help=text)(function)
+        function = click.option(option, name, type=kind, default=None, help=text)(function)
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -8,9 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, fields
 
 from bftrain import errors
+from bftrain.cli.settings import OPTIONS
 from bftrain.config import Settings
 from bftrain.journal import Journal
 from tests.helpers.lines import lines
@@ -67,6 +68,13 @@ def test_settings_come_from_a_file_and_options_win(bftrain: CommandLine, tmp_pat
     assert sorted(action["task"] for action in actions(both)) == ["a", "b"]
     with Journal.open(journal) as opened:
         assert opened.settings == Settings(solver="greedy", horizon_s=90.0, max_tasks=2)
+
+
+def test_the_options_tell_the_types_and_defaults_of_the_settings() -> None:
+    assert {name: kind for name, (kind, _) in OPTIONS.items()} == {field.name: field.type for field in fields(Settings)}
+    for field in fields(Settings):
+        default = field.default if field.type is str else f"{field.default:g}"
+        assert OPTIONS[field.name][1].endswith(f" [{default}].")
 
 
 def test_every_setting_has_an_option(bftrain: CommandLine, tmp_path: Path) -> None:
