@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import runpy
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -212,16 +211,3 @@ def test_what_a_command_raises_is_caught(
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
     monkeypatch.setattr(frame.main, "get_command", lambda context, name: command)  # noqa: ARG005 - click's signature
-
-
-def test_help_imports_nothing_slow() -> None:
-    code = (
-        "import sys; sys.argv = ['bftrain', '--help']\n"
-        "from bftrain.cli.main import run\n"
-        "try: run()\n"
-        "except SystemExit: pass\n"
-        "slow = ('numpy', 'scipy', 'pandas', 'msgspec', 'rich', 'sqlite3', 'bftrain_replay', 'matplotlib')\n"
-        "print([name for name in slow if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "[]"
