@@ -244,6 +244,18 @@ def _huge_and_tiny_rates(solver: Solver, optimal: bool) -> None:  # noqa: FBT001
     _expect(solver, table, best_by_trying_all(table), optimal=optimal)
 
 
+def _costs_meant_as_never(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+    # What one task must not do is so large that beside it the others' gains are less than rounding
+    b, c = _task("b", {1: 1, 2: 3, 3: 3.5}), _task("c", {1: 1.5, 2: 2.5, 3: 3})
+    stays = _task("stays", {2: 20}, size=2, cost_s=1e15)
+    grows = _task("grows", {2: 20}, size=1, smallest=2, cost_s=1e15)  # has to pay: it may not stay
+    waits = CompetingTask(name="waits", max_nodes=3, curve=SpeedCurve(nodes=(1,), rate=(1e15,)), start_cost_s=500.0)
+    for pool in range(2, 8):
+        for lopsided in ((stays,), (grows,), (waits,), (stays, waits)):
+            table = _table(_problem(pool, *lopsided, b, c))
+            _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+
+
 def _random_problems(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
     for seed in range(40):
         table = _table(random_problem(seed))
@@ -319,6 +331,7 @@ CASES: Final = tuple(
         _identical_tasks,
         _odd_curves,
         _huge_and_tiny_rates,
+        _costs_meant_as_never,
         _random_problems,
         _larger_problem,
         _tight_deadline,

@@ -10,6 +10,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.values.linear import Linear, linear_sum
+from bftrain_solvers.hopeless import cleared, lopsided
 from bftrain_solvers.matrix import Floats
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ class Draft:
     It behaves as :class:`bftrain.values.coupling.Model` describes.
     """
 
-    def __init__(self, table: ValueTable) -> None:
+    def __init__(self, table: ValueTable, values: Floats) -> None:
         self.problem = table.problem
-        self.width = table.values.shape[1]
-        self.values = table.values
+        self.width = values.shape[1]
+        self.values = values
         self.functions: dict[int, tuple[int, Floats]] = {}  # handle -> task, one number per size
         self.own: dict[int, tuple[float, float, bool]] = {}  # handle -> lower, upper, integer
         self.rows: list[tuple[Linear, float, float]] = []
@@ -84,11 +85,21 @@ def _single(handle: int) -> Linear:
 
 def draft_of(table: ValueTable) -> Draft:
     """State what ``table`` asks for: the largest sum of entries, or what its coupling says."""
-    draft = Draft(table)
     if table.coupling is None:
-        draft.maximise(linear_sum(draft.value(task) for task in range(len(table.values))))
-        return draft
+        return _sum_of_entries(table)
+    draft = Draft(table, table.values)
     table.coupling.couple(draft)
     if not draft.goals:
         raise BadInput("couple() did not call maximise()", where=f"objective '{table.problem.objective}'")
+    return draft
+
+
+def _sum_of_entries(table: ValueTable) -> Draft:
+    values, raised = table.values, 0.0
+    present = np.array([task.size for task in table.problem.tasks])
+    if lopsided(values, present, float(values.min(where=values > -inf, initial=0.0)), float(values.max())):
+        clear = cleared(values, present, table.problem.pool)
+        values, raised = clear.values, clear.raised
+    draft = Draft(table, values)
+    draft.maximise(linear_sum(draft.value(task) for task in range(len(values))) + raised)
     return draft

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import frexp
+from math import frexp, ldexp
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 # Solvers stop within absolute tolerances of 1e-6 to 1e-10: an objective with coefficients around 2**20 makes
 # these far smaller than rounding in the values
-_LARGEST_COEFFICIENT = 2.0**20
+_LARGEST_COEFFICIENT_BITS: Final = 20
+_LARGEST_SCALE_BITS: Final = 1000  # beyond this a scale is no float any more
 # How far a goal may fall behind its optimum while the next one breaks its ties, relative to the optimum
 _KEPT = 1e-9
-# A proof of optimality is one if bound and value agree this well, relative to the larger
+# A proof of optimality is one if bound and value agree this well, relative to the larger; or, as they may well be 0,
+# but for rounding, relative to the largest coefficient
 _PROVEN = 1e-9
+_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ class MilpSolver(ABC):
 def scale_of(coefficients: Floats) -> float:
     """Power of two that brings the largest coefficient near to what the tolerances of solvers are made for."""
     largest = float(np.abs(coefficients).max(initial=0.0))
-    return float(_LARGEST_COEFFICIENT / 2.0 ** frexp(largest)[1]) if largest > 0.0 else 1.0
+    return ldexp(1.0, min(_LARGEST_COEFFICIENT_BITS - frexp(largest)[1], _LARGEST_SCALE_BITS)) if largest > 0.0 else 1.0
 
 
 def _keeping(matrix: Matrix, goal: Goal, columns: Floats) -> Matrix:
@@ -116,7 +119,8 @@ def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: s
     bound = None if raw.bound is None else max(raw.bound, value)
     termination, quality = raw.termination, Quality.FEASIBLE
     if termination is Termination.OPTIMAL:
-        proven = bound is not None and bound - value <= _PROVEN * max(abs(bound), abs(value))
+        rounding = _ROUNDING * float(np.abs(programme.goals[0].coefficients).max(initial=0.0))
+        proven = bound is not None and bound - value <= max(_PROVEN * max(abs(bound), abs(value)), rounding)
         termination, quality = (termination, Quality.PROVEN) if proven else (Termination.GAP, quality)
     return Solution(
         sizes=sizes,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain_solvers.hopeless import cleared, lopsided
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -25,26 +27,31 @@ class Grid:
 
     ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value.
     Sizes that are not allowed hold ``-inf``. ``unit`` is a power of two: values that are multiples of it are exact.
+    Where costs are so large that they would leave no digits for the rest, entries of no best plan are not allowed,
+    and ``raised`` is what has been taken off the value of every plan.
     """
 
     entries: NDArray[np.float64]
     allowed: NDArray[np.bool_] | None  # None: all sizes are
     unit: float
     weight: int
+    raised: float = 0.0
 
 
-def grid_of(values: NDArray[np.float64], present: NDArray[np.int64]) -> Grid:
+def grid_of(values: NDArray[np.float64], present: NDArray[np.int64], pool: int) -> Grid:
     """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes."""
     rows, width = values.shape
-    smallest = float(values.min())
-    allowed = None
-    if smallest == -np.inf:
-        allowed = values > -np.inf
-        smallest = float(values.min(where=allowed, initial=0.0))
-    largest = max(float(values.max()), -smallest)
+    allowed, smallest, largest = _range(values)
+    raised, unit = 0.0, _SMALLEST_FLOAT
+    if lopsided(values, present, smallest, largest):
+        clear = cleared(values, present, pool)
+        values, raised = clear.values, clear.raised
+        unit = ldexp(1.0, frexp(max(clear.rounding, _SMALLEST_FLOAT))[1])  # finer than that, equal values are not
+        allowed, smallest, largest = _range(values)
+    largest = max(largest, -smallest)
     row_bits = rows.bit_length()
     bits = min(_ENTRY_BITS, _PRODUCT_BITS - width.bit_length()) - row_bits
-    unit = max(ldexp(1.0, frexp(largest)[1] - bits), _SMALLEST_FLOAT) if largest > 0.0 else 1.0
+    unit = max(ldexp(1.0, frexp(largest)[1] - bits), unit) if largest > 0.0 else 1.0
     weight = 1 << row_bits
     entries = values / unit
     np.rint(entries, out=entries)
@@ -52,4 +59,13 @@ def grid_of(values: NDArray[np.float64], present: NDArray[np.int64]) -> Grid:
     entries -= 1.0
     staying = np.flatnonzero(present < width)
     entries[staying, present[staying]] += 1.0
-    return Grid(entries, allowed, unit, weight)
+    return Grid(entries, allowed, unit, weight, raised)
+
+
+def _range(values: NDArray[np.float64]) -> tuple[NDArray[np.bool_] | None, float, float]:
+    """Which sizes are allowed, ``None`` if all are; their smallest and largest value."""
+    smallest, largest = float(values.min()), float(values.max())
+    if smallest > -np.inf:
+        return None, smallest, largest
+    allowed = values > -np.inf
+    return allowed, float(values.min(where=allowed, initial=0.0)), largest

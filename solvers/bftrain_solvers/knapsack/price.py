@@ -37,11 +37,11 @@ class Priced:
 
 def priced(grid: Grid, wanted: Choice, pool: int) -> Priced:
     """Find the price and the losses at it. ``wanted`` are the sizes wanted for nothing; their sum is above ``pool``."""
-    nothing = np.zeros(len(wanted), dtype=np.int64)
-    low, high = _bracket(grid.entries, wanted, nothing, pool)
+    fewest = np.zeros(len(wanted), dtype=np.int64) if grid.allowed is None else grid.allowed.argmax(axis=1)
+    low, high = _bracket(grid.entries, wanted, fewest, pool)
     found = _exact(grid, low, high, pool, _QUICK_TRIES)
     if found is None:  # the bracket came out of rounded numbers: start again from one that is certain
-        found = _exact(grid, wanted, nothing, pool, _MOST_TRIES)
+        found = _exact(grid, wanted, fewest, pool, _MOST_TRIES)
     if found is None:
         raise Fault("no price was found at which the tasks want what there is", where="solver 'exact'")
     return found
@@ -56,7 +56,7 @@ def _bracket(entries: NDArray[np.float64], low: Choice, high: Choice, pool: int)
     row = np.arange(rows)
     sizes = np.arange(width, dtype=np.float64)
     low_nodes, low_value = int(low.sum()), float(entries[row, low].sum())
-    high_nodes, high_value = 0, float(entries[:, 0].sum())
+    high_nodes, high_value = int(high.sum()), float(entries[row, high].sum())
     paid = np.empty_like(entries)
     while True:
         price = (low_value - high_value) / (low_nodes - high_nodes)

@@ -36,7 +36,7 @@ def best_sizes(values: NDArray[np.float64], present: NDArray[np.int64], pool: in
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
     larger size in the first row in which they differ. After ``stop_at`` what is known is returned.
     """
-    grid = grid_of(values, present)
+    grid = grid_of(values, present, pool)
     wanted = grid.entries.argmax(axis=1)
     if int(wanted.sum()) <= pool:
         return Found(wanted.tolist(), None)
@@ -105,4 +105,4 @@ def _bound(grid: Grid, at_price: Priced, pool: int) -> float:
     row = np.arange(len(grid.entries))
     best = grid.entries[row, at_price.least].sum()
     paid = at_price.rise / at_price.run * (pool - float(at_price.least.sum()))
-    return float((best + paid) / grid.weight * grid.unit)
+    return float((best + paid) / grid.weight * grid.unit) + grid.raised

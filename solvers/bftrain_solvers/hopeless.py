@@ -1,0 +1,76 @@
+"""Sizes that cost so much that no best plan has them: taken out before they drown what matters in rounding.
+
+Every solver computes to a number of digits of the largest entry. A cost of 1e15 s, meant as "never", would leave
+none for the entries among which there is something to decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain_solvers.greedy import marginal_gain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Values = NDArray[np.float64]
+
+_LOPSIDED: Final = 16.0  # an entry so many times larger than what a plan comes to may drown something
+_ROUNDING: Final = 2.0**-50  # a few roundings, relative to the largest entry
+_MORE: Final = 1.0 + 1e-9  # what is as good but for rounding stays
+_ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeless; more gain next to nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """Rows less their largest entry, the sum of these largest entries, and how far rounding may be off in them."""
+
+    values: Values
+    raised: float
+    rounding: float
+
+
+def lopsided(values: Values, present: NDArray[np.int64], smallest: float, largest: float) -> bool:
+    """Say whether the best plan might come to far less than the largest or the smallest entry does.
+
+    Without losses it comes to the largest entry at least. Else it is as good as letting everybody stay, and as good
+    as giving one task what brings most, and the others nothing.
+    """
+    if smallest >= 0.0:
+        return False
+    enough = max(largest, -smallest) / _LOPSIDED
+    if largest + min(0.0, float(values[:, 0].sum())) >= enough:
+        return False
+    width = values.shape[1]
+    return float(values[np.arange(len(values)), np.where(present < width, present, 0)].sum()) < enough
+
+
+def cleared(values: Values, present: NDArray[np.int64], pool: int) -> Cleared:
+    """Take out what stays further behind than some plan does in all, or leaves the others too few nodes."""
+    rows, sizes = np.arange(len(values)), np.arange(values.shape[1])
+    plan = _some_plan(values, present, pool)
+    for _ in range(_ROUNDS):
+        best = values.max(axis=1)
+        losses = best[:, None] - values
+        least = np.isfinite(losses).argmax(axis=1)
+        left = pool - int(least.sum()) + least
+        hopeless = (losses > _MORE * losses[rows, plan].sum()) | (sizes > left[:, None])
+        if np.isneginf(values[hopeless]).all():
+            break
+        values = np.where(hopeless, -np.inf, values)
+    best = values.max(axis=1)
+    rounding = _ROUNDING * float(np.abs(values).max(where=values > -np.inf, initial=0.0))
+    return Cleared(values - best[:, None], fsum(best.tolist()), rounding)
+
+
+def _some_plan(values: Values, present: NDArray[np.int64], pool: int) -> NDArray[np.int64]:
+    """Give the better of two plans: by marginal gain, or everybody stays who may."""
+    rows = np.arange(len(values))
+    by_gain = np.array(marginal_gain(values, pool), dtype=np.int64)
+    staying = np.where(present < values.shape[1], present, 0)
+    staying = np.where(values[rows, staying] > -np.inf, staying, 0)
+    return max(by_gain, staying, key=lambda plan: fsum(values[rows, plan].tolist()))
