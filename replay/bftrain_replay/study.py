@@ -61,13 +61,7 @@ def study(
     warnings = (*oddities(log, tasks), *_replaced(made))
     if main is None:
         raise Fault("the first replay did not begin", where="study")
-    yardsticks = None
-    if ceiling is not None and passes.going:
-        yardsticks = Yardsticks(
-            dedicated_nodes=dedicated_nodes(log),
-            dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
-            ceiling_samples=ceiling.harvested_samples,
-        )
+    yardsticks = _yardsticks(log, ceiling, dedicated) if ceiling and passes.going else None
 
     def whole(result: Result | None) -> Result | None:
         # The figures of a part of the log compare with nothing
@@ -90,6 +84,14 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
     for solver in filter(None, (settings.solver, baseline)):
         build_harvester(changed(settings, solver=solver), objective=objective)
     return objective
+
+
+def _yardsticks(log: EventLog, ceiling: Result, dedicated: Result | None) -> Yardsticks:
+    return Yardsticks(
+        dedicated_nodes=dedicated_nodes(log),
+        dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
+        ceiling_samples=ceiling.harvested_samples,
+    )
 
 
 def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
