@@ -1,5 +1,5 @@
 # Everything begins here: `make demo` to look, `make test` to trust. `make help` lists the rest.
-# PYTHON chooses the interpreter (else the first of python3, python3.13, python3.12, python3.11 that fits),
+# PYTHON chooses the interpreter (else the first of python3, python3.13, python3.12, python3.11, python that fits),
 # VENV the virtual environment that make keeps for itself.
 
 VENV ?= .venv

@@ -9,6 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+from bftrain import __version__
 from bftrain.cli.main import COMMANDS
 from bftrain.registry import BUILT_IN
 from bftrain.values import wire
@@ -59,6 +60,10 @@ def test_every_room_and_file_in_the_architecture_exists() -> None:
     assert modules <= set(inside)
     named = set(re.findall(r"`((?:deciding|values|cli)/\w+\.py)`", ARCHITECTURE))
     assert [name for name in named if not (ROOT / "bftrain" / name).is_file()] == []
+
+
+def test_whoever_cites_it_names_this_version() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize("page", ["docs/objectives.md", "CHANGELOG.md"])
