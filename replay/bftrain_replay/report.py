@@ -122,7 +122,7 @@ def _cards(study: Study) -> list[tuple[str, str, str]]:
         (
             "Efficiency",
             words.percent(result.efficiency),
-            f"of dedicated nodes; at most {words.percent(ceiling)} possible",
+            f"of dedicated nodes; {words.percent(ceiling)} if changes cost nothing",
         ),
         (
             "Lost",
