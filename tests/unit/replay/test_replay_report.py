@@ -226,4 +226,4 @@ def test_figures_in_words(said: str, words_for_it: str) -> None:
 def test_the_ceiling_is_not_said_to_be_a_bound() -> None:
     page = read(render(study(LOG, [task(start_cost_s=7.0)], Settings()))).text
     assert "if changes cost nothing" in page
-    assert "at most" not in page  # docs/semantics.md: a replay can come out above it
+    assert "possible" not in page  # docs/semantics.md: a replay can come out above it
