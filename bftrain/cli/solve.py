@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from bftrain.cli.output import Output, prints_results, table
+from bftrain.errors import NotAvailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +41,7 @@ def command(
     from bftrain.solving import notes_on, solve, solve_with_all
     from bftrain.values import wire
     from bftrain.values.problem import AllocationProblem
-    from bftrain.values.solution import Limits
+    from bftrain.values.solution import Limits, Quality
 
     where = "stdin" if problem_file.name in {"-", "<stdin>"} else problem_file.name
     problem = wire.decode(problem_file.read(), AllocationProblem, where=where)
@@ -51,8 +52,10 @@ def command(
         solutions = list(solve_with_all(problem, objective=objective, limits=limits))
         out.result(solutions, lambda: _compared(problem, solutions))
     else:
-        solution = solve(problem, solver, objective=objective, limits=limits)
-        out.result(solution, lambda: _compared(problem, [solution]))
+        solutions = [solve(problem, solver, objective=objective, limits=limits)]
+        out.result(solutions[0], lambda: _compared(problem, solutions))
+    if all(solution.quality is Quality.NONE for solution in solutions):
+        raise NotAvailable("there is no answer", where=where, fix="ask for more seconds, or another solver")
 
 
 def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> RenderableType:

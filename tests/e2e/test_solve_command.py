@@ -72,9 +72,10 @@ def test_the_answer_in_json_and_the_warning_apart_from_it() -> None:
 
 def test_the_answer_in_words() -> None:
     ended = bftrain("solve", PROBLEMS / "fair.json", "--solver", "exact")
-    assert ended.code == 0
     assert "48 nodes, 300 s ahead" in ended.out
     assert "use highs, gurobi or cbc" in ended.out
+    assert ended.code == 4, "no sizes are no success"
+    assert "fair.json: there is no answer" in ended.err
 
 
 def test_an_objective_of_ones_own(tmp_path: Path) -> None:
