@@ -237,5 +237,4 @@ def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:
 
 def choice(value: Struct, field: str, kind: type[StrEnum]) -> None:
     """Hold ``field`` to a member of ``kind``; its plain text is fine too."""
-    words = ", ".join(kind)
-    _normalise(value, field, kind, f"one of {words}")
+    _normalise(value, field, kind, f"one of {', '.join(kind)}")
