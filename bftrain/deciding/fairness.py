@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,15 @@ class MaxMin:
     def couple(self, model: Model) -> None:
         """Say what ties the tasks together."""
         tasks = model.problem.tasks
-        worst = model.variable(lower=-inf)
-        for place, task in enumerate(tasks):
-            if task.weight > 0.0:
-                model.at_least(model.value(place) / task.weight - worst, 0.0)
-        if any(task.weight > 0.0 for task in tasks):
-            model.maximise(worst)
+        weights = [task.weight for task in tasks if task.weight > 0.0]
+        if weights:
+            # Solvers work to an absolute tolerance: keep the numbers near those of the table, whatever the weights
+            middle = sqrt(min(weights)) * sqrt(max(weights))
+            worst = model.variable(lower=-inf)
+            for place, task in enumerate(tasks):
+                if task.weight > 0.0:
+                    model.at_least(model.value(place) * (middle / task.weight) - worst, 0.0)
+            model.maximise(worst / middle)
         sizes = np.arange(model.width)
         model.maximise(linear_sum(model.over_sizes(place, speed(task, sizes)) for place, task in enumerate(tasks)))
 

@@ -31,44 +31,67 @@ class Late(Exception):
 
 
 class CbcProcess:
-    """One worker process, used by one caller at a time."""
+    """One worker process, used by one caller at a time; a process forked from this one gets a worker of its own."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
+        self._owner = os.getpid()
         self._ready = False
 
     @property
     def pid(self) -> int | None:
         """Process id of the worker, if one has been started and is alive."""
+        self._after_fork()
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def ask(self, request: Request, deadline_s: float) -> Reply:
         """Send a problem and wait for the answer, until a little after the deadline."""
+        self._after_fork()
         until = perf_counter() + deadline_s + _GRACE_S
-        with self._lock:
-            process = self._running()
-            if not self._ready:
-                # A worker that is still starting is not given up: the next problem will find it warm
-                self._receive(process, until, "the worker is still starting")
-                self._ready = True
-            try:
-                self._send(process, framed(request), until)
-                return self._receive(process, until, f"overran the deadline of {deadline_s:g} s and was stopped")
-            except Late:
-                self._end(kill=True)
-                raise
+        if not self._lock.acquire(timeout=deadline_s):
+            raise Late("the worker was busy with another problem until the deadline")
+        try:
+            return self._answer(request, deadline_s, until)
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """End the worker."""
+        self._after_fork()
         with self._lock:
             self._end(kill=False)
 
+    def _answer(self, request: Request, deadline_s: float, until: float) -> Reply:
+        process = self._running()
+        if not self._ready:
+            # A worker that is still starting is not given up: the next problem will find it warm
+            self._receive(process, until, "the worker is still starting")
+            self._ready = True
+        # Waiting for the worker counts, but what it cannot do in time is not its fault: nothing is stopped then
+        left = until - perf_counter() - _GRACE_S / 2
+        if left <= 0.0:
+            raise Late("the worker had no time left before the deadline")
+        try:
+            self._send(process, framed(msgspec.structs.replace(request, seconds=min(deadline_s, left))), until)
+            return self._receive(process, until, f"overran the deadline of {deadline_s:g} s and was stopped")
+        except Late:
+            self._end(kill=True)
+            raise
+
+    def _after_fork(self) -> None:
+        """Leave the worker, and a lock that nobody here will open, to the process that we were forked from."""
+        if self._owner == os.getpid():
+            return
+        self._owner = os.getpid()
+        self._lock = Lock()
+        process, self._process = self._process, None
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            _close_pipes(process)  # while we hold them too, the worker would outlive its owner
+
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._owner != os.getpid():
-            self._process = None  # the process that we were forked from owns it
         if self._process is not None and self._process.poll() is not None:
             self._end(kill=False)  # it died while nobody was asking
         if self._process is None:
@@ -89,7 +112,6 @@ class CbcProcess:
             bufsize=0,
             start_new_session=True,  # an interrupt at the terminal is for the program, which then closes the worker
         )
-        self._owner = os.getpid()
         self._ready = False
         atexit.register(self.close)
 
@@ -123,18 +145,22 @@ class CbcProcess:
     def _end(self, *, kill: bool) -> None:
         process, self._process = self._process, None
         atexit.unregister(self.close)
-        if process is None or self._owner != os.getpid():
+        if process is None:
             return
         if kill:
             process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        _close_pipes(process)
         try:
             process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _wait(descriptor: int, until: float, otherwise: str, *, to_write: bool) -> None:

@@ -1,13 +1,15 @@
 """The process in which CBC runs, ``python -m bftrain_solvers.cbc_worker``: reads problems, writes answers.
 
-It ends when its input ends, so it never outlives the program for longer than the solve it is at.
+It ends when its input ends, and an alarm ends it when it overruns a deadline by far: so it never outlives the program
+for longer than the solve it is at, even if CBC does not come back.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import BinaryIO
+from signal import ITIMER_REAL, SIG_DFL, SIGALRM, setitimer, signal
+from typing import BinaryIO, Final
 
 import mip
 import msgspec
@@ -16,9 +18,12 @@ import numpy as np
 from bftrain_solvers.cbc_messages import LENGTH, Reply, Request, framed, unpacked
 from bftrain_solvers.matrix import Matrix
 
+_OVERRUN_S: Final = 5.0  # far beyond the time after which the program gives the worker up
+
 
 def main() -> None:
     """Serve until the input ends."""
+    signal(SIGALRM, SIG_DFL)  # whatever was inherited: it ends the process, also inside native code
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # CBC prints to the standard output: keep that away from the answers
     answers.write(framed(Reply(status="ready", words=f"python-mip {mip.__version__}")))
@@ -33,10 +38,13 @@ def _next(source: BinaryIO) -> bytes:
 
 
 def _answer(request: Request) -> Reply:
+    setitimer(ITIMER_REAL, request.seconds + _OVERRUN_S)
     try:
         return _solved(unpacked(request.fields), request)
     except Exception as error:  # noqa: BLE001 - the worker stays up; the program tells what happened
         return Reply(status="raised", words=f"{type(error).__name__}: {error}")
+    finally:
+        setitimer(ITIMER_REAL, 0.0)
 
 
 def _solved(matrix: Matrix, request: Request) -> Reply:

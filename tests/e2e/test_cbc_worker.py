@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Timer
 from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,9 @@ from bftrain.values.task import TaskSpec
 from bftrain_solvers import cbc_process, exact
 from bftrain_solvers.cbc import Cbc
 from tests.helpers.tables import table_of
+
+if TYPE_CHECKING:
+    from bftrain_solvers.cbc_messages import Reply
 
 EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
 
@@ -137,6 +142,67 @@ def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.Mon
     assert solver.solve(EASY, Limits()).value == 14.0
     assert solver.worker_pid == pid
     solver.close()
+
+
+def test_who_waits_for_a_busy_worker_until_the_deadline_does_not_stop_it(cbc: Cbc) -> None:
+    pid = cbc.worker_pid
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(cbc.solve, HARD, Limits(deadline_s=2.0))
+        sleep(0.5)
+        waited = cbc.solve(EASY, Limits(deadline_s=0.2))
+        assert other.result().quality is Quality.FEASIBLE
+    assert (waited.termination, waited.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert waited.solver_words == "the worker was busy with another problem until the deadline"
+    assert waited.wall_s < 1.0
+    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.worker_pid == pid
+
+
+def test_a_worker_that_took_too_long_to_start_is_kept_for_the_next_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = cbc_process.CbcProcess._receive  # noqa: SLF001 - it is to take long
+
+    def slowly(self: cbc_process.CbcProcess, *arguments: Any) -> Reply:  # noqa: ANN401 - whatever it is given
+        reply = receive(self, *arguments)
+        if reply.status == "ready":
+            sleep(0.6)
+        return reply
+
+    monkeypatch.setattr(cbc_process.CbcProcess, "_receive", slowly)
+    solver = Cbc()
+    late = solver.solve(EASY, Limits(deadline_s=0.01))
+    assert late.solver_words == "the worker had no time left before the deadline"
+    pid = solver.worker_pid
+    assert pid is not None
+    assert solver.solve(EASY, Limits()).value == 14.0
+    assert solver.worker_pid == pid
+    solver.close()
+
+
+def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve() -> None:
+    code = (
+        "import os, threading, time; from tests.e2e.test_cbc_worker import EASY, HARD;"
+        "from bftrain_solvers.cbc import solver; from bftrain.values.solution import Limits;"
+        "solver.solve(EASY, Limits()); pid = solver.worker_pid;"
+        "busy = threading.Thread(target=solver.solve, args=(HARD, Limits(deadline_s=3.0))); busy.start();"
+        "time.sleep(0.5); child = os.fork();"
+        "answer = child or (solver.solve(EASY, Limits()).value, solver.worker_pid != pid);"
+        "child or print(*answer, flush=True); child or solver.close(); child or os._exit(0);"
+        "os.waitpid(child, 0); busy.join(); print(solver.solve(EASY, Limits()).value, solver.worker_pid == pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60.0)
+    assert done.stdout.splitlines() == ["14.0 True", "14.0 True"], done.stderr
+
+
+def test_a_worker_that_never_comes_back_ends_without_anybody_to_stop_it() -> None:
+    code = (
+        "import time; from bftrain_solvers import cbc_worker; from bftrain_solvers.cbc_messages import Request;"
+        "cbc_worker._OVERRUN_S = 0.2; cbc_worker.unpacked = lambda _: time.sleep(60.0);"
+        "cbc_worker._answer(Request(fields={}, seconds=0.1, relative_gap=0.0, threads=1))"
+    )
+    started = perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGALRM
+    assert perf_counter() - started < 30.0
 
 
 def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: Cbc) -> None:

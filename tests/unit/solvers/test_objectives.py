@@ -184,6 +184,20 @@ def test_max_min_by_weight() -> None:
     assert dict(solving.solve(problem, "highs").sizes) == {"a": 3, "b": 6, "free": 0}
 
 
+@pytest.mark.parametrize("weight", [1e-12, 1e12])
+def test_max_min_looks_at_weights_as_they_compare(weight: float) -> None:
+    for seed in range(12):
+        problem = conformance.random_problem(seed)
+        tasks = tuple(msgspec.structs.replace(each, weight=weight) for each in problem.tasks)
+        plain = highs.solver.solve(Tabulator(max_min).table(problem), Limits())
+        weighed = Tabulator(max_min).table(msgspec.structs.replace(problem, tasks=tasks))
+        solution = highs.solver.solve(weighed, Limits())
+        assert plain.value is not None
+        assert solution.sizes == plain.sizes
+        assert solution.termination is Termination.OPTIMAL or solution.value == 0.0
+        assert solution.value == pytest.approx(plain.value / weight, rel=1e-9, abs=0.0)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_max_min_against_trying_all(seed: int) -> None:
     table = Tabulator(max_min).table(conformance.random_problem(seed))
