@@ -56,7 +56,7 @@ def _from_file(path: Path, attribute: str, name: str) -> Any:  # noqa: ANN401 - 
     sys.modules[known] = module  # dataclasses and pickling look a class's module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"{path} raised {type(error).__name__}: {error}", where=where) from error
     if not hasattr(module, attribute):
         raise UnknownName.among("function or class in the file", attribute, _public(module), where=where)

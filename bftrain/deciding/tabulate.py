@@ -96,18 +96,24 @@ def value_row(
 
 def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     where = _where(objective, task)
+    count = sizes.size
+    sizes.setflags(write=False)
     try:
-        worth = np.asarray(objective.values(task, sizes), dtype=np.float64)
-    except Exception as error:
+        given = np.asarray(objective.values(task, sizes))
+        worth = None if given.dtype.kind == "c" else np.asarray(given, dtype=np.float64)
+    except (Exception, SystemExit) as error:
         raise BadInput(f"raised {type(error).__name__}: {error}", where=where) from error
-    if worth.shape != sizes.shape:
+    if worth is None:
+        raise BadInput("gave complex numbers", where=where, fix="return finite numbers only")
+    if worth.shape != (count,):
         raise BadInput(
-            f"gave shape {worth.shape} for {sizes.size} sizes",
+            f"gave shape {worth.shape} for {count} sizes",
             where=where,
             fix="return one value per entry of sizes",
         )
-    if not np.isfinite(worth).all():
-        first = int(sizes[~np.isfinite(worth)][0])
+    finite = np.isfinite(worth)
+    if not finite.all():
+        first = int(finite.argmin())
         raise BadInput(f"gave {worth[first]} at size {first}", where=where, fix="return finite numbers only")
     return worth
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -64,15 +64,20 @@ class Draft:
 
     def at_least(self, expression: Linear, bound: float) -> None:
         """Demand ``expression >= bound``."""
-        self.rows.append((expression, bound, inf))
+        self.rows.append((expression, self._number(bound), inf))
 
     def at_most(self, expression: Linear, bound: float) -> None:
         """Demand ``expression <= bound``."""
-        self.rows.append((expression, -inf, bound))
+        self.rows.append((expression, -inf, self._number(bound)))
 
     def maximise(self, expression: Linear) -> None:
         """Say what is best; a further call breaks the ties that the calls before leave."""
         self.goals.append(expression)
+
+    def _number(self, bound: float) -> float:
+        if isnan(bound):
+            raise BadInput("demands nan", where=f"objective '{self.problem.objective}'")
+        return bound
 
     def _handle(self) -> int:
         self._handles += 1
@@ -88,9 +93,15 @@ def draft_of(table: ValueTable) -> Draft:
     if table.coupling is None:
         return _sum_of_entries(table)
     draft = Draft(table, table.values)
-    table.coupling.couple(draft)
+    where = f"objective '{table.problem.objective}'"
+    try:
+        table.coupling.couple(draft)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"couple() raised {type(error).__name__}: {error}", where=where) from error
     if not draft.goals:
-        raise BadInput("couple() did not call maximise()", where=f"objective '{table.problem.objective}'")
+        raise BadInput("couple() did not call maximise()", where=where)
     return draft
 
 

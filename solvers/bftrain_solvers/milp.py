@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import frexp, ldexp
+from math import frexp, inf, isfinite, isnan, ldexp
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain.errors import BadInput
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers.answers import named
 from bftrain_solvers.programme import programme_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bftrain.ports import Availability
     from bftrain.values.table import ValueTable
     from bftrain_solvers.matrix import Floats, Matrix
@@ -113,9 +116,9 @@ def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: s
     if raw.columns is None:
         return Solution.failed(solver, raw.words, termination=raw.termination, wall_s=wall_s)
     sizes = named(table, programme.sizes(raw.columns))
-    if not table.allowed(sizes):
+    value = _value(table, sizes)
+    if not isfinite(value):
         return Solution.failed(solver, f"gave sizes that are not allowed ({raw.words})", wall_s=wall_s)
-    value = table.value_of(sizes)
     bound = None if raw.bound is None else max(raw.bound, value)
     termination, quality = raw.termination, Quality.FEASIBLE
     if termination is Termination.OPTIMAL:
@@ -132,6 +135,18 @@ def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: s
         solver_words=raw.words,
         wall_s=wall_s,
     )
+
+
+def _value(table: ValueTable, sizes: Mapping[str, int]) -> float:
+    """Value of ``sizes``; ``-inf`` if they are not allowed. An objective's own ``total()`` may give or do anything."""
+    where = f"objective '{table.problem.objective}'"
+    try:
+        value = table.value_of(sizes) if sum(sizes.values()) <= table.problem.pool else -inf
+    except Exception as error:
+        raise BadInput(f"total() raised {type(error).__name__}: {error}", where=where) from error
+    if isnan(value):
+        raise BadInput("total() gave nan", where=where)
+    return value
 
 
 def _nobody(solver: str) -> Solution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -221,6 +222,10 @@ def wrong(answer: Callable[[NDArray[np.int64]], object]) -> Objective:
         (lambda _: 3.0, r"gave shape \(\) for 6 sizes"),
         (lambda _: 1 / 0, "raised ZeroDivisionError"),
         (lambda _: ["a"] * 6, "raised ValueError"),
+        (lambda _: [1j] * 6, "gave complex numbers"),
+        (lambda sizes: sizes.__imul__(2), "raised ValueError: .*read-only"),
+        (lambda sizes: sizes.resize(3, refcheck=False), "raised|gave shape"),
+        (lambda _: sys.exit(3), "raised SystemExit: 3"),
     ],
 )
 def test_a_metric_that_fails_is_named_with_its_task(answer: Callable[[object], object], complaint: str) -> None:
@@ -295,6 +300,10 @@ def test_what_is_no_objective_is_told(file: Path, name: str, complaint: str) -> 
 
 
 def test_files_that_cannot_be_loaded_are_told(tmp_path: Path) -> None:
+    leaving = tmp_path / "leaving.py"
+    leaving.write_text("raise SystemExit(3)\n")
+    with pytest.raises(BadInput, match=r"leaving.py raised SystemExit: 3"):
+        resolve_objective(f"{leaving}:f")
     with pytest.raises(BadInput, match="there is no file"):
         resolve_objective(f"{tmp_path}/none.py:f")
     broken = tmp_path / "broken.py"

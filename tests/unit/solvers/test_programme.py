@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -265,3 +265,24 @@ def test_an_unfinished_first_goal_has_no_ties_to_break() -> None:
     solver = TwoCans(RawAnswer(termination=Termination.TIME_LIMIT, columns=columns, words="late"))
     assert solver.solve(table, Limits()).solver_words == "late"
     assert len(solver.asked) == 1
+
+
+def failing(answer: object = None) -> float:
+    raise KeyError(answer)
+
+
+@pytest.mark.parametrize(
+    ("couple", "total", "complaint"),
+    [
+        (failing, sum, r"couple\(\) raised KeyError"),
+        (lambda _: None, sum, r"couple\(\) did not call maximise"),
+        (lambda model: model.at_most(model.size(0), nan), sum, "demands nan"),
+        (lambda model: model.maximise(model.size(0)), failing, r"total\(\) raised KeyError"),
+        (lambda model: model.maximise(model.size(0)), lambda _: nan, r"total\(\) gave nan"),
+    ],
+)
+def test_an_objective_that_fails_is_named(
+    couple: Callable[[Model], None], total: Callable[[Sequence[int]], float], complaint: str
+) -> None:
+    with pytest.raises(BadInput, match=f"objective '.*': {complaint}"):
+        highs.solver.solve(coupled(couple, total), Limits())
