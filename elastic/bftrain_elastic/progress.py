@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+import warnings
 from functools import cache
 
 REPORT_FILE = "BFTRAIN_REPORT_FILE"  # where lines go; unset: nowhere
@@ -50,7 +51,14 @@ def _reporter() -> Reporter | None:
 
 
 def report(*, samples: int, loss: float | None = None, step: int | None = None) -> None:
-    """Say that a step over ``samples`` samples is done; does nothing when no manager asked for it."""
-    reporter = _reporter()
-    if reporter is not None:
-        reporter(samples=samples, loss=loss, step=step)
+    """Say that a step over ``samples`` samples is done; does nothing when no manager asked for it.
+
+    It never stops the training: if nothing can be written (a full disk, a bad environment), it warns and the step
+    goes unreported.
+    """
+    try:
+        reporter = _reporter()
+        if reporter is not None:
+            reporter(samples=samples, loss=loss, step=step)
+    except (OSError, ValueError) as error:
+        warnings.warn(f"this step's progress is not reported: {error}", RuntimeWarning, stacklevel=2)

@@ -76,3 +76,18 @@ def test_lines_of_several_workers_do_not_mix(tmp_path: Path) -> None:
     workers = [subprocess.Popen([sys.executable, "-c", script], env=environment) for _ in range(3)]
     assert [worker.wait(60) for worker in workers] == [0, 0, 0]
     assert sorted(line["samples"] for line in lines(tmp_path / "lines")) == sorted(list(range(500)) * 3)  # type: ignore[type-var]  # JSON
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({REPORT_FILE: "/dev/full"}, "No space left on device"),
+        ({REPORT_FILE: "/no/such/folder/lines"}, "No such file or directory"),
+        ({REPORT_FILE: "/dev/null", SIZE: "many"}, "invalid literal"),
+    ],
+)
+def test_training_goes_on_when_nothing_can_be_written(environment: dict[str, str], words: str) -> None:
+    done = run(f"{SCRIPT}; print('trained')", **environment)
+    assert done.stdout == "trained\n"
+    assert "this step's progress is not reported" in done.stderr
+    assert words in done.stderr
