@@ -16,10 +16,22 @@ from bftrain.ports import Objective
 
 def resolve_objective(name: str) -> Objective:
     """Give the objective called ``name``, or the one that the file named in it defines."""
-    file, colon, attribute = name.rpartition(":")
-    if colon and (file.endswith(".py") or "/" in file):
-        return as_objective(name, _from_file(Path(file), attribute, name))
+    file, attribute = _parts(name)
+    if file is not None:
+        return as_objective(name, _from_file(file, attribute, name))
     return as_objective(name, registry.load("objective", name))
+
+
+def from_anywhere(name: str) -> str:
+    """Give the same objective by a name that holds in every folder."""
+    file, attribute = _parts(name)
+    return name if file is None else f"{file.resolve()}:{attribute}"
+
+
+def _parts(name: str) -> tuple[Path | None, str]:
+    """Split ``path/to/file.py:name``; a registered name has no file."""
+    file, colon, attribute = name.rpartition(":")
+    return (Path(file), attribute) if colon and (file.endswith(".py") or "/" in file) else (None, name)
 
 
 def as_objective(name: str, found: object) -> Objective:

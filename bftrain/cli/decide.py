@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import decides
+from bftrain.cli.settings import decides, settings_of
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,19 +34,24 @@ if TYPE_CHECKING:
 @prints_results
 def command(events: IO[bytes], journal_path: Path | None, config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the settings' own types
     """Read EVENTS (JSON lines; "-" is stdin), decide at each, and write the actions as JSON lines."""
-    from bftrain.assembly import build_harvester
-    from bftrain.config import settings_from
+    from msgspec.structs import replace
 
-    settings = settings_from(config, given)
+    from bftrain.assembly import build_harvester
+
+    settings = settings_of(config, given)
     if journal_path is None:
         _pump(build_harvester(settings), None, events, out)
         return
     from bftrain.journal import Journal
+    from bftrain.objective_file import from_anywhere
     from bftrain.rerun import restore
 
+    # A journal is read again later, and perhaps from another folder
+    settings = replace(settings, objective=from_anywhere(settings.objective))
     if not journal_path.exists():
+        harvester = build_harvester(settings)  # first, so that a mistake leaves no journal behind
         with Journal.create(journal_path, settings) as journal:
-            _pump(build_harvester(settings), journal, events, out)
+            _pump(harvester, journal, events, out)
         return
     with Journal.open(journal_path) as journal:
         journal.insist_on(settings)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.settings import decides
+from bftrain.cli.settings import decides, settings_of
 from bftrain.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -61,14 +61,13 @@ def command(
     **given: Any,  # noqa: ANN401 - the settings' own types
 ) -> None:
     """Replay LOG against tasks: what would have been harvested, lost, and possible."""
-    from bftrain.config import settings_from
     from bftrain_datasets.files import load_log
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
     from bftrain_replay.origins import Source
     from bftrain_replay.study import check_parts
 
-    settings = settings_from(config, given)
+    settings = settings_of(config, given)
     if baseline == settings.solver:
         raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
     check_parts(settings, baseline)

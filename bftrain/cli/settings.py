@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from bftrain.config import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,12 +34,30 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
     for name, (kind, text) in reversed(OPTIONS.items()):
-        option = "--" + name.removesuffix("_s").replace("_", "-")
         # The default is left to the settings: what was not given must not win over the configuration file
-        function = click.option(option, name, type=kind, default=None, help=text)(function)
+        function = click.option(option_of(name), name, type=kind, default=None, help=text)(function)
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         default=None,
         help="TOML file with these settings; options on the command line win.",
     )(function)
+
+
+def option_of(setting: str) -> str:
+    """Give the option of a setting."""
+    return "--" + setting.removesuffix("_s").replace("_", "-")
+
+
+def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
+    """Settings of the file and the options ``given``; an option that breaks a rule is named as it was typed."""
+    from bftrain.config import settings_from
+    from bftrain.errors import BadValue
+
+    try:
+        return settings_from(config, given)
+    except BadValue as error:
+        setting = (error.where or "").removeprefix("Settings.")
+        if given.get(setting) is None:
+            raise
+        raise BadValue(error.what, where=option_of(setting), fix=error.fix) from error

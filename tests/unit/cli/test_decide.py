@@ -215,3 +215,27 @@ def test_actions_come_out_while_the_pipe_is_still_open() -> None:
         assert json.loads(process.stdout.readline()) == ACTIONS[0]
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def test_a_wrong_option_is_named_as_it_was_typed(bftrain: CommandLine) -> None:
+    ended = bftrain("decide", "--max-tasks", 0, stdin="")
+    assert (ended.code, ended.err) == (3, "bftrain: --max-tasks: must be at least 1, not 0\n")
+
+
+def test_a_wrong_name_leaves_no_journal_behind(bftrain: CommandLine, tmp_path: Path) -> None:
+    assert bftrain("decide", "--solver", "none", "--journal", tmp_path / "j.db", stdin="").code == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_finds_an_objective_of_ones_own_from_another_folder(
+    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text("def mine(task, sizes):\n    return sizes * 1.0\n")
+    journal = tmp_path / "j.db"
+    monkeypatch.chdir(tmp_path / "here")
+    assert bftrain("decide", "--objective", "mine.py:mine", "--journal", journal, stdin=lines(A_DAY)).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert bftrain("journal", "verify", journal).code == 0
+    monkeypatch.chdir(tmp_path / "here")
+    assert bftrain("decide", "--objective", "mine.py:mine", "--journal", journal, stdin="").code == 0
