@@ -89,8 +89,9 @@ mkdir -p "$state"
 : >"$unfinished" || explain
 what=.
 [ "$layer" = base ] || what=".[$layer]"
-# PIP_USER=0: a user's own setting would send the packages elsewhere
-PIP_USER=0 "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
+# PIP_USER=0: a user's own setting would send the packages elsewhere.
+# PIP_RETRIES: pip asks five times, a minute in all, before it says that there is no network
+PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
     --editable "$what" >>"$log" 2>&1 || explain
 contents >"$state/contents" || explain
 printf '%s\n' "$key" >"$stamp" || explain

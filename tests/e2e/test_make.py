@@ -126,6 +126,13 @@ def test_no_network_is_said_in_words_and_the_next_run_does_not_trust_what_is_the
     assert "Making .venv anew: an earlier installation did not end." in second.stdout
 
 
+def test_no_network_is_said_in_seconds(checkout: Path) -> None:
+    run(checkout, "tools/venv.sh", "base", PIP_RETRIES="")
+    log = (checkout / ".venv/.bftrain/install.log").read_text()
+    assert "Retry(total=1" in log
+    assert "Retry(total=4" not in log, "pip's own five tries take more than a minute"
+
+
 @pytest.mark.parametrize("half", ["empty", "dead python", "no pip"])
 def test_a_half_made_environment_is_made_anew(checkout: Path, half: str) -> None:
     venv = checkout / ".venv"
