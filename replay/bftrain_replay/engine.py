@@ -155,9 +155,10 @@ class _Engine:
             yield TaskSubmitted(time_s=now_s, spec=spec)
 
     def _speeds_of(self, spec: TaskSpec) -> list[float]:
-        key = (spec.curve, spec.max_nodes)
+        largest = min(spec.max_nodes, len(self._log.node_names))  # nobody holds more nodes than there are
+        key = (spec.curve, largest)
         if key not in self._speeds:
-            self._speeds[key] = spec.curve.speeds(spec.max_nodes).tolist()
+            self._speeds[key] = spec.curve.speeds(largest).tolist()
         return self._speeds[key]
 
     def _finish(self, task: TaskProgress, now_s: float) -> None:

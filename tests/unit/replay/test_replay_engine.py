@@ -219,3 +219,8 @@ def test_tasks_are_given_back_in_their_order_whatever_their_arrival() -> None:
     done = run(ONE_LOSS, tasks, build_harvester(Settings()))
     names = [entry.spec.name if isinstance(entry, TaskProgress) else entry.name for entry in done.tasks]
     assert names == ["late", "never", "early"]
+
+
+def test_a_task_may_ask_for_more_nodes_than_any_memory_counts() -> None:
+    log = log_of((0.0, "ab", ""), end_s=100.0)
+    assert replayed(log, [task(max_nodes=2**62)]).harvested_samples == replayed(log, [task()]).harvested_samples
