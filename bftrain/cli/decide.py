@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from bftrain.journal import Journal
     from bftrain.values.actions import Action
     from bftrain.values.events import Event
+
+
+_DESCRIBED: Final = "docs/events.md lists all events and their fields"
 
 
 @click.command(
@@ -105,8 +108,8 @@ def _moments(lines: IO[bytes]) -> Iterator[tuple[str, tuple[Event, ...]]]:
             continue
         where = f"{name}:{number}"
         if text.startswith(b"["):
-            moment = wire.decode(text, tuple[Event, ...], where=where)
+            moment = wire.decode(text, tuple[Event, ...], where=where, fix=_DESCRIBED)
             if moment:
                 yield where, moment
         else:
-            yield where, (wire.decode(text, Event, where=where),)
+            yield where, (wire.decode(text, Event, where=where, fix=_DESCRIBED),)

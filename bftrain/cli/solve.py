@@ -44,7 +44,8 @@ def command(
     from bftrain.values.solution import Limits, Quality
 
     where = "stdin" if problem_file.name in {"-", "<stdin>"} else problem_file.name
-    problem = wire.decode(problem_file.read(), AllocationProblem, where=where)
+    described = "docs/formats.md describes the problem file"
+    problem = wire.decode(problem_file.read(), AllocationProblem, where=where, fix=described)
     for note in notes_on(problem):
         out.warn(note)
     limits = Limits(deadline_s=deadline_s, relative_gap=relative_gap, threads=threads)

@@ -39,17 +39,20 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 
 
 @overload
-def decode(text: bytes | str, kind: type[T], *, where: str | None = None) -> T: ...
+def decode(text: bytes | str, kind: type[T], *, where: str | None = None, fix: str | None = None) -> T: ...
 @overload
-def decode(text: bytes | str, kind: UnionType, *, where: str | None = None) -> Any: ...  # noqa: ANN401 - a union has no single type
-def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = None) -> Any:
-    """Read a value of ``kind`` from JSON; what breaks a rule is named with its path and the ``where`` it came from."""
+def decode(text: bytes | str, kind: UnionType, *, where: str | None = None, fix: str | None = None) -> Any: ...  # noqa: ANN401 - a union has no single type
+def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = None, fix: str | None = None) -> Any:
+    """Read a value of ``kind`` from JSON; what breaks a rule is named with its path and the ``where`` it came from.
+
+    ``fix`` says what whoever wrote the text can do, such as where its form is described.
+    """
     try:
         return _decoder(cast("Hashable", kind)).decode(text)
     except msgspec.ValidationError as error:
-        raise BadInput(_sentence(error), where=where) from error
+        raise BadInput(_sentence(error), where=where, fix=fix) from error
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadInput(f"not valid JSON: {error}", where=where) from error
+        raise BadInput(f"not valid JSON: {error}", where=where, fix=fix) from error
 
 
 def convert(data: Mapping[str, object], kind: type[T], *, where: str | None = None) -> T:

@@ -130,7 +130,8 @@ def log_from_transitions(
 def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     if times.size == 0:
         if begin_s is None or end_s is None:
-            raise BadInput("no node changes its state", where="LogBuilder", fix="give begin_s and end_s")
+            fix = "give one row or transition at least, or begin_s and end_s"
+            raise BadInput("no node changes its state", where="LogBuilder", fix=fix)
         return begin_s, end_s
     if not np.isfinite(times).all():
         raise BadInput("a transition has no finite time", where="LogBuilder")

@@ -159,6 +159,7 @@ def test_a_bad_line_is_named_by_its_number_after_the_good_ones_were_answered() -
     ended = bftrain("decide", stdin='{"event": "nodes_joined", "time_s": 0, "nodes": ["a"]}\n\n{"event": "no"}\n')
     assert ended.code == 3
     assert "stdin:3" in ended.err
+    assert "docs/events.md" in ended.err  # what to do about it
 
 
 # -- exit codes that files do not lead to
