@@ -56,6 +56,10 @@ class BadValue(BadInput, ValueError):
     """
 
 
+class BadObjective(BadInput):
+    """A metric raised or gave what is no value; the fault is its own, so no other solver can help."""
+
+
 class BadConfig(BadInput):
     """A configuration file cannot be read, or has an unknown key or a wrong value."""
 

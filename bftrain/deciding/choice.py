@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bftrain.errors import BadObjective
 from bftrain.ports import Solver
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
@@ -52,9 +53,11 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
-    """Solve, and turn whatever goes wrong in a solver into a failed solution."""
+    """Solve, and turn whatever goes wrong in a solver into a failed solution; not what is wrong with the metric."""
     try:
         solution: object = solver.solve(table, limits)
+    except BadObjective:
+        raise
     except Exception as error:  # noqa: BLE001 - a solver may be anyone's; its failure must not stop the decisions
         return Solution.failed(solver.name, f"raised {type(error).__name__}: {error}")
     if not isinstance(solution, Solution):

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, BadObjective
 from bftrain.ports import Objective
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -85,7 +85,7 @@ def value_row(
     row = row[: largest + 1]
     fits = np.abs(row) <= _LARGEST_VALUE
     if not fits.all():
-        raise BadInput(
+        raise BadObjective(
             f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}",
             where=_where(objective, task),
             fix="count in a larger unit, or give a shorter horizon or smaller costs",
@@ -102,11 +102,11 @@ def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]
         given = np.asarray(objective.values(task, sizes))
         worth = None if given.dtype.kind == "c" else np.asarray(given, dtype=np.float64)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(f"raised {type(error).__name__}: {error}", where=where) from error
     if worth is None:
-        raise BadInput("gave complex numbers", where=where, fix="return finite numbers only")
+        raise BadObjective("gave complex numbers", where=where, fix="return finite numbers only")
     if worth.shape != (count,):
-        raise BadInput(
+        raise BadObjective(
             f"gave shape {worth.shape} for {count} sizes",
             where=where,
             fix="return one value per entry of sizes",
@@ -114,7 +114,7 @@ def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]
     finite = np.isfinite(worth)
     if not finite.all():
         first = int(finite.argmin())
-        raise BadInput(f"gave {worth[first]} at size {first}", where=where, fix="return finite numbers only")
+        raise BadObjective(f"gave {worth[first]} at size {first}", where=where, fix="return finite numbers only")
     return worth
 
 

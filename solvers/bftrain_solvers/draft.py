@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadObjective
 from bftrain.values.linear import Linear, linear_sum
 from bftrain_solvers.hopeless import cleared, lopsided
 from bftrain_solvers.matrix import Floats
@@ -48,7 +48,7 @@ class Draft:
         """Entry of ``numbers`` that belongs to the chosen size."""
         given = np.asarray(numbers, dtype=np.float64)
         if given.shape != (self.width,) or not np.isfinite(given).all():
-            raise BadInput(
+            raise BadObjective(
                 f"over_sizes() wants {self.width} finite numbers, one per size",
                 where=f"objective '{self.problem.objective}', task '{self.problem.tasks[task].name}'",
             )
@@ -76,7 +76,7 @@ class Draft:
 
     def _number(self, bound: float) -> float:
         if isnan(bound):
-            raise BadInput("demands nan", where=f"objective '{self.problem.objective}'")
+            raise BadObjective("demands nan", where=f"objective '{self.problem.objective}'")
         return bound
 
     def _handle(self) -> int:
@@ -96,12 +96,12 @@ def draft_of(table: ValueTable) -> Draft:
     where = f"objective '{table.problem.objective}'"
     try:
         table.coupling.couple(draft)
-    except BadInput:
+    except BadObjective:
         raise
     except Exception as error:
-        raise BadInput(f"couple() raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(f"couple() raised {type(error).__name__}: {error}", where=where) from error
     if not draft.goals:
-        raise BadInput("couple() did not call maximise()", where=where)
+        raise BadObjective("couple() did not call maximise()", where=where)
     return draft
 
 

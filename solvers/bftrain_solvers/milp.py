@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadObjective
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers.answers import named
 from bftrain_solvers.programme import programme_of
@@ -143,9 +143,9 @@ def _value(table: ValueTable, sizes: Mapping[str, int]) -> float:
     try:
         value = table.value_of(sizes) if sum(sizes.values()) <= table.problem.pool else -inf
     except Exception as error:
-        raise BadInput(f"total() raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(f"total() raised {type(error).__name__}: {error}", where=where) from error
     if isnan(value):
-        raise BadInput("total() gave nan", where=where)
+        raise BadObjective("total() gave nan", where=where)
     return value
 
 

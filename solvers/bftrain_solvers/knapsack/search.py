@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain.errors import Fault
 from bftrain_solvers.knapsack.core import core_of, fewer_stages
 from bftrain_solvers.knapsack.grid import grid_of
 from bftrain_solvers.knapsack.price import priced
@@ -91,6 +92,8 @@ def _best(at_price: Priced, pool: int, known: int, stop_at: float) -> list[int]:
                 fewer = None
         if fewer is None:
             division = best_division(core.stages, room)
+            if division is None and cutoff >= known:
+                raise Fault("a core that holds a plan yielded none", where="solver 'exact'")
             known = known if division is None else division[0]
             if division is not None and known <= cutoff:
                 sizes = core.least.copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrain.deciding.choice import Choice, ask, choose
-from bftrain.errors import BadValue
+from bftrain.errors import BadObjective, BadValue
 from bftrain.ports import Solver
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
@@ -151,3 +151,11 @@ def test_a_table_has_one_row_per_task() -> None:
         ValueTable(problem=table(3, [0.0]).problem, values=TABLE.values)
     with pytest.raises(BadValue, match=r"ValueTable\.values: has shape \(1,\) for 1 tasks"):
         ValueTable(problem=table(3, [0.0]).problem, values=TABLE.values[0, :1])
+
+
+def test_a_fault_of_the_metric_is_not_the_solvers_and_stops_the_decision() -> None:
+    def faulty(*_: object) -> Solution:
+        raise BadObjective("couple() raised KeyError: 3", where="objective 'mine'")
+
+    with pytest.raises(BadObjective, match="objective 'mine': couple"):
+        decided(faulty, Scripted(parts.best))

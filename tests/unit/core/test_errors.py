@@ -11,6 +11,7 @@ from bftrain import errors
 from bftrain.errors import (
     BadConfig,
     BadInput,
+    BadObjective,
     BadValue,
     BftrainError,
     BrokenPlugin,
@@ -28,6 +29,7 @@ CODES = {
     BadInput: 3,
     BadValue: 3,
     BadConfig: 3,
+    BadObjective: 3,
     UnknownName: 3,
     NotAvailable: 4,
     BrokenPlugin: 4,
