@@ -23,7 +23,9 @@ def command() -> None:
     required=True,
     help="The file to write; its name ends in .npz or .csv.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), default=1024, show_default=True, help="Nodes of the machine.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."
+)
 @click.option("--days", type=float, default=7.0, show_default=True, help="Days observed.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one log of many.")
 @click.option("--idle-share", type=float, default=0.0827, show_default=True, help="Idle part of all node-time.")
@@ -36,6 +38,7 @@ def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start
     """
     from bftrain_datasets.files import check_log_name, save_log
     from bftrain_datasets.generators import generate_log
+    from bftrain_replay.words import percent
 
     check_log_name(path)
     made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
@@ -48,5 +51,5 @@ def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start
         "idle_node_hours": made.idle_node_s / 3600,
         "sha256": made.sha256,
     }
-    words = f"{path}: {nodes} nodes, {len(made)} events, {made.idle_share:.2%} of the node-time idle"
+    words = f"{path}: {nodes} nodes, {len(made)} events, {percent(made.idle_share)} of the node-time idle"
     out.result(figures, lambda: words)

@@ -41,10 +41,12 @@ def _tables(log: Path, summary: LogSummary) -> Group:
         for percentile in pool
     )
     shares = (
-        (f"up to {words.duration(share.up_to_s)}", f"{share.fragments:.1%}", f"{share.idle_time:.1%}")
+        (f"up to {words.duration(share.up_to_s)}", words.percent(share.fragments), words.percent(share.idle_time))
         for share in summary.fragments.shares
     )
-    chances = ((words.duration(age), f"{chance:.0%}") for age, chance in summary.leaving.chance_within_300_s.items())
+    chances = (
+        (words.duration(age), words.percent(chance)) for age, chance in summary.leaving.chance_within_300_s.items()
+    )
     return Group(
         table(str(log), ("", ""), _main_figures(summary), left=(0, 1)),
         table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)"), percentiles),
@@ -61,10 +63,10 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
     yield "events", f"{summary.events:,}, every {summary.mean_gap_s:,.0f} s (median {summary.median_gap_s:,.0f} s)"
     begin, end = words.moment(summary.start_s), words.moment(summary.end_s)
     yield "span", f"{words.duration(summary.span_s)}, from {begin} to {end}"
-    yield "idle", f"{summary.idle_share:.2%} of the node-time, {summary.idle_node_hours:,.0f} node-hours"
+    yield "idle", f"{100 * summary.idle_share:.2f} % of the node-time, {summary.idle_node_hours:,.0f} node-hours"
     yield "pool", f"{summary.pool.mean:,.1f} nodes on average, {summary.pool.largest:,} at most"
     pieces = summary.fragments
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
-    yield "leaving", f"{summary.leaving.together:.0%} of the nodes that came together leave together"
-    yield "", f"{summary.leaving.in_large_departures:.0%} leave at once with {LARGE_DEPARTURE_NODES} or more"
+    yield "leaving", f"{words.percent(summary.leaving.together)} of the nodes that came together leave together"
+    yield "", f"{words.percent(summary.leaving.in_large_departures)} leave at once with {LARGE_DEPARTURE_NODES} or more"
     yield "content sha256", summary.sha256

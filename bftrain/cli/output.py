@@ -97,7 +97,7 @@ def table(
     from rich.text import Text
 
     words = set(left)
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
     for number, name in enumerate(columns):
         # fold: on a narrow terminal a long word goes on in the next line; half a command would help nobody
         grid.add_column(name, justify="left" if number in words else "right", overflow="fold")
