@@ -84,7 +84,7 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     log = sample_log()
     save_log(log, path)
     words = run("inspect", path).stdout
-    assert f"{log.idle_share:.2%} of the node-time" in words
+    assert f"{100 * log.idle_share:.2f} % of the node-time" in words
     assert log.sha256 in words
     assert "2.5 days, from 1970-01-01 00:00:00 UTC to 1970-01-03 12:00:00 UTC" in words
     told = json.loads(run("inspect", path, "--json").stdout)
