@@ -126,7 +126,7 @@ def _task(
     )
 
 
-def _demand(true: bool, problem: str, solution: Solution) -> None:  # noqa: FBT001 - it reads like an assertion
+def _demand(true: bool, problem: str, solution: Solution) -> None:
     if not true:
         raise Nonconformance(f"{solution.solver}: {problem}; it answered {solution}")
 
@@ -171,7 +171,7 @@ def _close(one: float, other: float) -> bool:
 # -- the cases
 
 
-def _hand_checked(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _hand_checked(solver: Solver, optimal: bool) -> None:
     # 10 nodes. A further node brings a 10, 9, 8.5, 7 a second, b always 8: a 3 and b 7 get 27.5 + 56 = 83.5
     a = _task("a", {1: 10, 2: 19, 3: 27.5, 4: 34.5})
     b = _task("b", {10: 80})
@@ -180,7 +180,7 @@ def _hand_checked(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see 
         _demand(solution.sizes == {"a": 3, "b": 7}, "the only best sizes are a 3, b 7", solution)
 
 
-def _rescaling_is_weighed(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _rescaling_is_weighed(solver: Solver, optimal: bool) -> None:
     # Growing from 2 to 4 gains 100 s x 20/s, and costs 60 s x 20/s: worth it. With 110 s it is not.
     for cost_s, best, sizes in ((60.0, 2800.0, {"a": 4}), (110.0, 2000.0, {"a": 2})):
         table = _table(_problem(4, _task("a", {4: 40}, size=2, cost_s=cost_s)))
@@ -189,21 +189,21 @@ def _rescaling_is_weighed(solver: Solver, optimal: bool) -> None:  # noqa: FBT00
             _demand(solution.sizes == sizes, f"the best sizes are {sizes}", solution)
 
 
-def _zero_pool(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _zero_pool(solver: Solver, optimal: bool) -> None:
     solution = _expect(solver, _table(_problem(0, _task("a", {4: 40}), _task("b", {1: 3}))), 0.0, optimal=optimal)
     _demand(not any(solution.sizes.values()), "there is no node", solution)
 
 
-def _nobody_competes(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _nobody_competes(solver: Solver, optimal: bool) -> None:
     _expect(solver, _table(_problem(5)), 0.0, optimal=optimal)
 
 
-def _one_task(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _one_task(solver: Solver, optimal: bool) -> None:
     for pool, best in ((1, 1000.0), (3, 3000.0), (100, 8000.0)):
         _expect(solver, _table(_problem(pool, _task("only", {8: 80}))), best, optimal=optimal)
 
 
-def _minima_that_do_not_fit(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _minima_that_do_not_fit(solver: Solver, optimal: bool) -> None:
     big = {8: 80.0}
     all_too_big = _problem(7, _task("a", big, smallest=8), _task("b", big, smallest=8))
     _expect(solver, _table(all_too_big), 0.0, optimal=optimal)
@@ -211,21 +211,21 @@ def _minima_that_do_not_fit(solver: Solver, optimal: bool) -> None:  # noqa: FBT
     _expect(solver, _table(one_fits), 8800.0, optimal=optimal)
 
 
-def _present_size_not_allowed(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _present_size_not_allowed(solver: Solver, optimal: bool) -> None:
     below = _task("below", {4: 40.0}, size=2, smallest=3)  # two nodes were taken from it
     _expect(solver, _table(_problem(2, below)), 0.0, optimal=optimal)
     above = _task("above", {4: 40.0}, size=6)
     _expect(solver, _table(_problem(6, above)), 4000.0, optimal=optimal)
 
 
-def _identical_tasks(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _identical_tasks(solver: Solver, optimal: bool) -> None:
     curve = {1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}
     tasks = [_task(f"task{place}", curve) for place in range(5)]
     # 7 nodes over five tasks: two of them with 2, three with 1
     _expect(solver, _table(_problem(7, *tasks)), 6600.0, optimal=optimal)
 
 
-def _odd_curves(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _odd_curves(solver: Solver, optimal: bool) -> None:
     dip = _task("dip", {1: 64.7, 2: 132.2, 4: 111.0, 8: 497.3})  # not monotone
     steep = _task("steep", {1: 1.0, 5: 2.0, 6: 90.0})  # not concave
     nothing = _task("nothing", {1: 0.0, 2: 0.0, 3: 7.0})  # does not run on fewer than three
@@ -234,7 +234,7 @@ def _odd_curves(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Ca
         _expect(solver, table, best_by_trying_all(table), optimal=optimal)
 
 
-def _huge_and_tiny_rates(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _huge_and_tiny_rates(solver: Solver, optimal: bool) -> None:
     for scale in (1e-9, 1e-3, 1e9, 1e15):
         tasks = [_task("a", {1: 1.0 * scale, 4: 3.1 * scale}), _task("b", {2: 2.3 * scale, 5: 3.7 * scale}, size=2)]
         table = _table(_problem(6, *tasks))
@@ -244,7 +244,7 @@ def _huge_and_tiny_rates(solver: Solver, optimal: bool) -> None:  # noqa: FBT001
     _expect(solver, table, best_by_trying_all(table), optimal=optimal)
 
 
-def _costs_meant_as_never(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _costs_meant_as_never(solver: Solver, optimal: bool) -> None:
     # What one task must not do is so large that beside it the others' gains are less than rounding
     b, c = _task("b", {1: 1, 2: 3, 3: 3.5}), _task("c", {1: 1.5, 2: 2.5, 3: 3})
     stays = _task("stays", {2: 20}, size=2, cost_s=1e15)
@@ -256,13 +256,13 @@ def _costs_meant_as_never(solver: Solver, optimal: bool) -> None:  # noqa: FBT00
             _expect(solver, table, best_by_trying_all(table), optimal=optimal)
 
 
-def _random_problems(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _random_problems(solver: Solver, optimal: bool) -> None:
     for seed in range(40):
         table = _table(random_problem(seed))
         _expect(solver, table, best_by_trying_all(table), optimal=optimal)
 
 
-def _larger_problem(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _larger_problem(solver: Solver, optimal: bool) -> None:
     # 12 tasks on 60 nodes; the best value is known because the curves are concave: nodes go where they bring most
     tasks = [
         CompetingTask(
@@ -278,7 +278,7 @@ def _larger_problem(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - se
     _expect(solver, table, float(gains[:60].sum()), optimal=optimal)
 
 
-def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: FBT001, ARG001 - see Case; nobody has to be done
+def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - nobody has to be done
     rng = np.random.default_rng(7)
     tasks = [
         CompetingTask(
@@ -297,7 +297,7 @@ def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: FBT001, ARG
     _demand(perf_counter() - started < _PATIENCE_S, f"a deadline of 1 ms, and it took over {_PATIENCE_S} s", solution)
 
 
-def _repeats_itself(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - see Case
+def _repeats_itself(solver: Solver, optimal: bool) -> None:
     curve = {1: 10.0, 2: 20.0, 4: 40.0}  # every division of the nodes has the same value
     table = _table(_problem(9, *(_task(f"task{place}", curve, size=place) for place in range(4))))
     first = _expect(solver, table, 9000.0, optimal=optimal)
@@ -305,7 +305,7 @@ def _repeats_itself(solver: Solver, optimal: bool) -> None:  # noqa: FBT001 - se
     _demand(first.sizes == second.sizes, f"asked again it says {dict(second.sizes)}", first)
 
 
-def _coupled_objective(solver: Solver, optimal: bool) -> None:  # noqa: FBT001, ARG001 - see Case; refusing is fine
+def _coupled_objective(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - refusing is fine
     """Solve it or refuse; never answer another question."""
     tasks = (_task("a", {8: 80}), _task("b", {1: 5, 8: 20}, size=3), _task("c", {2: 1}))
     problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max_min", tasks=tasks)
