@@ -45,7 +45,7 @@ test:
 	@$(pytest) -q $(parallel) -m 'not bench' --durations=10 --durations-min=2
 
 check:
-	@tools/venv.sh test,check
+	@tools/venv.sh test,check$(extras)
 	@$(bin)/ruff check --quiet
 	@$(bin)/ruff format --check --quiet || { echo 'Format with: $(VENV)/bin/ruff format'; exit 1; }
 	@$(bin)/mypy --no-error-summary
