@@ -32,10 +32,20 @@ _EXTRAS: Final = {
         "pip install 'bftrain[horovod]', then build Horovod from source against that torch",
     ),
 }
-# command -> (what answers when it works, Debian package, what it is for)
+# scheduler -> (what answers when it works, what brings the command, what helps if it does not answer, full name)
 _SCHEDULERS: Final = {
-    "slurm": (("scontrol", "ping"), "slurm-client", "Slurm"),
-    "pbs": (("qstat", "-B"), "", "PBS"),
+    "slurm": (
+        ("scontrol", "ping"),
+        "apt-get install slurm-client",
+        "see that slurmctld runs and that SLURM_CONF names its slurm.conf",
+        "Slurm",
+    ),
+    "pbs": (
+        ("qstat", "-B"),
+        "run this where the scheduler's commands are installed",
+        "see that the PBS server runs and that PBS_DEFAULT names its host",
+        "PBS",
+    ),
 }
 
 
@@ -67,8 +77,8 @@ def examine() -> Iterator[Finding]:
             yield _part(part)
     for package, (purpose, fix) in _EXTRAS.items():
         yield _extra(package, purpose, fix)
-    for name, (probe, package, purpose) in _SCHEDULERS.items():
-        yield _scheduler(name, probe, package, purpose)
+    for name, (probe, source, mending, purpose) in _SCHEDULERS.items():
+        yield _scheduler(name, probe, source, mending, purpose)
 
 
 def _part(part: registry.Part) -> Finding:
@@ -109,18 +119,18 @@ def _extra(package: str, purpose: str, fix: str) -> Finding:
     return Finding(kind="extra", name=package, state=State.OK, detail=f"{found}, for {purpose}")
 
 
-def _scheduler(name: str, probe: tuple[str, ...], package: str, purpose: str) -> Finding:
+def _scheduler(name: str, probe: tuple[str, ...], source: str, mending: str, purpose: str) -> Finding:
     program, words = shutil.which(probe[0]), " ".join(probe)
     if program is None:
-        fix = f"apt-get install {package}" if package else "run this where the scheduler's commands are installed"
         detail = f"no command '{probe[0]}'; only needed to run beside {purpose}"
-        return Finding(kind="scheduler", name=name, state=State.ABSENT, detail=detail, fix=fix)
-    state, detail, fix = _asked(program, probe[1:], words)
+        return Finding(kind="scheduler", name=name, state=State.ABSENT, detail=detail, fix=source)
+    state, detail = _asked(program, probe[1:], words)
+    fix = mending if state is State.BROKEN else ""
     return Finding(kind="scheduler", name=name, state=state, detail=detail, fix=fix)
 
 
-def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[State, str, str]:
-    """Run a scheduler's command; gives its state, the first line it said and what helps."""
+def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[State, str]:
+    """Run a scheduler's command; gives its state and the first line it said."""
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
             [program, *arguments],
@@ -131,12 +141,11 @@ def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[State,
             check=False,
         )
     except OSError as error:
-        return State.BROKEN, f"'{words}' cannot be run: {error.strerror}", f"repair {program}"
+        return State.BROKEN, f"'{words}' cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        late = f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
-        return State.BROKEN, late, f"{words}: see why it hangs"
+        return State.BROKEN, f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
     said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
     first = said[0] if said else f"exit code {done.returncode}"
     if done.returncode != 0:
-        return State.BROKEN, f"'{words}': {first}", words
-    return State.OK, first, ""
+        return State.BROKEN, f"'{words}': {first}"
+    return State.OK, first

@@ -153,6 +153,7 @@ def test_a_schedulers_command_is_asked_and_quoted(no_programs: Path, script: str
     program(no_programs, "scontrol", script)
     finding = found("scheduler", "slurm")
     assert (finding.state, finding.detail) == (state, detail)
+    assert ("SLURM_CONF" in finding.fix) is (state is State.BROKEN)
 
 
 @pytest.mark.parametrize(("name", "command"), [("slurm", "scontrol ping"), ("pbs", "qstat -B")])
