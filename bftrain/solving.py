@@ -66,6 +66,6 @@ def table_of(problem: AllocationProblem | Mapping[str, object], objective: str |
 def notes_on(problem: AllocationProblem) -> Iterator[str]:
     """Say what in ``problem`` may surprise: sizes at which nothing was measured."""
     for task in problem.tasks:
-        last = task.curve.last_measured
-        if last < min(task.max_nodes, problem.pool):
-            yield f"task '{task.name}': nothing measured beyond {last} nodes, taken as flat there"
+        note = task.curve.note(min(task.max_nodes, problem.pool))
+        if note:
+            yield f"task '{task.name}': {note}"

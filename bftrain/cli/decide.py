@@ -10,6 +10,7 @@ import click
 
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides, settings_of
+from bftrain.cli.source import name_of
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _moments(lines: IO[bytes]) -> Iterator[tuple[str, tuple[Event, ...]]]:
     from bftrain.values import wire
     from bftrain.values.events import Event
 
-    name = "stdin" if lines.name in {"-", "<stdin>"} else lines.name
+    name = name_of(lines)
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if not text:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.source import name_of
 from bftrain.errors import NotAvailable
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def command(
     from bftrain.values.problem import AllocationProblem
     from bftrain.values.solution import Limits, Quality
 
-    where = "stdin" if problem_file.name in {"-", "<stdin>"} else problem_file.name
+    where = name_of(problem_file)
     described = "docs/formats.md describes the problem file"
     problem = wire.decode(problem_file.read(), AllocationProblem, where=where, fix=described)
     for note in notes_on(problem):

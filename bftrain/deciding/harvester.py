@@ -212,9 +212,9 @@ class Harvester:
             self._notes.append(f"task '{name}' was submitted again while it is unfinished")
             return
         self._roster.add(event.spec)
-        last = event.spec.curve.last_measured
-        if last < event.spec.max_nodes:
-            self._notes.append(f"task '{name}': nothing measured beyond {last} nodes, taken as flat there")
+        note = event.spec.curve.note(event.spec.max_nodes)
+        if note:
+            self._notes.append(f"task '{name}': {note}")
 
     def _fail(self, event: TaskFailed) -> Iterable[Action]:
         member = self._roster[event.task]

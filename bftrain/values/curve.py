@@ -52,3 +52,8 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def speeds(self, largest: int) -> NDArray[np.float64]:
         """Speeds at sizes 0, 1, ..., ``largest``."""
         return np.interp(np.arange(largest + 1), (0, *self.nodes), (0.0, *self.rate))
+
+    def note(self, largest: int) -> str:
+        """Say that sizes up to ``largest`` go beyond what was measured; nothing if they do not."""
+        last = self.last_measured
+        return f"nothing measured beyond {last} nodes, taken as flat there" if last < largest else ""

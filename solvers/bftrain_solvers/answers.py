@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from math import fsum
-from time import perf_counter
 from typing import TYPE_CHECKING
 
-from bftrain.values.solution import Quality, Solution, Termination
+from bftrain.values.solution import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,17 +32,3 @@ def total(table: ValueTable, chosen: Sequence[int]) -> float:
 def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
     """Give each size to the name of its task."""
     return dict(zip((task.name for task in table.problem.tasks), chosen, strict=True))
-
-
-def by_rule(table: ValueTable, chosen: Sequence[int], solver: str, words: str, started: float) -> Solution:
-    """Answer with sizes that a rule gave: allowed, and nothing proven."""
-    return Solution(
-        sizes=named(table, chosen),
-        value=total(table, chosen),
-        bound=None,
-        termination=Termination.HEURISTIC,
-        quality=Quality.FEASIBLE,
-        solver=solver,
-        solver_words=words,
-        wall_s=perf_counter() - started,
-    )

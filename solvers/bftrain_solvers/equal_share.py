@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain import __version__
-from bftrain.ports import Availability
-from bftrain_solvers.answers import by_rule, refusal
+from bftrain_solvers.rule import RuleSolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bftrain.values.solution import Limits, Solution
     from bftrain.values.table import ValueTable
 
 
-class EqualShare:
-    """Divides by a rule that looks only at the allowed sizes."""
+def _by_sizes(name: str, rule: Callable[[Sequence[Sequence[int]], int], list[int]]) -> RuleSolver:
+    """Make a solver of a rule that looks only at the allowed sizes and the pool."""
 
-    def __init__(self, name: str, rule: Callable[[Sequence[Sequence[int]], int], list[int]]) -> None:
-        self.name: Final = name
-        self._rule = rule
+    def divide(table: ValueTable) -> list[int]:
+        return rule([np.flatnonzero(row > -np.inf).tolist() for row in table.values], table.problem.pool)
 
-    def available(self) -> Availability:
-        """It is always available."""
-        return Availability(ok=True, version=__version__)
-
-    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - it is done before any limit
-        """Choose one size per task."""
-        started = perf_counter()
-        refused = refusal(table, self.name)
-        if refused is not None:
-            return refused
-        allowed = [np.flatnonzero(row > -np.inf).tolist() for row in table.values]
-        chosen = self._rule(allowed, table.problem.pool)
-        return by_rule(table, chosen, self.name, "speeds and costs not looked at", started)
+    return RuleSolver(name, "speeds and costs not looked at", divide)
 
 
 def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
@@ -84,5 +67,5 @@ def _at_most(sizes: Sequence[int], limit: int) -> int:
     return max(size for size in sizes if size <= limit)
 
 
-solver = EqualShare("equal-share", fill_evenly)
-published = EqualShare("equal-share-published", published_rule)
+solver = _by_sizes("equal-share", fill_evenly)
+published = _by_sizes("equal-share-published", published_rule)

@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain import __version__
-from bftrain.ports import Availability
-from bftrain_solvers.answers import by_rule, refusal
+from bftrain_solvers.rule import RuleSolver
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
-
-
-class Greedy:
-    """Marginal gain: the step, of any length, with the largest gain per added node is taken first.
-
-    It starts from nothing, sees the costs of rescaling in the table, and never takes a step back. With concave
-    rows and no costs it is exact; otherwise it is a good start and a fallback that cannot fail.
-    """
-
-    name: Final = "greedy"
-
-    def available(self) -> Availability:
-        """It is always available."""
-        return Availability(ok=True, version=__version__)
-
-    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - it is done before any limit
-        """Choose one size per task."""
-        started = perf_counter()
-        refused = refusal(table, self.name)
-        if refused is not None:
-            return refused
-        chosen = marginal_gain(table.values, table.problem.pool)
-        return by_rule(table, chosen, self.name, "largest gain per node first", started)
-
 
 def marginal_gain(values: NDArray[np.float64], pool: int) -> list[int]:
-    """Choose a column in each row of ``values`` with a sum of at most ``pool``."""
+    """Choose a column in each row of ``values`` with a sum of at most ``pool``.
+
+    The step, of any length, with the largest gain per added node is taken first. It starts from nothing, sees the
+    costs of rescaling in the table, and never takes a step back. With concave rows and no costs it is exact;
+    otherwise it is a good start and a fallback that cannot fail.
+    """
     chosen = [0] * len(values)
     free = pool
     steps: list[tuple[float, int, int, int]] = []
@@ -74,4 +50,6 @@ def _add_step(
         heappush(steps, (-float(rates[best]), row, size, best + 1))
 
 
-solver = Greedy()
+solver = RuleSolver(
+    "greedy", "largest gain per node first", lambda table: marginal_gain(table.values, table.problem.pool)
+)

@@ -98,27 +98,23 @@ def test_a_journal_that_is_not_there_is_not_made(path: Path, tmp_path: Path) -> 
         Journal.open(tmp_path)
 
 
+def altered(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
 def other_database(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE something (x)")
-    connection.commit()
-    connection.close()
+    altered(path, "CREATE TABLE something (x)")
 
 
 def older_format(path: Path) -> None:
     Journal.create(path, SETTINGS).close()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE about SET value = '0' WHERE key = 'format'")
-    connection.commit()
-    connection.close()
+    altered(path, "UPDATE about SET value = '0' WHERE key = 'format'")
 
 
 def no_format(path: Path) -> None:
     Journal.create(path, SETTINGS).close()
-    connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM about")
-    connection.commit()
-    connection.close()
+    altered(path, "DELETE FROM about")
 
 
 @pytest.mark.parametrize(
@@ -159,10 +155,7 @@ def test_a_damaged_journal_is_bad_input(path: Path, journal: Journal, place: flo
 
 def test_lost_settings_are_said(path: Path, journal: Journal) -> None:
     journal.close()
-    connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM about WHERE key = 'settings'")
-    connection.commit()
-    connection.close()
+    altered(path, "DELETE FROM about WHERE key = 'settings'")
     with Journal.open(path) as opened, pytest.raises(BadInput, match="has lost its settings"):
         opened.settings  # noqa: B018 - reading it is the test
 
