@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +11,10 @@ import pytest
 
 from bftrain import config
 from bftrain.config import Settings, settings_from
+from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BadValue
+from bftrain.values.solution import Limits
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
@@ -115,3 +119,15 @@ def test_the_defaults_are_these() -> None:
 def test_without_the_source_there_is_no_line() -> None:
     with pytest.raises(BadInput, match=r"^here: unknown key 'x'"):
         config.from_mapping({"x": 1}, Settings, where="here")
+
+
+def test_a_harvester_built_by_hand_has_the_defaults_of_the_settings() -> None:
+    settings, limits = Settings(), Limits()
+    built = {name: given.default for name, given in signature(Harvester).parameters.items()}
+    assert (built["horizon_s"], built["max_failures"]) == (settings.horizon_s, settings.max_failures)
+    assert FirstCome().max_tasks == settings.max_tasks
+    assert (limits.deadline_s, limits.relative_gap, limits.threads) == (
+        settings.solver_deadline_s,
+        settings.solver_gap,
+        settings.solver_threads,
+    )
