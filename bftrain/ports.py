@@ -19,8 +19,9 @@ from bftrain.values.problem import CompetingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
-if TYPE_CHECKING:
-    from pathlib import Path  # a type only: whoever imports the ports still touches no file
+if TYPE_CHECKING:  # types only: whoever imports the ports still touches no file, and no sibling
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,14 +117,22 @@ class Launcher(Protocol):
 
 @runtime_checkable
 class LogReader(Protocol):
-    """Reads one format of scheduler log."""
+    """Reads one format of what schedulers write. A module with these names will do."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """Which scheduler, and what of it: one line."""
+        ...
 
     def recognises(self, head: bytes) -> bool:
         """Say whether a file that begins with ``head`` is of this format."""
         ...
 
-    def read(self, path: Path) -> EventSource:
-        """Read the whole log."""
+    def read(self, file: RawFile, intake: Intake) -> None:
+        """Tell the intake of every row in the file."""
         ...

@@ -41,7 +41,10 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
     "admission": {"first-come": "bftrain.deciding.admission:first_come"},
     "placement": {"grouped": "bftrain.deciding.placement:grouped"},
-    "reader": {},
+    # In the order in which they are asked whether they recognise a file
+    "reader": {
+        "sacct": "bftrain_datasets.readers.sacct",
+    },
 }
 
 # Only what a part must have as it stands: an admission is built from settings, a reader recognises files, and an

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 
 
+def tellable(name: str) -> str:
+    """Give a file's name so that it can stand in a line of text."""
+    return name if name.isprintable() and name == name.strip() else ascii(name)
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file that was read: its name (without folders), size and SHA-256."""
 
@@ -42,9 +47,26 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
                 size += len(block)
-        tellable = path.name.isprintable() and path.name == path.name.strip()
-        name = path.name if tellable else ascii(path.name)
-        return cls(name=name, sha256=digest.hexdigest(), size_bytes=size)
+        return cls(name=tellable(path.name), sha256=digest.hexdigest(), size_bytes=size)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something doubtful that was counted: ``name`` is its kind, ``first`` the place where it was seen first.
+
+    ``node_s`` is the node-time concerned, as far as it is known; ``done`` says what was done about it.
+    """
+
+    name: str
+    count: int
+    node_s: float = 0.0
+    first: str = ""
+    done: str = ""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        checks.text(self, "name")
+        checks.integer(self, "count", at_least=0)
+        checks.number(self, "node_s", at_least=0)
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +80,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -68,6 +91,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         force_setattr(self, "options", MappingProxyType(_as_json(self.options)))
         checks.instances(self, "sources", Source)
         checks.counts(self, "counts")
+        checks.instances(self, "findings", Finding)
         checks.texts(self, "steps")
 
     def and_then(self, step: str) -> Provenance:

@@ -1,0 +1,110 @@
+"""What can be doubtful in a scheduler's records: each kind with its words, what is done about it, and the option.
+
+Whatever a reader sets aside or assumes is counted under one of these names. There is no other way to drop a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """One kind: what it ``says``, what was ``done``, the ``option`` that changes it.
+
+    A ``doubt`` may make the log wrong, and ``--strict`` refuses it; the others are ordinary, and only counted.
+    ``aside`` kinds are reasons for which a whole row is not used.
+    """
+
+    says: str
+    done: str
+    option: str = ""
+    doubt: bool = False
+    aside: bool = False
+
+
+def _ordinary(says: str, done: str, option: str = "") -> Hazard:
+    return Hazard(says, done, option)
+
+
+def _doubt(says: str, done: str, option: str = "") -> Hazard:
+    return Hazard(says, done, option, doubt=True)
+
+
+def _aside(says: str, done: str = "row set aside", option: str = "") -> Hazard:
+    return Hazard(says, done, option, aside=True)
+
+
+def _doubtful_row(says: str, done: str = "row set aside", option: str = "") -> Hazard:
+    return Hazard(says, done, option, doubt=True, aside=True)
+
+
+HAZARDS: Final[dict[str, Hazard]] = {
+    # rows that are not used, as is to be expected
+    "never_started": _aside("jobs that never started", "row set aside: it held no node"),
+    "zero_length": _aside("jobs that ended in the second they started", "row set aside: it held its nodes for no time"),
+    "preemptible": _aside("jobs that may be preempted", "row set aside: their nodes count as idle", "--preemptible"),
+    "outside_window": _aside("rows outside the window", option="--window"),
+    "step": _aside("steps of jobs", "row set aside: the job itself counts"),
+    "other_record": _aside("records that say nothing of when a node is held"),
+    # rows that are not used, and may be missed
+    "duplicate": _doubtful_row("the same job again with the same times and nodes"),
+    "backwards": _doubtful_row("jobs that end before they start"),
+    "no_nodes": _doubtful_row("jobs that ran and name no node", option="--counts reads how many instead of which"),
+    "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
+    "no_end": _doubtful_row("jobs that neither ended nor still run"),
+    "bad_time": _doubtful_row("times that cannot be read"),
+    "bad_nodes": _doubtful_row("node sets that cannot be read"),
+    "bad_state": _doubtful_row("states that are not known"),
+    "malformed": _doubtful_row("rows that are not of this format"),
+    "overlong": _doubtful_row("lines longer than a megabyte"),
+    # what was assumed or mended
+    "not_utf8": _doubt("lines that are not UTF-8", "used, with the letters in question replaced"),
+    "truncated": _doubt("a file that is cut off", "used as far as it goes"),
+    "more_members": _doubt("archives with more than one file", "only the first is read", "give the files themselves"),
+    "local_times": _doubt("times without a zone", "taken as UTC", "--timezone"),
+    "twice_times": _doubt("local times that a clock shows twice or never", "taken as the earlier one", "--timezone"),
+    "epoch_ms": _ordinary("times in milliseconds", "divided by 1,000"),
+    "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
+    "odd_layout": _ordinary("tabs or fractions where spaces and whole numbers belong", "read all the same"),
+    "delimiter_in_text": _ordinary("rows with the separator inside a name", "read all the same"),
+    "repeated_hosts": _ordinary("nodes that a job lists several times", "counted once each"),
+    "unsorted": _ordinary("rows that are out of order", "sorted"),
+    "clock_step": _doubt("a clock that went backwards", "sorted by time"),
+    "still_running": _ordinary("jobs that still run where the records end", "hold their nodes to the end of the log"),
+    "preempted_jobs": _doubt(
+        "jobs that were preempted, in a partition that is not named as preemptible",
+        "their nodes count as busy",
+        "--preemptible",
+    ),
+    "hosts_incomplete": _doubt("jobs on several hosts of which only the first is named", "the others count as idle"),
+    "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),
+    "nodes_inferred": _ordinary("no list of nodes was given", "those that a row names are the machine", "--nodes"),
+    "shared": _ordinary("jobs that share a node", "the node is idle when none holds it"),
+    "held_twice": _doubt("a job that holds a node twice at once", "counted once"),
+    "back_to_back": _ordinary("gaps of no length, where one job ends as the next starts", "closed: no idle time"),
+    "short_gaps": _ordinary("idle gaps shorter than --min-gap", "closed: busy", "--min-gap"),
+    "over_capacity": _doubt("more nodes in use than there are", "cut off at the number of nodes", "--nodes N"),
+    "which_unknown": _ordinary(
+        "only how many nodes are busy is known, not which",
+        "nodes numbered; the fewest changes that fit the counts are assumed",
+    ),
+    "poll_gap": _doubt("gaps of more than three intervals between polls", "the last seen state goes on"),
+    "missing_nodes": _doubt("nodes that a poll does not list though others do", "down until they are listed again"),
+    "censored_start": _doubt(
+        "time before the first job ended: jobs that ended earlier may be missing, as in a dump of ended jobs",
+        "left out: the log begins when the first job ends",
+        "--window A..B",
+    ),
+    "censored_end": _doubt(
+        "idle after a node's last job, and no row still runs: jobs that ended later may be missing",
+        "counts as idle",
+        "--window A..B",
+    ),
+    "suspected_downtime": _doubt(
+        "all nodes idle at once for long: was the machine down?", "counts as idle", "--down suspected, or --down A..B"
+    ),
+    "marked_down": _ordinary("idle time that --down declares", "down", "--down"),
+    "always_idle": _doubt("nodes that are idle from beginning to end", "count as idle", "--nodes"),
+}

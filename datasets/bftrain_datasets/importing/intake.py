@@ -1,0 +1,205 @@
+"""Intake: what readers tell of their rows. Every job is judged here, the same way for all formats."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from datetime import UTC
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bftrain_datasets.builder import LogBuilder
+from bftrain_datasets.importing import moments
+from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.nodenames import expand as expand_set
+from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.stays import Stays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bftrain_datasets.eventlog import NodeState
+
+MOST_KNOWN_SETS: Final = 1 << 17  # texts of node sets that are remembered, so that memory stays bounded
+RUNNING: Final = math.inf  # the end of a job that still runs
+
+
+class _NodeSet(NamedTuple):
+    """The number of a node set, how many nodes of the machine it has, how many others, and how many twice."""
+
+    number: int
+    size: int
+    unknown: int = 0
+    repeated: int = 0
+
+
+class Intake:
+    """Takes in rows. A reader calls ``row`` for each, and then exactly one of ``job``, ``use`` and ``set_aside``.
+
+    - ``job``: the row tells of a job that held nodes. Whether it counts is decided here.
+    - ``use`` after any number of ``state`` or ``counted``: the row tells what nodes are, or how many are busy.
+    - ``set_aside``: the row is not used, for one of the reasons in ``hazards.py``.
+
+    ``note`` counts whatever else a reader had to assume or mend.
+    """
+
+    def __init__(self, options: ImportOptions | None = None) -> None:
+        self.options = options or ImportOptions()
+        self.tally = Tally()
+        self.clock = moments.Clock(moments.zone(self.options.timezone) if self.options.timezone else UTC)
+        self.stays = Stays()
+        self.states = LogBuilder(self.options.nodes or ())
+        self.has_states = False
+        self.count_times = array("d")
+        self.count_active = array("q")
+        self.count_total = array("q")
+        self.capacity: int | None = None  # of the machine, where the records say it
+        self.last_s = -math.inf  # latest time that any record shows
+        self.file_names: list[str] = []
+        self._preemptible = frozenset(self.options.preemptible)
+        self._places = {name: place for place, name in enumerate(self.options.nodes or ())}
+        self._fixed = self.options.nodes is not None
+        self._known_sets: dict[str, _NodeSet] = {}
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Nodes that jobs held, or that the options name."""
+        return tuple(self._places)
+
+    def begin_file(self, name: str) -> None:
+        """Say that what follows comes from this file."""
+        self.file_names.append(name)
+        self.tally.file, self.tally.line = name, 0
+        self._known_sets.clear()
+
+    def row(self, line: int) -> None:
+        """Begin a row."""
+        self.tally.row(line)
+
+    def use(self) -> None:
+        """Use the row."""
+        self.tally.use()
+
+    def set_aside(self, reason: str, node_s: float = 0.0) -> None:
+        """Leave the row unused."""
+        self.tally.set_aside(reason, node_s)
+
+    def note(self, name: str, *, count: int = 1, node_s: float = 0.0) -> None:
+        """Count something at the present place."""
+        self.tally.note(name, count=count, node_s=node_s)
+
+    def seconds(self, text: str) -> float:
+        """Seconds UTC of a time as written; ``ValueError`` if it is none."""
+        return self.clock.seconds(text)
+
+    def observed(self, time_s: float) -> None:
+        """Say that the records reach at least to this time."""
+        self.last_s = max(self.last_s, time_s)
+
+    def name_node(self, name: str) -> None:
+        """Say that the machine has this node, whether or not a job ever holds it."""
+        if not self._fixed:
+            self._places.setdefault(name, len(self._places))
+
+    def job(
+        self,
+        job: str,
+        start_s: float | None,
+        end_s: float | None,
+        nodes: str,
+        *,
+        count: int = 0,
+        queue: str = "",
+        preempted: bool = False,
+        expand: Callable[[str], Sequence[str]] = expand_set,
+    ) -> None:
+        """Judge the row's job and settle the row.
+
+        ``start_s`` is None if it never started, ``end_s`` is ``RUNNING`` or None if nothing is said of its end.
+        ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` says how many nodes where
+        no names are given.
+        """
+        if start_s is None:
+            self.set_aside("never_started")
+            return
+        if end_s is None:
+            self.set_aside("no_end")
+            return
+        held_s = end_s - start_s
+        if held_s <= 0:
+            self.set_aside("backwards" if held_s < 0 else "zero_length")
+            return
+        held = self._set_of(nodes, expand) if nodes and not self.options.counts else _NodeSet(-1, count)
+        if held is None:
+            self.set_aside("bad_nodes")
+            return
+        node_s = 0.0 if held_s == RUNNING else held_s * (held.size or count)
+        if queue and queue in self._preemptible:
+            self.set_aside("preemptible", node_s)
+            return
+        if held.size == 0 or not (nodes or self.options.counts):
+            self.set_aside("other_nodes" if held.unknown else "no_nodes", node_s)
+            return
+        begin_s, until_s = self.options.window
+        if (begin_s is not None and end_s <= begin_s) or (until_s is not None and start_s >= until_s):
+            self.set_aside("outside_window", node_s)
+            return
+        self._note_job(held, held_s, preempted=preempted)
+        self.use()
+        self.observed(start_s if held_s == RUNNING else end_s)
+        self.stays.add(
+            start_s=start_s,
+            end_s=end_s,
+            node_set=held.number,
+            count=held.size,
+            job=job,
+            file=len(self.file_names),
+            line=self.tally.line,
+        )
+
+    def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
+        """Say what these nodes are from ``time_s`` on; ``use`` settles the row."""
+        self.has_states = True
+        self.observed(time_s)
+        for name in nodes:
+            if self._fixed and name not in self._places:
+                self.note("unknown_nodes")
+                continue
+            self.states.add(time_s, name, state)
+
+    def counted(self, time_s: float, active: int, total: int) -> None:
+        """Say that ``active`` of ``total`` nodes are busy from ``time_s`` on; ``use`` settles the row."""
+        self.observed(time_s)
+        self.count_times.append(time_s)
+        self.count_active.append(active)
+        self.count_total.append(total)
+
+    def _note_job(self, held: _NodeSet, held_s: float, *, preempted: bool) -> None:
+        known_s = 0.0 if held_s == RUNNING else held_s
+        if held_s == RUNNING:
+            self.note("still_running")
+        if preempted:
+            self.note("preempted_jobs", node_s=held.size * known_s)
+        if held.unknown:
+            self.note("unknown_nodes", count=held.unknown, node_s=held.unknown * known_s)
+        if held.repeated:
+            self.note("repeated_hosts", count=held.repeated)
+
+    def _set_of(self, text: str, expand: Callable[[str], Sequence[str]]) -> _NodeSet | None:
+        known = self._known_sets.get(text)
+        if known is not None:
+            return known
+        try:
+            names = expand(text)
+        except ValueError:
+            return None
+        places, different = self._places, dict.fromkeys(names)
+        if self._fixed:
+            nodes = [places[name] for name in different if name in places]
+        else:
+            nodes = [places.setdefault(name, len(places)) for name in different]
+        if len(self._known_sets) >= MOST_KNOWN_SETS:
+            self._known_sets.clear()
+        number = self.stays.add_set(nodes) if nodes else -1
+        known = _NodeSet(number, len(nodes), len(different) - len(nodes), len(names) - len(different))
+        self._known_sets[text] = known
+        return known

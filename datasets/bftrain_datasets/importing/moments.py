@@ -1,0 +1,124 @@
+"""Times as schedulers and people write them, turned into seconds UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from bftrain.errors import BadInput, suggestion
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+LARGEST_S: Final = 1e11  # year 5138; epochs beyond it are milliseconds
+SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from the start of something
+WINDOW_REMEDY: Final = (
+    "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be left out"
+)
+
+_LOCAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\Z")
+_SPAN: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)(?:\.(\d+))?\Z")
+
+
+class Clock:
+    """Reads times; those without a zone are in ``zone``. Counts what it had to assume, for whoever asks.
+
+    ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times that the
+    change from summer time gives twice or not at all.
+    """
+
+    def __init__(self, zone: tzinfo = UTC) -> None:
+        self.zone = zone
+        self.without_zone = 0
+        self.in_ms = 0
+        self.twice = 0
+        self._hours: dict[str, float] = {}  # start of an hour, as written -> seconds UTC, and NaN for none
+        self._doubtful: set[str] = set()
+
+    def seconds(self, text: str) -> float:
+        """Seconds UTC of an epoch or an ISO time; raises ``ValueError`` for anything else."""
+        match = _LOCAL.match(text)
+        if match is None:
+            return self._otherwise(text)
+        self.without_zone += 1
+        minute, second = int(match[3]), int(match[4])
+        if minute > 59 or second > 60:  # noqa: PLR2004 - of a clock; 60 is a leap second
+            raise ValueError(f"{text!r} is no time of day")
+        fraction = float(f"0.{match[5]}") if match[5] else 0.0
+        return self._hour(text[:13], match[1], match[2]) + minute * 60 + second + fraction
+
+    def local(self, moment: datetime) -> float:
+        """Seconds UTC of a time that some other notation gave; without a zone it is in ours."""
+        if moment.tzinfo is None:
+            self.without_zone += 1
+            moment = moment.replace(tzinfo=self.zone)
+        return moment.timestamp()
+
+    def epoch(self, value: float) -> float:
+        """Seconds UTC of an epoch in seconds or milliseconds."""
+        if not abs(value) < LARGEST_S * 1000:  # NaN and infinities too
+            raise ValueError(f"{value!r} is no time")
+        if abs(value) < LARGEST_S:
+            return value
+        self.in_ms += 1
+        return value / 1000
+
+    def _otherwise(self, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            return self.local(datetime.fromisoformat(text.strip()))  # a zone, or a date alone
+        return self.epoch(number)
+
+    def _hour(self, written: str, date: str, hour: str) -> float:
+        known = self._hours.get(written)
+        if known is None:
+            at = datetime.fromisoformat(f"{date}T{hour}:00:00").replace(tzinfo=self.zone)
+            known = self._hours[written] = at.timestamp()
+            if at.utcoffset() != at.replace(fold=1).utcoffset():
+                self._doubtful.add(written)
+        if self._doubtful and written in self._doubtful:
+            self.twice += 1
+        return known
+
+
+def zone(name: str) -> tzinfo:
+    """Find a time zone by its name, such as Europe/Berlin, or by its offset, such as +02:00."""
+    if name.upper() in {"UTC", "Z"}:
+        return UTC
+    if re.fullmatch(r"[+-]\d\d:\d\d", name):
+        return datetime.fromisoformat(f"2000-01-01T00:00:00{name}").tzinfo or UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise BadInput(
+            f"no time zone is called '{name}'",
+            where="--timezone",
+            fix=suggestion(name, available_timezones() or {"UTC"}),
+        ) from error
+
+
+def window(text: str, where: str = "--window") -> tuple[float | None, float | None]:
+    """Read ``A..B`` as seconds UTC; either end may be empty."""
+    begin, dots, end = text.partition("..")
+    if not dots:
+        raise BadInput(f"{text!r} is no window", where=where, fix=WINDOW_REMEDY)
+    clock = Clock()
+    try:
+        begin_s, end_s = (clock.seconds(part.strip()) if part.strip() else None for part in (begin, end))
+    except ValueError as error:
+        raise BadInput(f"{text!r} is no window: {error}", where=where, fix=WINDOW_REMEDY) from error
+    if begin_s is not None and end_s is not None and begin_s >= end_s:
+        raise BadInput(f"{text!r} ends before it begins", where=where, fix=WINDOW_REMEDY)
+    return begin_s, end_s
+
+
+def span_s(text: str) -> float:
+    """Seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raises ``ValueError`` for anything else."""
+    match = _SPAN.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no span of time")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()

@@ -1,0 +1,230 @@
+"""From jobs to a log: a node is busy while any job holds it, and idle between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain_datasets.builder import LogBuilder
+from bftrain_datasets.eventlog import BUSY, IDLE
+from bftrain_datasets.importing.nodenames import natural_order
+from bftrain_datasets.importing.stays import StayColumns, file_and_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.importing.intake import Intake
+
+CENSORED_FROM: Final = 0.01  # of the span; a dump of all jobs has its first end soon after its first start
+CENSORED_FROM_S: Final = 3600.0
+_PAIRS_AT_ONCE: Final = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Every (job, node) of a part of the nodes, ordered by node and then by start; ``row`` tells the job."""
+
+    node: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    row: NDArray[np.int64]
+
+
+def log_from_jobs(intake: Intake) -> EventLog:
+    """Build the log of a machine whose jobs the intake collected."""
+    jobs = intake.stays.columns()
+    keep = _without_duplicates(jobs, intake)
+    begin_s, end_s = _observed(jobs, keep, intake)
+    names = intake.node_names
+    order = _node_order(intake)
+    builder = LogBuilder(names[place] for place in order.tolist())
+    place_of = np.empty(len(names), dtype=np.int32)
+    place_of[order] = np.arange(len(names), dtype=np.int32)
+    everyone = np.arange(len(names), dtype=np.int32)
+    builder.add_columns(np.full(len(names), begin_s), everyone, np.full(len(names), IDLE, dtype=np.int8))
+    last = np.full(len(names), -np.inf)
+    for held in _by_nodes(jobs, keep, begin_s, end_s, len(names)):
+        node, start, end = _merged(held, jobs, intake)
+        np.maximum.at(last, node, end)
+        nodes = place_of[node]
+        builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))
+        ends_inside = end < end_s
+        builder.add_columns(end[ends_inside], nodes[ends_inside], np.full(int(ends_inside.sum()), IDLE, dtype=np.int8))
+    _note_end(last, intake, end_s)
+    return builder.build(begin_s=begin_s, end_s=end_s)
+
+
+def _node_order(intake: Intake) -> NDArray[np.int64]:
+    """Keep the order that the options give; else sort by name as people do."""
+    names = intake.node_names
+    if intake.options.nodes is not None:
+        return np.arange(len(names))
+    intake.tally.note("nodes_inferred", count=len(names), where="")
+    return np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])), dtype=np.int64)
+
+
+def _without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
+    """Keep one of the jobs that agree in name, times and nodes."""
+    order = np.lexsort((jobs.place, jobs.sets, jobs.end, jobs.start, jobs.job))
+    same = np.zeros(order.size, dtype=np.bool_)
+    for column in (jobs.job, jobs.start, jobs.end, jobs.sets):
+        ordered = column[order]
+        equal = ordered[1:] == ordered[:-1]
+        same[1:] = equal if column is jobs.job else same[1:] & equal
+    again = order[same]
+    keep = np.ones(order.size, dtype=np.bool_)
+    keep[again] = False
+    if again.size:
+        held_s = jobs.end[again] - jobs.start[again]
+        node_s = float((held_s * jobs.count[again])[np.isfinite(held_s)].sum())
+        first = where(jobs, int(jobs.place[again].argmin()), intake, among=again)
+        intake.tally.unuse("duplicate", first, int(again.size), node_s)
+    if not np.all(np.diff(jobs.start) >= 0):
+        falls = np.flatnonzero(np.diff(jobs.start) < 0) + 1
+        intake.tally.note("unsorted", count=int(falls.size), where=where(jobs, int(falls[0]), intake))
+    return keep
+
+
+def where(jobs: StayColumns, row: int, intake: Intake, among: NDArray[np.int64] | None = None) -> str:
+    """Name the place of a job: file and line."""
+    place = int(jobs.place[row if among is None else among[row]])
+    file, line = file_and_line(place)
+    return f"{intake.file_names[file - 1]}:{line}"
+
+
+def _observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tuple[float, float]:
+    """From when to when the records tell what each node does."""
+    begin_s, end_s = intake.options.window
+    if not keep.any():
+        raise _nothing(intake)
+    start, end = jobs.start[keep], jobs.end[keep]
+    if end_s is None:
+        end_s = max(intake.last_s, float(start.max()))
+    if begin_s is None:
+        begin_s = _begin(start, end, end_s, intake)
+    if not begin_s < end_s:
+        raise BadInput(f"the records leave nothing between {begin_s!r} and {end_s!r}", fix="give another --window")
+    return begin_s, end_s
+
+
+def _nothing(intake: Intake) -> BadInput:
+    aside = intake.tally.aside
+    where = ", ".join(intake.file_names[:3])
+    if aside["no_nodes"] and not aside["bad_nodes"]:
+        return BadInput(
+            "no job names its nodes; to learn which were idle the scheduler must be simulated, which is not there yet",
+            where=where,
+            fix="--counts reads how many nodes were busy instead of which",
+        )
+    told = ", ".join(f"{count} {reason}" for reason, count in aside.most_common()) or "there are none"
+    return BadInput(f"no row tells of a node that was held: {told}", where=where, fix="bftrain check explains each")
+
+
+def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: Intake) -> float:
+    """Begin with the first job; or, where jobs that ended before are plainly missing, when the first one ends."""
+    first, first_end = float(start.min()), float(end.min())
+    before = first_end - first
+    complete = intake.stays.any_running() or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S)
+    if complete or first_end >= end_s:  # one lone job is no dump
+        return first
+    intake.tally.note(
+        "censored_start",
+        count=int((start < first_end).sum()),
+        node_s=before * len(intake.node_names),
+        where="",
+        done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
+    )
+    return first_end
+
+
+def _by_nodes(
+    jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
+) -> Iterator[_Held]:
+    """Give every (job, node) within the time observed, some nodes at a time so that memory stays small."""
+    rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
+    sizes = np.diff(jobs.set_offsets)
+    weight = np.zeros(node_count, dtype=np.int64)
+    uses = np.bincount(jobs.sets[rows], minlength=sizes.size)
+    np.add.at(weight, jobs.set_nodes, np.repeat(uses, sizes))
+    part = np.cumsum(weight) // _PAIRS_AT_ONCE
+    for number in np.unique(part).tolist():
+        low, high = np.searchsorted(part, [number, number + 1]).tolist()
+        yield _held_by(jobs, rows, low, high, begin_s, end_s)
+
+
+def _held_by(jobs: StayColumns, rows: NDArray[np.int64], low: int, high: int, begin_s: float, end_s: float) -> _Held:
+    """Pairs of a job and one of the nodes from ``low`` to ``high``."""
+    inside = (jobs.set_nodes >= low) & (jobs.set_nodes < high)
+    nodes = jobs.set_nodes[inside]
+    offsets = np.concatenate(([0], np.cumsum(inside)))[jobs.set_offsets]
+    sets = jobs.sets[rows]
+    counts = np.diff(offsets)[sets]
+    row = np.repeat(rows, counts)
+    firsts = np.repeat(offsets[sets] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+    node = nodes[firsts + np.arange(row.size)]
+    start = np.maximum(jobs.start[row], begin_s)
+    end = np.minimum(jobs.end[row], end_s)
+    order = np.lexsort((start, node))
+    return _Held(node[order], start[order], end[order], row[order])
+
+
+def _merged(
+    held: _Held, jobs: StayColumns, intake: Intake
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """Join stays of one node that overlap or touch: node, start and end of each time that it is busy."""
+    if held.node.size == 0:
+        return held.node, held.start, held.end
+    reach = _running_end(held)
+    _note_overlaps(held, reach, jobs, intake)
+    new_node = np.ones(held.node.size, dtype=np.bool_)
+    new_node[1:] = held.node[1:] != held.node[:-1]
+    gap = np.ones(held.node.size, dtype=np.bool_)
+    gap[1:] = held.start[1:] > reach[:-1]
+    touching = np.flatnonzero(~new_node[1:] & (held.start[1:] == reach[:-1])) + 1
+    if touching.size:
+        intake.tally.note(
+            "back_to_back", count=int(touching.size), where=where(jobs, int(held.row[touching[0]]), intake)
+        )
+    firsts = np.flatnonzero(new_node | gap)
+    lasts = np.append(firsts[1:], held.node.size) - 1
+    return held.node[firsts], held.start[firsts], reach[lasts]
+
+
+def _running_end(held: _Held) -> NDArray[np.float64]:
+    """For each stay the latest end of it and all before it on the same node.
+
+    Ends are replaced by their rank and lifted node by node, so that one running maximum serves all nodes.
+    """
+    values, rank = np.unique(held.end, return_inverse=True)
+    group = np.cumsum(np.concatenate(([0], held.node[1:] != held.node[:-1])))
+    lift = group * values.size
+    reach: NDArray[np.float64] = values[np.maximum.accumulate(lift + rank) - lift]
+    return reach
+
+
+def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, intake: Intake) -> None:
+    """Count stays that begin while the node is still held: by another job, or by the same one."""
+    over = np.flatnonzero((held.node[1:] == held.node[:-1]) & (held.start[1:] < reach[:-1])) + 1
+    if over.size == 0:
+        return
+    both_s = np.minimum(held.end[over], reach[over - 1]) - held.start[over]
+    twice = jobs.job[held.row[over]] == jobs.job[held.row[over - 1]]
+    for name, these in (("shared", ~twice), ("held_twice", twice)):
+        if these.any():
+            first = where(jobs, int(held.row[over[these][0]]), intake)
+            intake.tally.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
+
+
+def _note_end(last: NDArray[np.float64], intake: Intake, end_s: float) -> None:
+    """Count what is idle after each node's last job, unless the records or the options reach to the end."""
+    held = np.isfinite(last)
+    tail_s = float((end_s - last[held]).sum())
+    runs_on = intake.stays.any_running()
+    if intake.options.window[1] is None and not runs_on and tail_s > 0:
+        intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where="")

@@ -1,0 +1,148 @@
+"""The way from files to a checked log."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from bftrain.errors import BadInput
+from bftrain_datasets.edits import close_short_gaps, mark_down
+from bftrain_datasets.importing import suspicions
+from bftrain_datasets.importing.counted import log_from_counts
+from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
+from bftrain_datasets.importing.intake import Intake
+from bftrain_datasets.importing.occupancy import log_from_jobs
+from bftrain_datasets.importing.rawfile import RawFile
+from bftrain_datasets.importing.recognise import reader_for
+from bftrain_datasets.provenance import Finding, Provenance, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.importing.options import ImportOptions
+
+STDIN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A log, the books of the rows, and what was found; the findings are in the log's provenance too."""
+
+    log: EventLog
+    format: str
+    rows: RowCounts
+    findings: tuple[Finding, ...]
+
+    @property
+    def doubts(self) -> tuple[Finding, ...]:
+        """Those that may make the log wrong."""
+        return tuple(each for each in self.findings if is_doubt(each))
+
+
+def import_files(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """Read files of one format into one log; the path ``-`` is standard input."""
+    intake = Intake(options)
+    sources, names = [], []
+    for path in paths:
+        name, source = _read(path, intake)
+        names.append(name)
+        sources.append(source)
+    if len(set(names)) > 1:
+        raise BadInput(
+            f"the files are of different formats: {', '.join(sorted(set(names)))}", fix="import one format at a time"
+        )
+    _note_clock(intake)
+    log = _build(intake)
+    log = _edited(log, intake)
+    found = suspicions.suspicions(log, options.downtime_after_s)
+    findings = ordered((*intake.tally.findings(), *found))
+    rows = intake.tally.rows()
+    return Imported(_with_story(log, names[0], options, tuple(sources), rows, findings), names[0], rows, findings)
+
+
+def _read(path: Path, intake: Intake) -> tuple[str, Source]:
+    where = "stdin" if str(path) == STDIN else str(path)
+    intake.begin_file(where)
+    with RawFile(None if str(path) == STDIN else path, intake.tally) as file:
+        reader = reader_for(file.head, where, intake.options.format)
+        reader.read(file, intake)
+        return reader.name, file.source()
+
+
+def _note_clock(intake: Intake) -> None:
+    clock, note = intake.clock, intake.tally.note
+    first = intake.file_names[0]
+    if clock.without_zone and intake.options.timezone is None:
+        note("local_times", count=clock.without_zone, where=first)
+    if clock.twice:
+        note("twice_times", count=clock.twice, where=first)
+    if clock.in_ms:
+        note("epoch_ms", count=clock.in_ms, where=first)
+
+
+def _build(intake: Intake) -> EventLog:
+    """Build from whatever the reader told: jobs, states or counts."""
+    if intake.count_times:
+        return log_from_counts(intake)
+    if intake.has_states:
+        return _from_states(intake)
+    if intake.options.counts:
+        return log_from_counts(intake)
+    return log_from_jobs(intake)
+
+
+def _from_states(intake: Intake) -> EventLog:
+    begin_s, end_s = intake.options.window
+    log = intake.states.build(end_s=intake.last_s)
+    low = log.start_s if begin_s is None else max(begin_s, log.start_s)
+    high = log.end_s if end_s is None else min(end_s, log.end_s)
+    if low > high:
+        raise BadInput(
+            f"the records go from {log.start_s:.0f} to {log.end_s:.0f} s UTC, all outside of --window",
+            where=intake.file_names[0],
+        )
+    return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
+
+
+def _edited(log: EventLog, intake: Intake) -> EventLog:
+    """Declare downtime and close short gaps, as the options ask for."""
+    options = intake.options
+    windows = [
+        (-math.inf if begin_s is None else begin_s, math.inf if end_s is None else end_s)
+        for begin_s, end_s in options.down
+    ]
+    if options.down_suspected:
+        windows += suspicions.all_idle(log, options.downtime_after_s)
+    if windows:
+        node_s = log.idle_node_s
+        log = mark_down(log, windows)
+        intake.tally.note("marked_down", count=len(windows), node_s=node_s - log.idle_node_s, where="")
+    if options.min_gap_s:
+        log, count, node_s = close_short_gaps(log, options.min_gap_s)
+        if count:
+            intake.tally.note("short_gaps", count=count, node_s=node_s, where="")
+    return log
+
+
+def _with_story(
+    log: EventLog,
+    reader: str,
+    options: ImportOptions,
+    sources: tuple[Source, ...],
+    rows: RowCounts,
+    findings: tuple[Finding, ...],
+) -> EventLog:
+    counts = {"rows_read": rows.read, "rows_used": rows.used}
+    counts |= {f"rows_aside_{reason}": count for reason, count in sorted(rows.aside.items())}
+    provenance = Provenance(
+        made_by=f"reader {reader}",
+        options=options.told(),
+        sources=sources,
+        counts={**counts, **log.provenance.counts},
+        findings=findings,
+        steps=log.provenance.steps,
+    )
+    return replace(log, provenance=provenance)

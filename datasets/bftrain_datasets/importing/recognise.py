@@ -1,0 +1,35 @@
+"""Finding the reader for a file: by the name that the user gives, or by what is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bftrain import registry
+from bftrain.errors import BadInput
+
+if TYPE_CHECKING:
+    from bftrain.ports import LogReader
+
+ZIP: Final = b"PK\x03\x04"
+PARQUET: Final = b"PAR1"
+
+
+def reader_for(head: bytes, where: str, wanted: str | None) -> LogReader:
+    """Load the reader that ``wanted`` names, or else the first one that recognises how the file begins."""
+    if wanted is not None:
+        reader: LogReader = registry.load("reader", wanted)
+        return reader
+    if not head.strip():
+        raise BadInput("the file is empty", where=where, fix="give what the scheduler wrote")
+    if head.startswith((ZIP, PARQUET)):
+        raise BadInput("not what a scheduler writes: this may be a log already", where=where, fix="try bftrain inspect")
+    parts = registry.parts("reader")
+    for part in parts.values():
+        if part.problem:
+            continue
+        reader = part.load()
+        if reader.recognises(head):
+            return reader
+    what = "a binary file that no reader knows" if b"\0" in head else "no reader recognises how it begins"
+    known = ", ".join(name for name, part in parts.items() if not part.problem)
+    raise BadInput(what, where=where, fix=f"name the format with --format, one of: {known}")

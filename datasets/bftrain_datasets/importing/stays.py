@@ -1,0 +1,106 @@
+"""Stays: which job held which nodes from when to when, in columns; many millions of them fit into memory."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MOST_PAIRS: Final = 1 << 27  # of a job and a node it held; half a gigabyte of memory
+_LINE_BITS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class StayColumns:
+    """One row a job. ``end`` is infinite while it runs, ``sets`` tells its nodes, ``place`` its file and line.
+
+    The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` says how many.
+    """
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    sets: NDArray[np.int32]
+    job: NDArray[np.int64]
+    place: NDArray[np.int64]
+    count: NDArray[np.int32]
+    set_offsets: NDArray[np.int64]
+    set_nodes: NDArray[np.int32]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many nodes each job holds."""
+        return np.diff(self.set_offsets)[self.sets]
+
+
+class Stays:
+    """Collects them. A node set is kept once, and each job that held it has its number."""
+
+    def __init__(self) -> None:
+        self._start = array("d")
+        self._end = array("d")
+        self._sets = array("i")
+        self._job = array("q")
+        self._place = array("q")
+        self._count = array("i")
+        self._set_offsets = array("q", [0])
+        self._set_nodes = array("i")
+        self._pairs = 0
+        self._running = 0
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self._start)
+
+    def any_running(self) -> bool:
+        """Whether any job still runs where the records end."""
+        return self._running > 0
+
+    def add_set(self, nodes: Sequence[int]) -> int:
+        """Give a set of nodes its number."""
+        self._set_nodes.extend(nodes)
+        self._set_offsets.append(len(self._set_nodes))
+        return len(self._set_offsets) - 2
+
+    def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, file: int, line: int) -> None:
+        """Add a job; ``end_s`` is infinite while it runs."""
+        self._pairs += count
+        if self._pairs > MOST_PAIRS:
+            raise BadInput(
+                f"more than {MOST_PAIRS:,} pairs of a job and a node",
+                fix="import it in parts: --window A..B reads only what falls into a part of the time",
+            )
+        self._running += end_s == math.inf
+        self._start.append(start_s)
+        self._end.append(end_s)
+        self._sets.append(node_set)
+        self._count.append(count)
+        self._job.append(hash(job))  # only to find the same job again, together with its times and nodes
+        self._place.append(file << _LINE_BITS | line)
+
+    def columns(self) -> StayColumns:
+        """Give all that was added."""
+        return StayColumns(
+            start=np.array(self._start, dtype=np.float64),
+            end=np.array(self._end, dtype=np.float64),
+            sets=np.array(self._sets, dtype=np.int32),
+            job=np.array(self._job, dtype=np.int64),
+            place=np.array(self._place, dtype=np.int64),
+            count=np.array(self._count, dtype=np.int32),
+            set_offsets=np.array(self._set_offsets, dtype=np.int64),
+            set_nodes=np.array(self._set_nodes, dtype=np.int32),
+        )
+
+
+def file_and_line(place: int) -> tuple[int, int]:
+    """Split the place of a job into the number of its file and its line."""
+    return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)

@@ -1,0 +1,186 @@
+"""Slurm's accounting as ``sacct --parsable`` prints it: one job a line, ``|`` between the columns."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Final
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.intake import RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
+
+name: Final = "sacct"
+about: Final = "Slurm: sacct --parsable2, with a header or in the order of Open XDMoD"
+
+# The columns that Open XDMoD asks sacct for: the most common dump without a header
+# fmt: off
+XDMOD_COLUMNS: Final = (
+    "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user",
+    "uid", "submit", "eligible", "start", "end", "elapsed", "exitcode", "state", "nnodes",
+    "ncpus", "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname",
+)
+# fmt: on
+FREE_TEXT: Final = frozenset({"jobname", "comment", "admincomment", "systemcomment", "workdir", "submitline", "reason"})
+ALIASES: Final = {
+    "job_id": "jobid",
+    "start_time": "start",
+    "starttime": "start",
+    "end_time": "end",
+    "endtime": "end",
+    "node_list": "nodelist",
+    "nodes": "nodelist",
+    "allocnodes": "nnodes",
+    "nodes_alloc": "nnodes",
+    "nodes_req": "nnodes",
+    "reqnodes": "nnodes",
+}
+NEEDED: Final = ("start", "end")
+SEPARATORS: Final = "|\t;,"
+NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
+NO_NODES: Final = frozenset({"", "none assigned", "none", "unknown", "n/a", "(null)"})
+UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+PENDING: Final = ("PENDING", "CONFIGURING", "REQUEUE", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+
+
+class Layout:
+    """Where each column stands. Free text may hold the separator; it is found from both sides."""
+
+    def __init__(self, columns: Sequence[str], separator: str) -> None:
+        plain = [column.strip().lower().partition("%")[0] for column in columns]
+        self.names = [ALIASES.get(column, column) for column in plain]
+        self.separator = separator
+        self.width = len(self.names)
+        self.free = [place for place, column in enumerate(self.names) if column in FREE_TEXT]
+        self.places = {column: place for place, column in reversed(list(enumerate(self.names)))}
+
+    def complete(self) -> bool:
+        """Whether the columns tell of a job what has to be known."""
+        return "jobid" in self.places and all(column in self.places for column in NEEDED)
+
+    def cells(self, line: str) -> list[str] | None:
+        """Split a line into its cells, or give None if they do not fit the columns."""
+        quoted = self.separator == "," and '"' in line
+        cells = next(csv.reader([line]), []) if quoted else line.split(self.separator)
+        if len(cells) == self.width + 1 and not cells[-1]:  # --parsable ends each line with a separator
+            cells.pop()
+        return cells if len(cells) == self.width else None
+
+    def torn(self, line: str) -> list[str] | None:
+        """Split a line whose one column of free text holds separators."""
+        cells = line.split(self.separator)
+        surplus = len(cells) - self.width
+        if surplus < 1 or len(self.free) != 1:
+            return None
+        place = self.free[0]
+        text = self.separator.join(cells[place : place + surplus + 1])
+        return [*cells[:place], text, *cells[place + surplus + 1 :]]
+
+
+def header_of(line: str) -> Layout | None:
+    """Read a line as a header, if it is one."""
+    for separator in SEPARATORS:
+        if separator in line:
+            layout = Layout(line.rstrip(separator).split(separator), separator)
+            return layout if layout.complete() else None
+    return None
+
+
+def headless(line: str) -> Layout | None:
+    """Recognise the most common dump that comes without a header."""
+    layout = Layout(XDMOD_COLUMNS, "|")
+    cells = layout.cells(line) or layout.torn(line)
+    if cells is None:
+        return None
+    stamps = (cells[layout.places[column]] for column in ("submit", "start", "end"))
+    return layout if all(_is_time(stamp) for stamp in stamps) else None
+
+
+def _is_time(text: str) -> bool:
+    return text.lower() in NO_TIME or (text[:4].isdigit() and text[4:5] in {"-", *"0123456789"})
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether one of the first lines is a header of ours, or the first one a row without."""
+    lines = head.decode(errors="replace").splitlines()[:5]
+    return any(header_of(line) for line in lines) or any(headless(line) for line in lines[:1])
+
+
+def read(file: RawFile, intake: Intake) -> None:
+    """Read every job."""
+    columns = intake.options.columns
+    layout = Layout(columns, "|") if columns else None
+    if layout is not None and not layout.complete():
+        raise BadInput(f"not enough columns: {', '.join(columns or ())}", where="--columns", fix=f"name {_wanted()}")
+    for number, line in file.lines():
+        if not line.strip():
+            continue
+        header = header_of(line) if "tart" in line else None  # of Start or start_time
+        if header is not None:
+            layout = header
+            continue
+        intake.row(number)
+        layout = layout or headless(line)
+        cells = layout.cells(line) if layout else None
+        if layout is not None and cells is None:
+            cells = layout.torn(line)
+            if cells is not None:
+                intake.note("delimiter_in_text")
+        if layout is None or cells is None:
+            intake.set_aside("malformed")
+            continue
+        take_job(cells, layout.places, intake)
+    if layout is None:
+        raise BadInput(
+            "no header, and not the columns that we know", where=file.name, fix=f"name {_wanted()} with --columns"
+        )
+
+
+def take_job(cells: Sequence[str], places: Mapping[str, int], intake: Intake) -> None:
+    """Hand one job over; ``places`` says where which column stands."""
+
+    def cell(column: str) -> str:
+        place = places.get(column)
+        return cells[place].strip() if place is not None else ""
+
+    job, state = cell("jobid"), cell("state").upper()
+    if "." in job:
+        intake.set_aside("step")
+        return
+    try:
+        start_s = _time(cell("start"), intake)
+        end_s = _time(cell("end"), intake)
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    if state.startswith(PENDING):
+        start_s = None
+    elif state.startswith(UNFINISHED):
+        if end_s is not None and start_s is not None and end_s > start_s:
+            intake.observed(end_s)  # where sacct cut the job off
+        end_s = RUNNING
+    nodes = cell("nodelist")
+    if nodes.lower() in NO_NODES:
+        nodes = ""
+    count = cell("nnodes")
+    intake.job(
+        job,
+        start_s,
+        end_s,
+        nodes,
+        count=int(count) if count.isdecimal() else 0,
+        queue=cell("partition"),
+        preempted=state.startswith("PREEMPTED"),
+    )
+
+
+def _time(text: str, intake: Intake) -> float | None:
+    return None if text.lower() in NO_TIME else intake.seconds(text)
+
+
+def _wanted() -> str:
+    return "JobID, Start, End, NodeList and, if you have them, State, Partition and NNodes"
