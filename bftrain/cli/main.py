@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Final, NoReturn
 
 import click
@@ -18,10 +19,13 @@ from click.shell_completion import CompletionItem
 from bftrain import __version__
 from bftrain.errors import BadInput, BftrainError, Fault, Interrupted, NotAvailable, UsageError, suggestion
 
-# The module bftrain.cli.NAME of each, and one line of help, in the order in which a newcomer meets them
+# The module bftrain.cli.NAME of each (NAME_ where Python keeps the name for itself), and one line of help, in the
+# order in which a newcomer meets them
 COMMANDS: Final = {
     "demo": "Replay the built-in sample log and write a report: a first look in seconds.",
     "doctor": "Say what is available here, what is not, why, and the command that fixes it.",
+    "import": "Read what a scheduler wrote (sacct, PBS, SWF, ...) into a log of idle nodes.",
+    "check": "List what is doubtful in a log or in a scheduler's records, and what can be done about it.",
     "generate": "Generate a log of idle nodes that looks like a real machine's.",
     "tasks": "Generate task files.",
     "inspect": "Describe a log: how much was idle, in what pieces.",
@@ -44,7 +48,8 @@ class LazyGroup(click.Group):
         """Import the command asked for."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"bftrain.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = import_module(f"bftrain.cli.{module}").command
         return command
 
     def resolve_command(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets import csv_log, npz_log
+from bftrain_datasets.eventlog import FORMAT
 from bftrain_datasets.storage import by_suffix, whole_file
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load}
 SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save}
+# How log files begin: a zip archive, a Parquet file, and our comment in a CSV file
+_MARKS: Final = (b"PK\x03\x04", b"PAR1", f"# {FORMAT}".encode())
+_MARK_BYTES: Final = max(map(len, _MARKS))
 
 
 def load_log(path: Path | str) -> EventLog:
@@ -35,3 +39,11 @@ def save_log(log: EventLog, path: Path | str) -> None:
 def check_log_name(path: Path) -> None:
     """Refuse a name that no log can be saved under, before work is done for it."""
     by_suffix(path, SAVERS, "log file")
+
+
+def holds_log(path: Path) -> bool:
+    """Whether the file is a log of ours, by how it begins, and not what some scheduler wrote."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(_MARK_BYTES).startswith(_MARKS)

@@ -15,16 +15,17 @@ from bftrain_datasets.importing.intake import Intake
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.importing.rawfile import RawFile
 from bftrain_datasets.importing.recognise import reader_for
-from bftrain_datasets.provenance import Finding, Provenance, Source
+from bftrain_datasets.provenance import Finding, Provenance, Source, tellable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.importing.options import ImportOptions
 
 STDIN: Final = "-"
+ASIDE: Final = "rows_aside_"  # and the reason: how the rows set aside are called in a log's provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,17 @@ class Imported:
         return tuple(each for each in self.findings if is_doubt(each))
 
 
-def import_files(paths: Sequence[Path], options: ImportOptions) -> Imported:
-    """Read files of one format into one log; the path ``-`` is standard input."""
+def import_files(
+    paths: Sequence[Path], options: ImportOptions, *, tell: Callable[[int], object] | None = None
+) -> Imported:
+    """Read files of one format into one log; the path ``-`` is standard input.
+
+    ``tell`` is called with the number of bytes that have been read since it was called last.
+    """
     intake = Intake(options)
     sources, names = [], []
     for path in paths:
-        name, source = _read(path, intake)
+        name, source = _read(path, intake, tell)
         names.append(name)
         sources.append(source)
     if len(set(names)) > 1:
@@ -63,10 +69,21 @@ def import_files(paths: Sequence[Path], options: ImportOptions) -> Imported:
     return Imported(_with_story(log, names[0], options, tuple(sources), rows, findings), names[0], rows, findings)
 
 
-def _read(path: Path, intake: Intake) -> tuple[str, Source]:
-    where = "stdin" if str(path) == STDIN else str(path)
-    intake.begin_file(where)
-    with RawFile(None if str(path) == STDIN else path, intake.tally) as file:
+def check_log(log: EventLog, downtime_after_s: float) -> Imported:
+    """Give what was found when this log was imported, and what looks wrong in it now."""
+    found = {each.name: each for each in suspicions.suspicions(log, downtime_after_s)}
+    told = (each for each in log.provenance.findings if each.name not in suspicions.KINDS)
+    counts = log.provenance.counts
+    aside = {name.removeprefix(ASIDE): count for name, count in counts.items() if name.startswith(ASIDE)}
+    rows = RowCounts(read=counts.get("rows_read", 0), used=counts.get("rows_used", 0), aside=aside)
+    return Imported(log, log.provenance.made_by, rows, ordered((*told, *found.values())))
+
+
+def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None) -> tuple[str, Source]:
+    piped = str(path) == STDIN
+    where = "stdin" if piped else str(path)
+    intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: they go into the log's story
+    with RawFile(None if piped else path, intake.tally, tell) as file:
         reader = reader_for(file.head, where, intake.options.format)
         reader.read(file, intake)
         return reader.name, file.source()
@@ -136,7 +153,7 @@ def _with_story(
     findings: tuple[Finding, ...],
 ) -> EventLog:
     counts = {"rows_read": rows.read, "rows_used": rows.used}
-    counts |= {f"rows_aside_{reason}": count for reason, count in sorted(rows.aside.items())}
+    counts |= {f"{ASIDE}{reason}": count for reason, count in sorted(rows.aside.items())}
     provenance = Provenance(
         made_by=f"reader {reader}",
         options=options.told(),

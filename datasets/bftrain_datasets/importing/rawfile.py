@@ -38,10 +38,11 @@ _PACKED_WRONG: Final = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, 
 
 
 class _Hashing(io.RawIOBase):
-    """Hashes all that is read through it."""
+    """Hashes all that is read through it, and tells how much that was."""
 
-    def __init__(self, inner: IO[bytes]) -> None:
+    def __init__(self, inner: IO[bytes], tell: Callable[[int], object] | None) -> None:
         self._inner = inner
+        self._tell = tell
         self.digest = hashlib.sha256()
         self.size = 0
 
@@ -53,6 +54,8 @@ class _Hashing(io.RawIOBase):
         buffer[: len(block)] = block
         self.digest.update(block)
         self.size += len(block)
+        if self._tell is not None:
+            self._tell(len(block))
         return len(block)
 
 
@@ -62,20 +65,20 @@ class RawFile:
     What is wrong with the bytes themselves, such as a cut-off archive, is counted in the ``tally``.
     """
 
-    def __init__(self, path: Path | None, tally: Tally) -> None:
+    def __init__(self, path: Path | None, tally: Tally, tell: Callable[[int], object] | None = None) -> None:
         self.name = "stdin" if path is None else tellable(path.name)
         self._tally = tally
-        tally.file, tally.line = str(path) if path else "stdin", 0
+        where = str(path) if path else "stdin"
         self._outer = sys.stdin.buffer if path is None else path.open("rb")
         self._owned = path is not None
-        self._raw = _Hashing(self._outer)
+        self._raw = _Hashing(self._outer, tell)
         self._archive: tarfile.TarFile | None = None
         try:
-            self._stream, self._archive = _unpacked(io.BufferedReader(self._raw, _BLOCK_BYTES), tally.file)
+            self._stream, self._archive = _unpacked(io.BufferedReader(self._raw, _BLOCK_BYTES), where)
             self.head, self._stream = _look(self._stream, HEAD_BYTES)
         except (*_PACKED_WRONG, OSError) as error:
             self.__exit__(None, None, None)
-            raise BadInput(f"cannot be unpacked: {error}", where=tally.file, fix="fetch the file again") from error
+            raise BadInput(f"cannot be unpacked: {error}", where=where, fix="fetch the file again") from error
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bftrain_datasets.eventlog import EventLog
+
+
+KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"})
 
 
 def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[Finding]:
@@ -43,17 +46,6 @@ def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
     bounds = np.append(log.times, log.end_s)
     spans = zip(bounds[edges[::2]].tolist(), bounds[edges[1::2]].tolist(), strict=True)
     return [(begin_s, end_s) for begin_s, end_s in spans if end_s - begin_s > longer_than_s]
-
-
-def idle_in(log: EventLog, windows: list[tuple[float, float]]) -> float:
-    """Idle node-seconds within these windows."""
-    bounds = np.append(log.times, log.end_s)
-    sizes = log.pool_sizes()
-    total = 0.0
-    for begin_s, end_s in windows:
-        inside = np.clip(np.minimum(bounds[1:], end_s) - np.maximum(bounds[:-1], begin_s), 0, None)
-        total += float((inside * sizes).sum())
-    return total
 
 
 def _finding(name: str, count: int, node_s: float, first: str) -> Finding:

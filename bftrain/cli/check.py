@@ -1,0 +1,58 @@
+"""``bftrain check``: what is doubtful in a log, or in what a scheduler wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+from bftrain.cli.records import books, options_of, read_records, reads_records, report
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bftrain_datasets.importing.options import ImportOptions
+    from bftrain_datasets.importing.pipeline import Imported
+
+
+@click.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
+)
+@reads_records
+@prints_results
+def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
+    """List what is doubtful in FILES: one log, or what a scheduler wrote. Nothing is written.
+
+    For a log this is what was found when it was imported, and what looks wrong in it now. With --strict a doubt ends
+    the command with exit code 3.
+    """
+    options = options_of(given, counts=counts)
+    checked = _checked_log(files, options) or read_records(files, options, out)
+    data = {"format": checked.format, "rows": checked.rows, "findings": checked.findings}
+    out.result(data, lambda: _words(checked))
+    if strict and checked.doubts:
+        from bftrain.cli.import_ import refusal
+
+        raise refusal(checked)
+
+
+def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | None:
+    """Check a log of ours, if that is what was given."""
+    from bftrain_datasets.files import holds_log, load_log
+    from bftrain_datasets.importing.pipeline import check_log
+
+    logs = [path for path in files if holds_log(path)]
+    if not logs:
+        return None
+    if len(files) > 1:
+        raise click.UsageError(f"{logs[0]} is a log: check it alone")
+    return check_log(load_log(logs[0]), options.downtime_after_s)
+
+
+def _words(checked: Imported) -> RenderableType:
+    from rich.console import Group
+
+    return Group(report(checked.findings), *([books(checked)] if checked.rows.read else []))

@@ -1,0 +1,165 @@
+"""Options of the commands that read what a scheduler wrote, and what they print of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import click
+
+from bftrain.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bftrain_datasets.importing.options import ImportOptions
+    from bftrain_datasets.importing.pipeline import Imported
+    from bftrain_datasets.provenance import Finding
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SUSPECTED: Final = "suspected"
+
+_OPTIONS: Final = (
+    click.option(
+        "--format", "format", default=None, help="The format, if it is not recognised; bftrain doctor lists them."
+    ),
+    click.option(
+        "--nodes",
+        default=None,
+        metavar="NODESET|FILE|N",
+        help="All nodes, in order: a node set such as nid[0001-0064], or a file of them; with --counts how many.",
+    ),
+    click.option(
+        "--window", default=None, metavar="A..B", help="Only this time: seconds UTC or ISO; an end may be empty."
+    ),
+    click.option(
+        "--down",
+        multiple=True,
+        metavar="A..B",
+        help="The whole machine was down then; may be repeated. 'suspected': whenever it is suspected.",
+    ),
+    click.option(
+        "--downtime-after",
+        "downtime_after_s",
+        type=float,
+        default=3600.0,
+        show_default=True,
+        help="Suspect downtime when all nodes are idle for longer than these seconds.",
+    ),
+    click.option(
+        "--preemptible",
+        default=None,
+        metavar="PART,..",
+        help="Partitions or queues whose jobs may be preempted: they count as idle.",
+    ),
+    click.option(
+        "--min-gap",
+        "min_gap_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Shorter idle gaps (s) count as busy.",
+    ),
+    click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
+    click.option(
+        "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."
+    ),
+    click.option("--columns", default=None, metavar="NAME,..", help="Columns of an sacct file without header."),
+    click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
+)
+
+
+def reads_records(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options of an import."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
+    """Make sense of what was typed."""
+    from bftrain_datasets.importing.moments import window
+    from bftrain_datasets.importing.options import ImportOptions
+
+    downs = given.pop("down")
+    nodes, node_count = _nodes(given.pop("nodes"), counts=counts)
+    for name in ("preemptible", "columns"):
+        text = given.pop(name)
+        if text is not None:
+            given[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+    wanted = given.pop("window")
+    return ImportOptions(
+        nodes=nodes,
+        node_count=node_count,
+        window=window(wanted) if wanted is not None else (None, None),
+        down=tuple(window(text, "--down") for text in downs if text != SUSPECTED),
+        down_suspected=SUSPECTED in downs,
+        counts=counts,
+        **given,
+    )
+
+
+def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, int | None]:
+    """Names of the nodes, or only how many there are."""
+    from bftrain_datasets.importing.nodenames import node_list
+
+    if text is None:
+        return None, None
+    if Path(text).is_file():
+        return node_list(text, Path(text)), None
+    if text.isdecimal():
+        if not counts:
+            raise click.UsageError(f"--nodes {text} says how many there are, which is enough for --counts only")
+        return None, int(text)
+    return node_list(text), None
+
+
+def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> Imported:
+    """Import the files, with a progress bar where they are large enough to take a while."""
+    from bftrain_datasets.importing.pipeline import import_files
+
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with out.progress() as progress:
+        bar = progress.add_task("reading, kB", total=size / 1000 or None)
+        return import_files(files, options, tell=lambda count: progress.advance(bar, count / 1000))
+
+
+def books(made: Imported) -> str:
+    """The sum over all rows, in words."""
+    rows = made.rows
+    aside = sum(rows.aside.values())
+    return f"{made.format}: {rows.read:,} rows read = {rows.used:,} used + {aside:,} set aside"
+
+
+def findings_table(title: str, findings: Sequence[Finding]) -> RenderableType:
+    """What was found, what was done about it, and what would change that."""
+    from bftrain_datasets.importing.hazards import HAZARDS
+
+    def row(each: Finding) -> tuple[str, str, str, str]:
+        known = HAZARDS.get(each.name)
+        option = f"; change it with {known.option}" if known and known.option else ""
+        told = [known.says if known else each.name, f"{each.done}{option}", each.first]
+        hours = f"{each.node_s / 3600:,.1f}" if each.node_s else ""
+        return each.name, f"{each.count:,}", hours, "\n".join(line for line in told if line)
+
+    columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
+    return table(title, columns, map(row, findings), left=(0, 3))
+
+
+def report(made_findings: Sequence[Finding]) -> RenderableType:
+    """All findings: doubts apart from what is ordinary."""
+    from rich.console import Group
+
+    from bftrain_datasets.importing.findings import is_doubt
+
+    doubts = [each for each in made_findings if is_doubt(each)]
+    others = [each for each in made_findings if not is_doubt(each)]
+    parts: list[RenderableType] = []
+    if doubts:
+        parts.append(findings_table("Doubtful: look at these", doubts))
+    if others:
+        parts.append(findings_table("Ordinary: counted, and nothing to worry about", others))
+    return Group(*parts) if parts else "Nothing was found that is doubtful."
