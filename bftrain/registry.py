@@ -44,6 +44,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     # In the order in which they are asked whether they recognise a file
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
+        "jobcomp": "bftrain_datasets.readers.jobcomp",
     },
 }
 

@@ -1,0 +1,73 @@
+"""Slurm's ``jobcomp/filetxt``: one job a line when it ends, as ``Key=value`` between blanks."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
+
+name: Final = "jobcomp"
+about: Final = "Slurm: the file of the jobcomp/filetxt plug-in, one line a job that ended"
+
+# These follow each other in every version. What stands before and after them may hold blanks, and even '=', such as
+# Name= and WorkDir=; so the row is read from here, not from its beginning.
+KEYS: Final = ("JobState=", "Partition=", "TimeLimit=", "StartTime=", "EndTime=", "NodeList=", "NodeCnt=")
+HEAD: Final = "JobId="
+NO_TIME: Final = frozenset({"", "Unknown", "None", "N/A", "0"})
+NO_NODES: Final = frozenset({"", "(null)", "None", "N/A"})
+LOOKED_AT: Final = 200  # lines in which a row is looked for
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether one of the first lines is a job."""
+    lines = head.decode(errors="replace").splitlines()
+    return any(values_of(line) for line in islice(lines, LOOKED_AT))
+
+
+def values_of(line: str) -> list[str] | None:
+    """Values of the keys of a row, or None if it is none."""
+    if not line.startswith(HEAD):
+        return None
+    begin = line.find(" JobState=")
+    while begin >= 0:
+        cells = line[begin + 1 :].split(" ", len(KEYS))
+        if len(cells) >= len(KEYS) and all(map(str.startswith, cells, KEYS)):
+            return [cell[len(key) :] for key, cell in zip(KEYS, cells, strict=False)]
+        begin = line.find(" JobState=", begin + 1)  # that one was part of the name
+    return None
+
+
+def read(file: RawFile, intake: Intake) -> None:
+    """Read every job."""
+    for number, line in file.lines():
+        if not line.strip():
+            continue
+        intake.row(number)
+        values = values_of(line)
+        if values is None:
+            intake.set_aside("malformed")
+            continue
+        take_job(line[len(HEAD) :].partition(" ")[0], values, intake)
+
+
+def take_job(job: str, values: list[str], intake: Intake) -> None:
+    """Hand one job over."""
+    state, queue, _, start, end, nodes, count = values
+    try:
+        start_s = None if start in NO_TIME else intake.seconds(start)
+        end_s = None if end in NO_TIME else intake.seconds(end)
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    intake.job(
+        job,
+        start_s,
+        end_s,
+        "" if nodes in NO_NODES else nodes,
+        count=int(count) if count.isdecimal() else 0,
+        queue=queue,
+        preempted=state == "PREEMPTED",
+    )
