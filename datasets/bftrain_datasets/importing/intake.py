@@ -192,14 +192,16 @@ class Intake:
             names = expand(text)
         except ValueError:
             return None
-        places, different = self._places, dict.fromkeys(names)
+        places = self._places
         if self._fixed:
-            nodes = [places[name] for name in different if name in places]
+            nodes = [places[name] for name in names if name in places]
         else:
-            nodes = [places.setdefault(name, len(places)) for name in different]
+            nodes = [places.setdefault(name, len(places)) for name in names]
+        unknown = len(names) - len(nodes)
+        different = list(dict.fromkeys(nodes))
         if len(self._known_sets) >= MOST_KNOWN_SETS:
             self._known_sets.clear()
-        number = self.stays.add_set(nodes) if nodes else -1
-        known = _NodeSet(number, len(nodes), len(different) - len(nodes), len(names) - len(different))
+        number = self.stays.add_set(different) if different else -1
+        known = _NodeSet(number, len(different), unknown, len(nodes) - len(different))
         self._known_sets[text] = known
         return known

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.intake import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from bftrain_datasets.importing.intake import Intake
     from bftrain_datasets.importing.rawfile import RawFile
@@ -39,6 +40,8 @@ ALIASES: Final = {
     "nodes_req": "nnodes",
     "reqnodes": "nnodes",
 }
+JOB_COLUMNS: Final = ("jobid", "start", "end", "nodelist", "state", "partition", "nnodes")
+MOST_DIGITS: Final = 10
 NEEDED: Final = ("start", "end")
 SEPARATORS: Final = "|\t;,"
 NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
@@ -57,6 +60,7 @@ class Layout:
         self.width = len(self.names)
         self.free = [place for place, column in enumerate(self.names) if column in FREE_TEXT]
         self.places = {column: place for place, column in reversed(list(enumerate(self.names)))}
+        self._pick = itemgetter(*(self.places.get(column, self.width) for column in JOB_COLUMNS))
 
     def complete(self) -> bool:
         """Whether the columns tell of a job what has to be known."""
@@ -69,6 +73,12 @@ class Layout:
         if len(cells) == self.width + 1 and not cells[-1]:  # --parsable ends each line with a separator
             cells.pop()
         return cells if len(cells) == self.width else None
+
+    def pick(self, cells: list[str]) -> tuple[str, ...]:
+        """Give the cells of ``JOB_COLUMNS``; a column that is not there is empty."""
+        cells.append("")
+        picked: tuple[str, ...] = self._pick(cells)
+        return picked
 
     def torn(self, line: str) -> list[str] | None:
         """Split a line whose one column of free text holds separators."""
@@ -133,27 +143,22 @@ def read(file: RawFile, intake: Intake) -> None:
         if layout is None or cells is None:
             intake.set_aside("malformed")
             continue
-        take_job(cells, layout.places, intake)
+        take_job(layout.pick(cells), intake)
     if layout is None:
         raise BadInput(
             "no header, and not the columns that we know", where=file.name, fix=f"name {_wanted()} with --columns"
         )
 
 
-def take_job(cells: Sequence[str], places: Mapping[str, int], intake: Intake) -> None:
-    """Hand one job over; ``places`` says where which column stands."""
-
-    def cell(column: str) -> str:
-        place = places.get(column)
-        return cells[place].strip() if place is not None else ""
-
-    job, state = cell("jobid"), cell("state").upper()
+def take_job(cells: Iterable[str], intake: Intake) -> None:
+    """Hand one job over; the cells are those of ``JOB_COLUMNS``, in this order."""
+    job, start, end, nodes, state, queue, count = cells
     if "." in job:
         intake.set_aside("step")
         return
     try:
-        start_s = _time(cell("start"), intake)
-        end_s = _time(cell("end"), intake)
+        start_s = None if start.lower() in NO_TIME else intake.seconds(start)
+        end_s = None if end.lower() in NO_TIME else intake.seconds(end)
     except ValueError:
         intake.set_aside("bad_time")
         return
@@ -163,23 +168,15 @@ def take_job(cells: Sequence[str], places: Mapping[str, int], intake: Intake) ->
         if end_s is not None and start_s is not None and end_s > start_s:
             intake.observed(end_s)  # where sacct cut the job off
         end_s = RUNNING
-    nodes = cell("nodelist")
-    if nodes.lower() in NO_NODES:
-        nodes = ""
-    count = cell("nnodes")
     intake.job(
         job,
         start_s,
         end_s,
-        nodes,
-        count=int(count) if count.isdecimal() else 0,
-        queue=cell("partition"),
+        "" if nodes.lower() in NO_NODES else nodes,
+        count=int(count) if count.isdecimal() and len(count) < MOST_DIGITS else 0,
+        queue=queue,
         preempted=state.startswith("PREEMPTED"),
     )
-
-
-def _time(text: str, intake: Intake) -> float | None:
-    return None if text.lower() in NO_TIME else intake.seconds(text)
 
 
 def _wanted() -> str:
