@@ -45,6 +45,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
         "jobcomp": "bftrain_datasets.readers.jobcomp",
+        "sinfo": "bftrain_datasets.readers.sinfo",
     },
 }
 

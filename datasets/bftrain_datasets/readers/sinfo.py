@@ -1,0 +1,279 @@
+"""Slurm's ``sinfo``, asked again and again: what each node was at each poll, with a line that says when before it."""
+
+from __future__ import annotations
+
+from array import array
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.importing.datelines import LONGEST, date_line, looks_like_time
+from bftrain_datasets.importing.moments import Clock
+from bftrain_datasets.importing.nodenames import expand
+from bftrain_datasets.importing.slurm_states import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
+
+name: Final = "sinfo"
+about: Final = "Slurm: sinfo polled again and again, with a line that says when before each poll"
+
+NEEDED: Final = ("state", "nodelist")
+ALIASES: Final = {"statecompact": "state", "statelong": "state", "statecomplete": "state", "hostnames": "nodelist"}
+# What sinfo prints without a header, by the number of columns: %T %N or %N %T, sinfo -N, sinfo
+DEFAULT_COLUMNS: Final = ("partition", "avail", "timelimit", "nodes", "state", "nodelist")
+BY_NODE_COLUMNS: Final = ("nodelist", "nodes", "partition", "state")
+AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
+RULES: Final = "#=-* \t"  # that a line between two polls is made of
+LOOKED_AT: Final = 400  # lines in which polls are looked for
+WIDE_GAP: Final = 3  # intervals between polls after which some are missing
+MOST_KNOWN_SETS: Final = 1 << 16
+MISSING: Final = -1  # in place of a state: the poll does not list the node
+# Of several partitions that list a node, the state that leaves it least to us holds
+RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
+
+
+class Layout:
+    """Which column stands where."""
+
+    def __init__(self, columns: Sequence[str], separator: str | None = None) -> None:
+        plain = [column.strip().lower() for column in columns]
+        names = [ALIASES.get(column, column) for column in plain]
+        self.separator = separator
+        self.width = len(names)
+        self.places = {column: place for place, column in reversed(list(enumerate(names)))}
+        self.free_end = names[-1] == "reason"  # may hold blanks
+
+    def complete(self) -> bool:
+        """Whether they tell what has to be known."""
+        return all(column in self.places for column in NEEDED)
+
+    def cells(self, line: str) -> list[str] | None:
+        """Split a line into its cells; a nodelist at the end may be empty. None if they do not fit."""
+        cells = line.split(self.separator, self.width - 1 if self.free_end else -1)
+        if len(cells) == self.width - 1 and self.places["nodelist"] == self.width - 1:
+            cells.append("")
+        return [cell.strip() for cell in cells] if len(cells) == self.width else None
+
+
+def header_of(line: str) -> Layout | None:
+    """Read a line as a header, if it is one."""
+    if "STATE" not in line.upper():
+        return None
+    separator = "|" if "|" in line else None
+    layout = Layout(line.split(separator), separator)
+    return layout if layout.complete() else None
+
+
+def headless(line: str) -> Layout | None:
+    """Recognise the columns of a row that comes without a header."""
+    cells = line.split()
+    if len(cells) == 2:  # noqa: PLR2004 - a state and nodes
+        turned = state_of(cells[0]) is None
+        return Layout(("nodelist", "state") if turned else ("state", "nodelist")) if _is_state(cells) else None
+    if len(cells) == len(BY_NODE_COLUMNS) and cells[1].isdecimal() and state_of(cells[3]) is not None:
+        return Layout(BY_NODE_COLUMNS)
+    if len(cells) == len(DEFAULT_COLUMNS) and cells[1] in AVAILABLE and state_of(cells[4]) is not None:
+        return Layout(DEFAULT_COLUMNS)
+    return None
+
+
+def _is_state(cells: Sequence[str]) -> bool:
+    return any(state_of(cell) is not None for cell in cells)
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether a line that says when is followed by a header of ours, or by a node set and its state."""
+    lines = head.decode(errors="replace").splitlines()[:LOOKED_AT]
+    clock, after_time = Clock(), False
+    for line in lines:
+        if not line.strip(RULES):
+            continue
+        if after_time and (header_of(line) or headless(line)):
+            return True
+        after_time = date_line(line, clock) is not None
+    return False
+
+
+class Polls:
+    """The polls of one file. What changed from one to the next is told when the next begins."""
+
+    def __init__(self, intake: Intake) -> None:
+        self.intake = intake
+        self.time_s: float | None = None
+        self.times = array("d")
+        self.lines = array("q")
+        self._line = 0
+        self._latest_s = -float("inf")
+        self._names: list[str] = []
+        self._places: dict[str, int] = {}
+        self._sets: dict[str, NDArray[np.int32] | None] = {}
+        self._told = np.empty(0, dtype=np.int8)  # the state of each node that was told last
+        self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
+        self._fixed = frozenset(intake.options.nodes or ())
+        self._strangers: set[str] = set()
+        self._set_of(intake.node_names)  # of the options or an earlier file: this one should list them too
+
+    def begin(self, time_s: float, line: int) -> None:
+        """Begin a poll."""
+        self.finish()
+        self.time_s, self._line = time_s, line
+
+    def forget(self) -> None:
+        """End the poll; until a line says when, rows belong to none."""
+        self.finish()
+        self.time_s = None
+
+    def add(self, state: NodeState, nodes: str) -> bool:
+        """Say that the poll shows these nodes in this state, or give back False if they cannot be read."""
+        if nodes not in self._sets:
+            if len(self._sets) >= MOST_KNOWN_SETS:
+                self._sets.clear()
+            try:
+                self._sets[nodes] = self._set_of(expand(nodes))
+            except ValueError:
+                self._sets[nodes] = None
+        places = self._sets[nodes]
+        if places is not None:
+            self._rows.append((state, places))
+        return places is not None
+
+    def finish(self) -> None:
+        """Tell what the poll changed. A poll without rows is none: the one before goes on."""
+        if self.time_s is None or not self._rows:
+            return
+        seen = np.full(len(self._names), MISSING, dtype=np.int8)
+        for rank in RANK:
+            for state, places in self._rows:
+                if state == rank:
+                    seen[places] = state
+        self._rows.clear()
+        self._missing(seen)
+        back = self.time_s <= self._latest_s
+        if back and self.time_s < self._latest_s:
+            self._note("clock_step")
+        fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # among polls of the same time
+        self._tell(np.arange(seen.size) if fresh else np.flatnonzero(seen != self._told), seen)
+        self._told = seen
+        self._latest_s = max(self._latest_s, self.time_s)
+        self.intake.observed(self.time_s)
+        self.times.append(self.time_s)
+        self.lines.append(self._line)
+
+    def close(self) -> None:
+        """Tell the last poll, and where polls are missing."""
+        self.finish()
+        if len(self.times) <= WIDE_GAP:
+            return
+        steps = np.diff(np.array(self.times))
+        usual = median(steps[steps > 0].tolist() or [0.0])
+        wide = np.flatnonzero(steps > WIDE_GAP * usual)
+        if usual > 0 and wide.size:
+            self.intake.tally.note(
+                "poll_gap",
+                count=int(wide.size),
+                node_s=float(steps[wide].sum()) * len(self._names),
+                where=f"{self.intake.tally.file}:{self.lines[int(wide[0])]}",
+            )
+
+    def _set_of(self, names: Sequence[str]) -> NDArray[np.int32]:
+        for each in names:
+            if self._fixed and each not in self._fixed:
+                if each not in self._strangers:
+                    self._strangers.add(each)
+                    self.intake.note("unknown_nodes")
+            elif each not in self._places:
+                self._places[each] = len(self._names)
+                self._names.append(each)
+                self.intake.name_node(each)
+        if self._told.size < len(self._names):
+            more = np.full(len(self._names) - self._told.size, MISSING, dtype=np.int8)
+            self._told = np.concatenate((self._told, more))
+        places = (self._places.get(each) for each in names)
+        return np.array([place for place in places if place is not None], dtype=np.int32)
+
+    def _missing(self, seen: NDArray[np.int8]) -> None:
+        """Nodes that were or will be listed, and are not now, are down."""
+        missing = seen == MISSING
+        if missing.any():
+            self._note("missing_nodes", int(missing.sum()))
+            seen[missing] = NodeState.DOWN
+        unseen = np.flatnonzero(self._told == MISSING)
+        if self.times and unseen.size:  # the first poll should have listed them too
+            names = [self._names[place] for place in unseen.tolist()]
+            self._note("missing_nodes", len(names))
+            self.intake.state(self.times[0], names, NodeState.DOWN)
+
+    def _tell(self, places: NDArray[np.intp], seen: NDArray[np.int8]) -> None:
+        assert self.time_s is not None  # noqa: S101 - finish has made sure
+        for state in NodeState:
+            names = [self._names[place] for place in places[seen[places] == state].tolist()]
+            if names:
+                self.intake.state(self.time_s, names, state)
+
+    def _note(self, hazard: str, count: int = 1) -> None:
+        where = f"{self.intake.tally.file}:{self._line}"
+        self.intake.tally.note(hazard, count=count, where=where)
+
+
+def read(file: RawFile, intake: Intake) -> None:
+    """Read every poll."""
+    columns = intake.options.columns
+    layout = Layout(columns) if columns else None
+    polls = Polls(intake)
+    for number, line in file.lines():
+        if not line.strip(RULES):
+            continue
+        time_s = date_line(line, intake.clock) if len(line) <= LONGEST else None
+        if time_s is not None:
+            polls.begin(time_s, number)
+            continue
+        header = header_of(line)
+        if header is not None:
+            layout = header
+            continue
+        intake.row(number)
+        layout = layout or headless(line)
+        cells = layout.cells(line) if layout is not None else None
+        if layout is None or cells is None:
+            _strange(line, polls, intake)
+            continue
+        take_row(cells, layout, polls, intake)
+    polls.close()
+
+
+def _strange(line: str, polls: Polls, intake: Intake) -> None:
+    """Set a line aside that is neither a row nor says when; if it may have meant to, rows after it have no time."""
+    if looks_like_time(line):
+        polls.forget()
+        intake.set_aside("bad_time")
+    else:
+        intake.set_aside("malformed")
+
+
+def take_row(cells: Sequence[str], layout: Layout, polls: Polls, intake: Intake) -> None:
+    """Take one row of a poll."""
+    nodes = cells[layout.places["nodelist"]]
+    state = state_of(cells[layout.places["state"]])
+    place = layout.places.get("partition")
+    partition = cells[place].rstrip("*") if place is not None else ""
+    if polls.time_s is None:
+        intake.set_aside("bad_time")
+    elif not nodes:
+        intake.set_aside("other_record")  # a partition that has no nodes, or none in this state
+    elif state is None:
+        intake.set_aside("bad_state")
+    else:
+        if state == NodeState.BUSY and partition in intake.options.preemptible:
+            state = NodeState.IDLE  # unless another partition lists the node too
+        if polls.add(state, nodes):
+            intake.use()
+        else:
+            intake.set_aside("bad_nodes")
