@@ -44,6 +44,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     # In the order in which they are asked whether they recognise a file
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
+        "swf": "bftrain_datasets.readers.swf",
         "jobcomp": "bftrain_datasets.readers.jobcomp",
         "sinfo": "bftrain_datasets.readers.sinfo",
     },

@@ -56,6 +56,7 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "no_end": _doubtful_row("jobs that neither ended nor still run"),
     "bad_time": _doubtful_row("times that cannot be read"),
     "bad_nodes": _doubtful_row("node sets that cannot be read"),
+    "bad_count": _doubtful_row("numbers of nodes that no machine can have"),
     "bad_state": _doubtful_row("states that are not known"),
     "malformed": _doubtful_row("rows that are not of this format"),
     "overlong": _doubtful_row("lines longer than a megabyte"),
@@ -85,6 +86,13 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "held_twice": _doubt("a job that holds a node twice at once", "counted once"),
     "back_to_back": _ordinary("gaps of no length, where one job ends as the next starts", "closed: no idle time"),
     "short_gaps": _ordinary("idle gaps shorter than --min-gap", "closed: busy", "--min-gap"),
+    "no_wait": _doubt("jobs whose waiting time is not known", "taken to start when they were submitted"),
+    "requested_size": _ordinary("jobs of which only the size asked for is known", "taken to have got it"),
+    "procs_as_nodes": _doubt(
+        "jobs whose size is told in processors, on a machine with several a node",
+        "as many whole nodes as they fit on",
+        "--nodes N",
+    ),
     "over_capacity": _doubt("more nodes in use than there are", "cut off at the number of nodes", "--nodes N"),
     "which_unknown": _ordinary(
         "only how many nodes are busy is known, not which",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.nodenames import MOST_NODES
 from bftrain_datasets.importing.nodenames import expand as expand_set
 from bftrain_datasets.importing.options import ImportOptions
 from bftrain_datasets.importing.stays import Stays
@@ -132,7 +133,10 @@ class Intake:
         if held is None:
             self.set_aside("bad_nodes")
             return
-        node_s = 0.0 if held_s == RUNNING else held_s * (held.size or count)
+        if not 0 <= held.size <= MOST_NODES:
+            self.set_aside("bad_count")
+            return
+        node_s = 0.0 if held_s == RUNNING else held_s * (held.size or min(count, MOST_NODES))
         if queue and queue in self._preemptible:
             self.set_aside("preemptible", node_s)
             return
@@ -167,7 +171,10 @@ class Intake:
             self.states.add(time_s, name, state)
 
     def counted(self, time_s: float, active: int, total: int) -> None:
-        """Say that ``active`` of ``total`` nodes are busy from ``time_s`` on; ``use`` settles the row."""
+        """Say that ``active`` of ``total`` nodes are busy from ``time_s`` on; ``use`` settles the row.
+
+        Neither may exceed ``MOST_NODES``; a ``total`` of -1 is not known.
+        """
         self.observed(time_s)
         self.count_times.append(time_s)
         self.count_active.append(active)

@@ -39,8 +39,8 @@ class _Held:
 def log_from_jobs(intake: Intake) -> EventLog:
     """Build the log of a machine whose jobs the intake collected."""
     jobs = intake.stays.columns()
-    keep = _without_duplicates(jobs, intake)
-    begin_s, end_s = _observed(jobs, keep, intake)
+    keep = without_duplicates(jobs, intake)
+    begin_s, end_s = observed(jobs, keep, intake)
     names = intake.node_names
     order = _node_order(intake)
     builder = LogBuilder(names[place] for place in order.tolist())
@@ -69,11 +69,12 @@ def _node_order(intake: Intake) -> NDArray[np.int64]:
     return np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])), dtype=np.int64)
 
 
-def _without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
+def without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
     """Keep one of the jobs that agree in name, times and nodes."""
-    order = np.lexsort((jobs.place, jobs.sets, jobs.end, jobs.start, jobs.job))
+    held = jobs.set_keys()
+    order = np.lexsort((jobs.place, held, jobs.end, jobs.start, jobs.job))
     same = np.zeros(order.size, dtype=np.bool_)
-    for column in (jobs.job, jobs.start, jobs.end, jobs.sets):
+    for column in (jobs.job, jobs.start, jobs.end, held):
         ordered = column[order]
         equal = ordered[1:] == ordered[:-1]
         same[1:] = equal if column is jobs.job else same[1:] & equal
@@ -98,7 +99,7 @@ def where(jobs: StayColumns, row: int, intake: Intake, among: NDArray[np.int64] 
     return f"{intake.file_names[file - 1]}:{line}"
 
 
-def _observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tuple[float, float]:
+def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tuple[float, float]:
     """From when to when the records tell what each node does."""
     begin_s, end_s = intake.options.window
     if not keep.any():
@@ -116,7 +117,7 @@ def _observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tup
 def _nothing(intake: Intake) -> BadInput:
     aside = intake.tally.aside
     where = ", ".join(intake.file_names[:3])
-    if aside["no_nodes"] and not aside["bad_nodes"]:
+    if aside["no_nodes"] and not aside["bad_nodes"] and not intake.options.counts:
         return BadInput(
             "no job names its nodes; to learn which were idle the scheduler must be simulated, which is not there yet",
             where=where,
@@ -136,7 +137,7 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
     intake.tally.note(
         "censored_start",
         count=int((start < first_end).sum()),
-        node_s=before * len(intake.node_names),
+        node_s=before * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
         where="",
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )

@@ -41,6 +41,18 @@ class StayColumns:
         """How many nodes each job holds."""
         return np.diff(self.set_offsets)[self.sets]
 
+    def set_keys(self) -> NDArray[np.uint64]:
+        """Give a number for each job that is the same for the same nodes, or where none are named the same count.
+
+        A set may have been added twice, by two files or in another order. Each node has a number that looks random;
+        those of a set are added, so that their order does not matter.
+        """
+        mixed = _mixed(self.set_nodes.astype(np.uint64))
+        sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)))
+        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last is for those without a set
+        nameless = self.sets < 0
+        return np.where(nameless, self.count.astype(np.uint64), keys[self.sets])
+
 
 class Stays:
     """Collects them. A node set is kept once, and each job that held it has its number."""
@@ -73,7 +85,7 @@ class Stays:
 
     def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, file: int, line: int) -> None:
         """Add a job; ``end_s`` is infinite while it runs."""
-        self._pairs += count
+        self._pairs += count if node_set >= 0 else 0  # where only the number counts there are no pairs
         if self._pairs > MOST_PAIRS:
             raise BadInput(
                 f"more than {MOST_PAIRS:,} pairs of a job and a node",
@@ -99,6 +111,14 @@ class Stays:
             set_offsets=np.array(self._set_offsets, dtype=np.int64),
             set_nodes=np.array(self._set_nodes, dtype=np.int32),
         )
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scatter numbers over all of 64 bits (the last steps of SplitMix64)."""
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def file_and_line(place: int) -> tuple[int, int]:

@@ -1,0 +1,158 @@
+"""The Standard Workload Format, with hosts and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain_datasets.measures import summarise
+from bftrain_datasets.readers import swf
+from tests.helpers.records import busy_node_s, finding, imported, kinds
+from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY = 1_600_000_000
+HEADER = f"; Version: 2.2\n; UnixStartTime: {DAY}\n; MaxNodes: 4\n; MaxProcs: 4\n;\n"
+
+
+def row(job: int, submit: object, wait: object, run: object, procs: object = 2, **other: object) -> str:
+    """Write one job; further fields by name."""
+    asked, status, queue = other.get("asked", -1), other.get("status", 1), other.get("queue", -1)
+    hosts = f" {other['hosts']}" if "hosts" in other else ""
+    return f"{job} {submit} {wait} {run} {procs} -1 -1 {asked} -1 -1 {status} 7 1 -1 {queue} -1 -1 -1{hosts}\n"
+
+
+def test_hosts_of_each_processor_are_the_nodes(tmp_path: Path) -> None:
+    text = HEADER + row(1, 0, 10, 100, hosts="{5,5,5,7}") + row(2, 20, 0, 40, hosts="{6} short 1:ppn=1")
+    found = imported(tmp_path, text)
+    assert found.format == "swf"
+    assert found.log.node_names == ("5", "6", "7")
+    assert (found.log.start_s, found.log.end_s) == (DAY + 10, DAY + 110)
+    assert busy_node_s(found.log) == 2 * 100 + 40
+    assert "repeated_hosts" not in kinds(found)
+
+
+@pytest.mark.parametrize("hosts", ["{n[1-2]}", "{n1,n2}", "n[1-2]", "n1,n2", "{n2,n1,n1}"])
+def test_other_spellings_of_hosts(tmp_path: Path, hosts: str) -> None:
+    assert imported(tmp_path, row(1, DAY, 0, 9, hosts=hosts)).log.node_names == ("n1", "n2")
+
+
+def test_times_count_from_the_header_or_from_1970(tmp_path: Path) -> None:
+    for header, submit in ((HEADER, 5), (HEADER, DAY + 5), ("; UnixStartTime: 0\n", DAY + 5), ("", DAY + 5)):
+        log = imported(tmp_path, header + row(1, submit, 2, 9, hosts="{a}")).log
+        assert (log.start_s, log.end_s) == (DAY + 7, DAY + 16)
+    assert "relative_times" in kinds(imported(tmp_path, row(1, 5, 2, 9, hosts="{a}")))
+
+
+def test_tabs_and_fractions(tmp_path: Path) -> None:
+    text = HEADER + row(1, "5.5", "2.0", "9.25", "2.0", hosts="{a}").replace(" ", "\t") + "\n  \n"
+    found = imported(tmp_path, text + row(2, 30, 0, 9, hosts="{a.b}"))
+    assert found.log.start_s == DAY + 7.5
+    assert finding(found, "odd_layout").count == 1
+
+
+def test_what_is_set_aside_and_why(tmp_path: Path) -> None:
+    rows = {
+        "never_started": [
+            row(1, 0, -1, -1, -1, status=5),
+            row(2, 0, 5, 0, status=5),
+            row(3, 0, -1, -1, 0),
+            row(4, 0, 5, -1, status=0),
+        ],
+        "zero_length": [row(5, 0, 5, 0, status=0)],
+        "no_end": [row(6, 0, 5, -1, status=1)],
+        "backwards": [row(7, 9, 5, -1e9)],
+        "step": [row(8, 0, 5, 9, status=status) for status in (2, 3, 4)],
+        "bad_time": [row(9, "1e400", 5, 9), row(9, 0, "nan", 9), row(9, 0, 5, 2**70)],
+        "no_nodes": [row(10, 0, 5, 9), row(11, 0, 5, 9, hosts="-1"), row(11, 0, 5, 9, hosts="{}")],
+        "bad_nodes": [row(12, 0, 5, 9, hosts="{a[1-}")],
+        "preemptible": [row(13, 0, 5, 9, queue=3, hosts="{a}"), row(14, 0, 5, 9, hosts="{a} soft x")],
+        "malformed": ["1 2 3\n", "a " * 18 + "\n"],
+    }
+    text = HEADER + "".join(line for lines in rows.values() for line in lines) + row(15, 0, 1, 9, hosts="{a}")
+    found = imported(tmp_path, text, preemptible=("3", "soft"))
+    assert found.rows.aside == {reason: len(lines) for reason, lines in rows.items()}
+    assert found.rows.used == 1
+
+
+def test_a_cancelled_job_that_ran_held_its_nodes(tmp_path: Path) -> None:
+    found = imported(tmp_path, HEADER + row(1, 0, 0, 9, status=5, hosts="{a}"))
+    assert busy_node_s(found.log) == 9
+
+
+def test_without_a_wait_a_job_starts_when_it_is_submitted(tmp_path: Path) -> None:
+    found = imported(tmp_path, HEADER + row(1, 10, -1, 9, hosts="{a}"))
+    assert found.log.start_s == DAY + 10
+    assert finding(found, "no_wait").count == 1
+
+
+def test_without_hosts_the_error_says_what_can_be_done(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="simulated") as error:
+        imported(tmp_path, HEADER + row(1, 0, 0, 9))
+    assert "--counts" in str(error.value)
+
+
+def test_counts_take_processors_for_nodes(tmp_path: Path) -> None:
+    text = HEADER + row(1, 0, 0, 10, 3) + row(2, 5, 0, 5, -1, asked=1)
+    found = imported(tmp_path, text, counts=True)
+    assert len(found.log.node_names) == 4
+    assert busy_node_s(found.log) == 3 * 10 + 5
+    assert finding(found, "requested_size").count == 1
+    assert "procs_as_nodes" not in kinds(found)
+
+
+def test_counts_on_nodes_with_several_processors_round_up(tmp_path: Path) -> None:
+    header = HEADER.replace("MaxProcs: 4", "MaxProcs: 64")  # 16 processors a node
+    found = imported(tmp_path, header + row(1, 0, 0, 10, 17) + row(2, 10, 0, 10, 16), counts=True)
+    assert busy_node_s(found.log) == 2 * 10 + 10
+    assert finding(found, "procs_as_nodes").count == 2
+
+
+def test_counts_of_absurd_sizes_are_set_aside(tmp_path: Path) -> None:
+    text = HEADER + row(1, 0, 0, 9, "inf") + row(2, 0, 0, 9, "1e300") + row(3, 0, 0, 9, "nan") + row(4, 0, 0, 9, 1)
+    assert imported(tmp_path, text, counts=True).rows.aside == {"bad_count": 3}
+
+
+def test_counts_use_hosts_where_they_are_named(tmp_path: Path) -> None:
+    found = imported(tmp_path, HEADER + row(1, 0, 0, 10, 4, hosts="{a,a,b,b}"), counts=True)
+    assert busy_node_s(found.log) == 2 * 10
+
+
+def test_headers_may_be_odd(tmp_path: Path) -> None:
+    header = "; MaxNodes: -3\n;MaxProcs:8\n; UnixStartTime: soon\n; Note: none\n;;;\n; MaxJobs\n"
+    found = imported(tmp_path, header + row(1, DAY, 0, 10), counts=True)
+    assert len(found.log.node_names) == 8
+
+
+def test_recognition() -> None:
+    assert swf.recognises((HEADER + row(1, 0, 0, 9)).encode())
+    assert swf.recognises(b"junk\n" + row(1, 0, 0, 9).encode())
+    assert swf.recognises(HEADER.encode())
+    assert not swf.recognises(b"; a comment\n1 2 3\n")
+    assert not swf.recognises(b"")
+
+
+def test_wagap_has_44_nodes_that_are_idle_for_21_per_cent(tmp_path: Path) -> None:
+    found = imported(tmp_path, site_data("pernode/wagap-2013.swf.gz").read_bytes())
+    assert len(found.log.node_names) == 44
+    assert found.log.idle_share == pytest.approx(0.21, abs=0.005)
+    assert (found.rows.read, found.rows.used, found.rows.aside) == (17_900, 17_898, {"backwards": 2})
+
+
+def test_theta_as_counts_reports_its_downtime(tmp_path: Path) -> None:
+    found = imported(tmp_path, site_data("swf/theta_2022.swf.gz").read_bytes(), counts=True)
+    assert len(found.log.node_names) == 4360
+    assert found.rows.used == 23_911
+    assert "461.4 h" in finding(found, "suspected_downtime").done
+    assert finding(found, "over_capacity").count == 9
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("KTH-SP2-1996-2", 100), ("NASA-iPSC-1993-3.1-cln", 128)])
+def test_logs_of_the_archive_as_counts(tmp_path: Path, name: str, nodes: int) -> None:
+    found = imported(tmp_path, site_data(f"swf/{name}.swf.gz").read_bytes(), counts=True)
+    assert summarise(found.log).nodes == nodes
+    assert found.rows.aside.keys() == {"zero_length"}
