@@ -70,6 +70,14 @@ class Tally:
         self.aside[reason] += 1
         self.note(reason, node_s=node_s)
 
+    def again(self, file: str, line: int) -> None:
+        """Take up a row again that was used, because only now more is known of it."""
+        if self._open:
+            raise Fault("a reader neither used a row nor set it aside", where=self.where)
+        self.used -= 1
+        self.file, self.line = file, line
+        self._open = True
+
     def unuse(self, reason: str, where: str, count: int, node_s: float) -> None:
         """Set rows aside that were used before more was known."""
         self.used -= count

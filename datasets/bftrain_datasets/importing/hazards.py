@@ -54,6 +54,9 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "no_nodes": _doubtful_row("jobs that ran and name no node", option="--counts reads how many instead of which"),
     "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
     "no_end": _doubtful_row("jobs that neither ended nor still run"),
+    "no_start": _doubtful_row(
+        "jobs that ended and of whose start nothing is told", "row set aside: until then their nodes count as idle"
+    ),
     "bad_time": _doubtful_row("times that cannot be read"),
     "bad_nodes": _doubtful_row("node sets that cannot be read"),
     "bad_count": _doubtful_row("numbers of nodes that no machine can have"),
@@ -74,6 +77,10 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "unsorted": _ordinary("rows that are out of order", "sorted"),
     "clock_step": _doubt("a clock that went backwards", "sorted by time"),
     "still_running": _ordinary("jobs that still run where the records end", "hold their nodes to the end of the log"),
+    "restarted": _doubt(
+        "jobs that start again without a record of their end", "hold their nodes until they start again"
+    ),
+    "node_down": _ordinary("times in which a node is told to be down or drained", "down while no job holds it"),
     "preempted_jobs": _doubt(
         "jobs that were preempted, in a partition that is not named as preemptible",
         "their nodes count as busy",

@@ -12,7 +12,9 @@ from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.findings import Tally
 from bftrain_datasets.importing.nodenames import MOST_NODES
 from bftrain_datasets.importing.nodenames import expand as expand_set
+from bftrain_datasets.importing.open_jobs import OpenJobs
 from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.outages import Outages
 from bftrain_datasets.importing.stays import Stays
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Intake:
         self.tally = Tally()
         self.clock = moments.Clock(moments.zone(self.options.timezone) if self.options.timezone else UTC)
         self.stays = Stays()
+        self.open_jobs = OpenJobs()
+        self.outages = Outages()
         self.states = LogBuilder(self.options.nodes or ())
         self.has_states = False
         self.count_times = array("d")
@@ -56,6 +60,7 @@ class Intake:
         self.capacity: int | None = None  # of the machine, where the records say it
         self.last_s = -math.inf  # latest time that any record shows
         self.file_names: list[str] = []
+        self.file_number = 0  # of the file that is being read, from 1 on
         self._preemptible = frozenset(self.options.preemptible)
         self._places = {name: place for place, name in enumerate(self.options.nodes or ())}
         self._fixed = self.options.nodes is not None
@@ -69,12 +74,23 @@ class Intake:
     def begin_file(self, name: str) -> None:
         """Say that what follows comes from this file."""
         self.file_names.append(name)
+        self.file_number = len(self.file_names)
         self.tally.file, self.tally.line = name, 0
         self._known_sets.clear()
 
     def row(self, line: int) -> None:
         """Begin a row."""
         self.tally.row(line)
+
+    def again(self, file_number: int, line: int) -> None:
+        """Take up a row again that was used, to settle it anew."""
+        self.file_number = file_number
+        self.tally.again(self.file_names[file_number - 1], line)
+
+    def close(self) -> None:
+        """Settle the jobs whose end was not read, when all files are."""
+        self._known_sets.clear()
+        self.open_jobs.close(self)
 
     def use(self) -> None:
         """Use the row."""
@@ -156,7 +172,7 @@ class Intake:
             node_set=held.number,
             count=held.size,
             job=job,
-            file=len(self.file_names),
+            file=self.file_number,
             line=self.tally.line,
         )
 

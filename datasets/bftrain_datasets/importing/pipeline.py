@@ -60,6 +60,7 @@ def import_files(
         raise BadInput(
             f"the files are of different formats: {', '.join(sorted(set(names)))}", fix="import one format at a time"
         )
+    intake.close()
     _note_clock(intake)
     log = _build(intake)
     log = _edited(log, intake)
@@ -127,6 +128,7 @@ def _from_states(intake: Intake) -> EventLog:
 def _edited(log: EventLog, intake: Intake) -> EventLog:
     """Declare downtime and close short gaps, as the options ask for."""
     options = intake.options
+    log = intake.outages.mark(log, intake.tally)
     windows = [
         (-math.inf if begin_s is None else begin_s, math.inf if end_s is None else end_s)
         for begin_s, end_s in options.down

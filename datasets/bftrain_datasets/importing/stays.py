@@ -97,7 +97,7 @@ class Stays:
         self._sets.append(node_set)
         self._count.append(count)
         self._job.append(hash(job))  # only to find the same job again, together with its times and nodes
-        self._place.append(file << _LINE_BITS | line)
+        self._place.append(place_of(file, line))
 
     def columns(self) -> StayColumns:
         """Give all that was added."""
@@ -119,6 +119,11 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+def place_of(file: int, line: int) -> int:
+    """Put the number of a file, and a line in it, into one number."""
+    return file << _LINE_BITS | line
 
 
 def file_and_line(place: int) -> tuple[int, int]:

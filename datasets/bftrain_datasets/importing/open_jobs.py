@@ -1,0 +1,164 @@
+"""Jobs of which the records tell start and end in different rows, which may even stand in different files."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain_datasets.importing.nodenames import expand as expand_set
+from bftrain_datasets.importing.stays import file_and_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.importing.intake import Intake
+
+MOST_ENDED: Final = 1 << 14  # jobs that are remembered for a while after they ended
+SAME_START_S: Final = 60.0  # by which two records of one start may differ
+
+
+@dataclass(slots=True)
+class OpenJob:
+    """A job that has begun to hold nodes. ``may_end_s`` is when it was told to end, ``place`` its file and line."""
+
+    job: str
+    start_s: float
+    nodes: str
+    queue: str
+    place: int
+    also: tuple[str, ...] = ()
+    may_end_s: float | None = None
+    expand: Callable[[str], Sequence[str]] = expand_set
+
+
+class OpenJobs:
+    """Keeps jobs from the row of their start to that of their end; what is left when all files are read still runs.
+
+    ``also`` are other names of a job, such as that of the array it belongs to. An end that comes before its start,
+    because the files are not in order, is kept as a few numbers and finds its start in the end.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenJob] = {}
+        self._by_name: dict[str, dict[str, None]] = {}
+        self._unended: list[OpenJob] = []  # started again without a record of their end
+        self._ended: dict[str, None] = {}
+        self._end_job = array("q")
+        self._end_s = array("d")
+        self._end_start = array("d")
+        self._end_place = array("q")
+        self._end_counts = array("b")
+
+    def get(self, job: str) -> OpenJob | None:
+        """Give the job if it runs."""
+        return self._open.get(job)
+
+    def named(self, name: str) -> list[OpenJob]:
+        """Give the jobs that run and have this name."""
+        found = self._open.get(name)
+        keys = dict.fromkeys(self._by_name.get(name, ()))
+        return [self._open[key] for key in keys] or ([found] if found else [])
+
+    def begin(self, job: OpenJob) -> bool:
+        """Keep a job that starts; False if that start is known already."""
+        known = self._open.get(job.job)
+        if known is not None:
+            if abs(known.start_s - job.start_s) <= SAME_START_S and known.nodes == job.nodes:
+                return False
+            if job.start_s < known.start_s:  # files that are not in order
+                known, job = job, known
+            known.may_end_s = min(job.start_s, known.may_end_s or math.inf)
+            self._forget(known)
+            self._unended.append(known)
+        self._open[job.job] = job
+        self._ended.pop(job.job, None)
+        for name in job.also:
+            self._by_name.setdefault(name, {})[job.job] = None
+        return True
+
+    def end(self, job: str, end_s: float) -> OpenJob | None:
+        """Give back a job that ends, if it runs; from now on it is none of ours."""
+        known = self._open.get(job)
+        if known is None or end_s < known.start_s:
+            return None
+        self._forget(known)
+        del self._open[job]
+        if len(self._ended) >= MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[job] = None
+        return known
+
+    def ended_lately(self, job: str) -> bool:
+        """Whether the job is among the last that ended."""
+        return job in self._ended
+
+    def end_unseen(self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True) -> None:
+        """Keep the end of a job whose start was not read yet. If it never is, and that ``counts``, it is a doubt."""
+        self._end_job.append(hash(job))
+        self._end_s.append(end_s)
+        self._end_start.append(start_s)
+        self._end_place.append(place)
+        self._end_counts.append(counts)
+
+    def close(self, intake: Intake) -> None:
+        """Tell the intake of the jobs that are left: they still run, unless an end that was read earlier fits."""
+        matched = np.zeros(len(self._end_s), dtype=np.bool_)
+        if self._open or self._unended:
+            ends = self._ends_by_job()
+            for job in (*self._unended, *self._open.values()):
+                self._settle(job, ends, matched, intake)
+        self._open.clear()
+        self._unended.clear()
+        lost = np.flatnonzero(~matched & np.array(self._end_counts, dtype=np.bool_))
+        if lost.size:
+            file, line = file_and_line(self._end_place[int(lost[0])])
+            where = f"{intake.file_names[file - 1]}:{line}"
+            intake.tally.unuse("no_start", where, int(lost.size), 0.0)
+
+    def _forget(self, job: OpenJob) -> None:
+        for name in job.also:
+            keys = self._by_name.get(name, {})
+            keys.pop(job.job, None)
+            if not keys:
+                self._by_name.pop(name, None)
+
+    def _ends_by_job(self) -> dict[int, list[int]]:
+        """For each open job the numbers of the ends that were told of it."""
+        wanted = {hash(name) for job in self._all() for name in (job.job, *job.also)}
+        among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
+        found: dict[int, list[int]] = {}
+        for number in np.flatnonzero(among).tolist():
+            found.setdefault(self._end_job[number], []).append(number)
+        return found
+
+    def _all(self) -> Iterator[OpenJob]:
+        yield from self._unended
+        yield from self._open.values()
+
+    def _settle(self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_], intake: Intake) -> None:
+        """Decide when a job that was left ended, and tell the intake."""
+        numbers = [number for name in (job.job, *job.also) for number in ends.get(hash(name), ())]
+        after = [number for number in numbers if self._end_s[number] >= job.start_s]
+        first = min(after, key=self._end_s.__getitem__, default=None)
+        end_s = math.inf if job.may_end_s is None else job.may_end_s
+        if first is not None:
+            matched[first] = True
+            start_s = self._end_start[first]
+            if abs(start_s - job.start_s) <= SAME_START_S:
+                return  # that row told all of the job
+            end_s = min(end_s, self._end_s[first] if math.isnan(start_s) else start_s)
+        elif job.may_end_s is not None and job in self._unended:
+            intake.tally.note("restarted", where=_where(job, intake))
+        intake.again(*file_and_line(job.place))
+        intake.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand)
+
+
+def _where(job: OpenJob, intake: Intake) -> str:
+    file, line = file_and_line(job.place)
+    return f"{intake.file_names[file - 1]}:{line}"
