@@ -48,7 +48,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:
     """Settings of a configuration file, overridden by options that were ``given`` (not ``None``)."""
-    settings = load(path, Settings) if path else Settings()
+    return merged(path, given, Settings)
+
+
+def merged(path: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
+    """Like :func:`settings_from`, for settings of any ``kind``."""
+    settings = load(path, kind) if path else kind()
     changes = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(settings, **changes)
 
@@ -82,9 +87,10 @@ def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text:
 
 
 def dump(settings: msgspec.Struct) -> str:
-    """Give flat settings as TOML. A JSON string, number or boolean is TOML as it stands."""
+    """Give flat settings as TOML, what is ``None`` left out. A JSON string, number or boolean is TOML as it stands."""
     data: Mapping[str, object] = wire.plain(settings)
-    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in data.items())
+    told = ((key, value) for key, value in data.items() if value is not None)
+    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in told)
 
 
 def _line(where: str, text: str, key: str) -> str:

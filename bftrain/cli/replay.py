@@ -7,16 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.settings import decides, settings_of
+from bftrain.cli.settings import decides, settings_of_kind, with_options
 from bftrain.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
     from rich.console import RenderableType
@@ -29,6 +29,36 @@ if TYPE_CHECKING:
 
 _REDRAW_S = 0.1
 _AN_HOUR_S = 3600.0
+
+
+class _Latency(click.ParamType["float | str"]):
+    """Seconds, or the word ``measured``."""
+
+    name = "SECONDS|measured"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        """Leave the word as it is."""
+        if value == "measured":
+            return "measured"
+        try:
+            return float(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither a number of seconds nor 'measured'", param, ctx)
+
+
+# setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
+OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
+    "semantics": (click.Choice(("realistic", "published")), "By which rules tasks advance [realistic]."),
+    "events": (click.Choice(("all", "chosen")), "Published rules: events of all nodes, or of the chosen ones [all]."),
+    "window": (str, "Replay A..B only, seconds UTC or ISO times; either may be left out."),
+    "nodes": (str, "Nodes to replay: a set such as nid[0001-0100], or a slice such as 0:1024 in the log's own order."),
+    "skip_events": (int, "Leave out so many events at the begin [0]."),
+    "decision_latency_s": (_Latency(), "Seconds until new sizes take effect; measured: the solver's own time [0]."),
+    "min_interval_s": (float, "Seconds between decisions at least; nodes are given back at once all the same [0]."),
+    "start_cost_s": (float, "Seconds that every start from zero takes [what the tasks say]."),
+    "checkpoint_interval_s": (float, "Seconds between commits; preemption takes the work since [shrink_cost_s]."),
+    "seed": (int, "Where whatever is random comes from [0]."),
+}
 
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -49,6 +79,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Folder for the result.",
 )
 @click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
+@with_options(OPTIONS)
 @decides
 @prints_results
 def command(
@@ -65,9 +96,10 @@ def command(
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
     from bftrain_replay.origins import Source
+    from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import check_parts
 
-    settings = settings_of(config, given)
+    settings = settings_of_kind(config, given, ReplaySettings)
     if baseline == settings.solver:
         raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
     check_parts(settings, baseline)

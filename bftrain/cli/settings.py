@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    import msgspec
+
     from bftrain.config import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="msgspec.Struct")
 
 # setting: its type, and what its option says. They repeat bftrain.config, which would make --help slow to import;
 # a test holds them to it.
@@ -33,15 +36,24 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
-    for name, (kind, text) in reversed(OPTIONS.items()):
-        # The default is left to the settings: what was not given must not win over the configuration file
-        function = click.option(option_of(name), name, type=kind, default=None, help=text)(function)
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         default=None,
         help="TOML file with these settings; options on the command line win.",
-    )(function)
+    )(with_options(OPTIONS)(function))
+
+
+def with_options(options: Mapping[str, tuple[Any, str]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Give a command one option for each setting in ``options``."""
+
+    def give(function: Callable[P, R]) -> Callable[P, R]:
+        for name, (kind, text) in reversed(list(options.items())):
+            # The default is left to the settings: what was not given must not win over the configuration file
+            function = click.option(option_of(name), name, type=kind, default=None, help=text)(function)
+        return function
+
+    return give
 
 
 def option_of(setting: str) -> str:
@@ -51,13 +63,20 @@ def option_of(setting: str) -> str:
 
 def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
     """Settings of the file and the options ``given``; an option that breaks a rule is named as it was typed."""
-    from bftrain.config import settings_from
+    from bftrain.config import Settings
+
+    return settings_of_kind(config, given, Settings)
+
+
+def settings_of_kind(config: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
+    """Like :func:`settings_of`, for settings of any ``kind``."""
+    from bftrain.config import merged
     from bftrain.errors import BadValue
 
     try:
-        return settings_from(config, given)
+        return merged(config, given, kind)
     except BadValue as error:
-        setting = (error.where or "").removeprefix("Settings.")
+        setting = (error.where or "").removeprefix(f"{kind.__name__}.")
         if given.get(setting) is None:
             raise
         raise BadValue(error.what, where=option_of(setting), fix=error.fix) from error

@@ -24,6 +24,7 @@ class MaxMin:
     """
 
     name: str
+    uses_work_left: bool = False
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Value per second of a task alone: what the table is made of."""

@@ -88,6 +88,11 @@ class Harvester:
         return self._time_s
 
     @property
+    def uses_work_left(self) -> bool:
+        """Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it."""
+        return bool(getattr(self._tabulator.objective, "uses_work_left", True))
+
+    @property
     def owed(self) -> tuple[Action, ...]:
         """The actions that events since the last decision demanded at once."""
         return tuple(self._at_once)

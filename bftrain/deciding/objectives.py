@@ -13,10 +13,14 @@ from bftrain.values.problem import CompetingTask
 
 @dataclass(frozen=True, slots=True)
 class FunctionObjective:
-    """An objective made of a plain function of a task and an array of sizes."""
+    """An objective made of a plain function of a task and an array of sizes.
+
+    ``uses_work_left`` says whether it looks at ``work_left_samples``: if not, nobody need keep them up to date.
+    """
 
     name: str
     function: Callable[[CompetingTask, NDArray[np.int64]], NDArray[np.float64]]
+    uses_work_left: bool = True
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Call the function."""
@@ -61,6 +65,7 @@ class SoftDeadline:
 
     name: str
     urgency: float = 10.0
+    uses_work_left: bool = True
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Value per second at every size."""
@@ -84,7 +89,7 @@ def _largest_speed(task: CompetingTask) -> float:
     return max([task.curve.speed(task.max_nodes), *(rate for nodes, rate in measured if nodes <= task.max_nodes)])
 
 
-throughput = FunctionObjective("throughput", speed)
-speedup = FunctionObjective("speedup", speed_over_single)
-weighted = FunctionObjective("weighted", weighted_speed)
+throughput = FunctionObjective("throughput", speed, uses_work_left=False)
+speedup = FunctionObjective("speedup", speed_over_single, uses_work_left=False)
+weighted = FunctionObjective("weighted", weighted_speed, uses_work_left=False)
 deadline = SoftDeadline("deadline")

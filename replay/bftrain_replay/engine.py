@@ -16,11 +16,11 @@ import numpy as np
 from bftrain.errors import BadInput, Fault
 from bftrain.values import checks
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
 from bftrain_replay.decisions import DecisionColumns
 from bftrain_replay.ledger import Ledger, Unused
-from bftrain_replay.progress import TaskProgress
-from bftrain_replay.timeline import Timeline
+from bftrain_replay.pace import Pace
+from bftrain_replay.semantics import Realistic, Semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.progress import TaskProgress
 
     KeepGoing = Callable[[float, int], bool]
 
 
 class Decider(Protocol):
-    """What the engine asks of the decision core; a Harvester is one."""
+    """What the engine asks of the decision core; a Harvester is one.
+
+    If it has a true attribute ``uses_work_left``, it is told before every decision how much work is left.
+    """
 
     def absorb(self, *events: Event) -> Sequence[Action]:
         """Take in events of one moment; gives what must be done at once."""
@@ -56,16 +60,25 @@ class Run:
     wall_s: float
 
 
-def run(log: EventLog, tasks: Sequence[TaskSpec], decider: Decider, *, keep_going: KeepGoing | None = None) -> Run:
+def run(
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    decider: Decider,
+    *,
+    semantics: Semantics | None = None,
+    pace: Pace | None = None,
+    keep_going: KeepGoing | None = None,
+) -> Run:
     """Replay ``log`` against ``tasks``, whose ``submit_s`` counts from the log's start.
 
+    By default the rules are realistic and every decision takes effect at once.
     ``keep_going(simulated seconds, decisions)`` is asked at every moment; when it says no, the run ends there as
     an incomplete one whose books are in order all the same.
     """
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
-    return _Engine(log, tasks, decider, keep_going or _always).run()
+    return _Engine(log, tasks, decider, semantics or Realistic(), pace or Pace(), keep_going or _always).run()
 
 
 def _always(_simulated_s: float, _decisions: int) -> bool:
@@ -75,12 +88,23 @@ def _always(_simulated_s: float, _decisions: int) -> bool:
 class _Engine:
     """The state of one run."""
 
-    def __init__(self, log: EventLog, tasks: Sequence[TaskSpec], decider: Decider, keep_going: KeepGoing) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        tasks: Sequence[TaskSpec],
+        decider: Decider,
+        semantics: Semantics,
+        pace: Pace,
+        keep_going: KeepGoing,
+    ) -> None:
         self._log = log
         self._specs = tasks
         self._decider = decider
+        self._semantics = semantics
+        self._pace = pace
         self._keep_going = keep_going
-        self._timeline = Timeline(log, tasks)
+        self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
+        self._timeline = semantics.timeline(log, tasks)
         self._ledger = Ledger()
         self._decisions = DecisionColumns()
         self._arrived: dict[str, TaskProgress] = {}
@@ -91,6 +115,7 @@ class _Engine:
         self._running = 0
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
         self._changed: dict[str, TaskProgress] = {}
+        self._advancing: dict[str, TaskProgress] = {}  # kept only for those who are told the work left
         self._speeds: dict[tuple[SpeedCurve, int], list[float]] = {}
 
     def run(self) -> Run:
@@ -112,7 +137,7 @@ class _Engine:
         """Go from moment to moment while there is time and work left; gives when it stopped, and if at the end."""
         end_s, timeline = self._log.span_s, self._timeline
         while self._unfinished or timeline.arrivals_left:
-            now_s = timeline.next_s()
+            now_s = min(timeline.next_s(), self._pace.due_s)
             if now_s >= end_s:
                 break
             if not self._keep_going(now_s, len(self._decisions)):
@@ -122,37 +147,66 @@ class _Engine:
         return end_s, True
 
     def _moment(self, now_s: float) -> None:
-        events = list(self._events(now_s))
-        self._apply(self._decider.absorb(*events), now_s)
+        if now_s >= self._timeline.next_s():
+            self._take_in(now_s)
+            self._pace.call(now_s)
+        unused = self._decide(now_s) if self._pace.due_s <= now_s else {Unused.UNDECIDED: self._pool - self._used}
+        self._expect()
+        self._ledger.open(now_s, self._pool, self._used, unused)
+
+    def _decide(self, now_s: float) -> dict[Unused, int]:
+        """Divide the pool anew; gives why the nodes that are left over do not work."""
+        if self._tells_work_left:
+            self._decider.absorb(*self._work_left(now_s))
         begun = perf_counter()
         decision = self._decider.decide(now_s)
         self._decisions.add(decision, perf_counter() - begun)
+        self._pace.decided(now_s, decision.solve_s)
         self._apply(decision.actions, now_s)
-        for task in self._changed.values():
-            self._timeline.expect(task)
-        self._changed.clear()
         if (decision.pool, decision.used) != (self._pool, self._used):
             raise Fault(
                 f"the decision counts {decision.used} of {decision.pool} nodes used, "
                 f"the engine {self._used} of {self._pool}",
                 where=f"at {now_s!r} s",
             )
-        self._ledger.open(now_s, self._pool, self._used, self._unused(decision.sizes))
+        return self._unused(decision.sizes)
 
-    def _events(self, now_s: float) -> Iterable[Event]:
+    def _take_in(self, now_s: float) -> None:
+        """Take in all that happens at one moment, as the rules order it."""
         left, joined = self._timeline.nodes_at(now_s)
         self._pool += len(joined) - len(left)
-        if left:
-            yield NodesLeft(time_s=now_s, nodes=left)
+        events: list[Event] = [NodesLeft(time_s=now_s, nodes=left)] if left else []
+        if events and self._semantics.losses_first:
+            self._absorb(events, now_s)
+            self._expect()
+            events = []
         for task in self._timeline.finishes_at(now_s):
             self._finish(task, now_s)
-            yield TaskFinished(time_s=now_s, task=task.spec.name)
+            events.append(TaskFinished(time_s=now_s, task=task.spec.name))
         if joined:
-            yield NodesJoined(time_s=now_s, nodes=joined)
+            events.append(NodesJoined(time_s=now_s, nodes=joined))
         for spec in self._timeline.arrivals_at(now_s):
-            self._arrived[spec.name] = TaskProgress(spec, self._speeds_of(spec), now_s)
+            self._arrived[spec.name] = self._semantics.progress(spec, self._speeds_of(spec), now_s)
             self._unfinished += 1
-            yield TaskSubmitted(time_s=now_s, spec=spec)
+            events.append(TaskSubmitted(time_s=now_s, spec=spec))
+        self._absorb(events, now_s)
+
+    def _absorb(self, events: Sequence[Event], now_s: float) -> None:
+        self._apply(self._decider.absorb(*events), now_s)
+
+    def _work_left(self, now_s: float) -> Iterable[Event]:
+        """Say how much work is left to the tasks that advanced since the last decision."""
+        for name, task in self._advancing.items():
+            task.settle(now_s)
+            if task.finish_s is None and task.work_left_samples < math.inf:
+                yield TaskMeasured(time_s=now_s, task=name, work_left_samples=task.work_left_samples)
+        self._advancing = {name: task for name, task in self._advancing.items() if task.size}
+
+    def _expect(self) -> None:
+        """Look anew at when the tasks that changed will be done."""
+        for task in self._changed.values():
+            self._timeline.expect(task)
+        self._changed.clear()
 
     def _speeds_of(self, spec: TaskSpec) -> list[float]:
         largest = min(spec.max_nodes, len(self._log.node_names))  # nobody holds more nodes than there are
@@ -162,9 +216,10 @@ class _Engine:
         return self._speeds[key]
 
     def _finish(self, task: TaskProgress, now_s: float) -> None:
-        self._used -= task.size
-        self._running -= 1
-        self._full_size -= task.spec.max_nodes
+        if task.size:
+            self._used -= task.size
+            self._running -= 1
+            self._full_size -= task.spec.max_nodes
         self._unfinished -= 1
         task.finish(now_s)
 
@@ -184,6 +239,8 @@ class _Engine:
                 self._running += step
                 self._full_size += step * task.spec.max_nodes
             self._changed[action.task] = task
+            if self._tells_work_left:
+                self._advancing[action.task] = task
 
     def _unused(self, sizes: Mapping[str, int]) -> dict[Unused, int]:
         """Say why the nodes that are left over do not work (docs/semantics.md)."""

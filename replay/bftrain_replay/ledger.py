@@ -33,6 +33,7 @@ class Unused(StrEnum):
     AT_MAXIMUM = "at_maximum"  # every unfinished task is full
     BELOW_MINIMUM = "below_minimum"  # a waiting task needs more nodes than are left
     NOT_WORTH = "not_worth"  # a task could have taken it, and the decision was against it
+    UNDECIDED = "undecided"  # the decision on it was still to take effect
 
 
 class Ledger:

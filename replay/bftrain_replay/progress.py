@@ -23,6 +23,7 @@ class Loss(StrEnum):
     PREEMPTION = "preemption"
     RESCALING = "rescaling"
     START_UP = "start_up"
+    UNNOTICED = "unnoticed"  # done beyond a task's work before its end was noticed: published rules only
 
 
 @dataclass(slots=True)
@@ -42,10 +43,15 @@ class TaskProgress:
     """One task from its submission on. Times are seconds since the log's start."""
 
     __slots__ = (
+        "_changed_s",
+        "_checkpoint_interval_s",
         "_committed",
         "_debts",
         "_settled_s",
+        "_size_before",
+        "_speed_before",
         "_speeds",
+        "_waits_at_change",
         "done_samples",
         "finish_s",
         "first_start_s",
@@ -62,7 +68,9 @@ class TaskProgress:
         "work_samples",
     )
 
-    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
+    def __init__(
+        self, spec: TaskSpec, speeds: Sequence[float], now_s: float, checkpoint_interval_s: float | None = None
+    ) -> None:
         self.spec = spec
         self.work_samples = math.inf if spec.work_samples is None else spec.work_samples
         self.size = 0
@@ -76,14 +84,23 @@ class TaskProgress:
         self.starts = self.rescales = self.preemptions = 0
         self.version = 0  # rises with every change that moves the end of its work
         self._speeds = speeds
-        self._settled_s = now_s
-        self._committed = 0.0  # samples that no loss of nodes can take away
+        self._checkpoint_interval_s = checkpoint_interval_s
+        self._settled_s = self._changed_s = now_s
+        self._size_before, self._speed_before = 0, 0.0  # before the last change of size
+        self._committed = 0.0  # samples that were done when the size last changed, and so committed
+        self._waits_at_change = 0.0  # samples that rescaling and start-up will take
         self._debts: list[Debt] = []
 
     @property
     def owed_samples(self) -> float:
         """What is still to be paid, samples."""
         return math.fsum(debt.samples for debt in self._debts)
+
+    @property
+    def work_left_samples(self) -> float:
+        """What is still to be done, work that was lost included; infinity if it never ends."""
+        lost = math.fsum(debt.samples for debt in self._debts if not debt.lapses)
+        return max(self.work_samples - self.done_samples, 0.0) + lost
 
     @property
     def expected_finish_s(self) -> float:
@@ -94,13 +111,10 @@ class TaskProgress:
 
     def settle(self, now_s: float) -> None:
         """Count the time since it was last settled: debts are paid first, the rest is progress."""
-        seconds = now_s - self._settled_s
-        self._settled_s = now_s
-        if seconds <= 0.0 or self.size == 0:
-            return
-        self.node_s += self.size * seconds
-        left = self._pay(self.speed * seconds)
-        self.done_samples = min(self.done_samples + left, self.work_samples)
+        seconds = self._pass(now_s)
+        if seconds > 0.0:
+            left = self._pay(self.speed * seconds)
+            self.done_samples = min(self.done_samples + left, self.work_samples)
 
     def start(self, now_s: float, nodes: int) -> None:
         """Run on ``nodes`` nodes, coming from zero."""
@@ -119,10 +133,11 @@ class TaskProgress:
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
         """Go on with ``nodes`` fewer."""
+        undone = self._since_commit(now_s) if preempted else None
         before = self._change(now_s, self.size - nodes)
         self._count(preempted=preempted)
         loss = Loss.PREEMPTION if preempted else Loss.RESCALING
-        self._owe(loss, self.spec.shrink_cost_s * before, lapses=not preempted)
+        self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=not preempted)
 
     def stop(self, now_s: float, *, preempted: bool) -> None:
         """Give up all nodes and wait.
@@ -130,13 +145,15 @@ class TaskProgress:
         What was done since the last commit must be done again, up to ``shrink_cost_s`` seconds of it. A rescale or
         a start-up that was under way lapses, because the next start pays in full.
         """
+        undone = self._since_commit(now_s) if preempted else None
         self.settle(now_s)
         uncommitted = self.done_samples - self._committed
         before = self._change(now_s, 0)
         self._count(preempted=preempted)
         self._debts = [debt for debt in self._debts if not debt.lapses]
         loss = Loss.PREEMPTION if preempted else Loss.RESCALING
-        self._owe(loss, min(self.spec.shrink_cost_s * before, uncommitted), lapses=False)
+        cost = min(self.spec.shrink_cost_s * before, uncommitted) if undone is None else undone
+        self._owe(loss, cost, lapses=False)
 
     def finish(self, now_s: float) -> None:
         """Its work is done: what floating point left over is neither owed nor undone."""
@@ -146,15 +163,41 @@ class TaskProgress:
         self.done_samples = self.work_samples
         self.finish_s = now_s
 
+    def _pass(self, now_s: float) -> float:
+        """Let time pass up to ``now_s``; gives the seconds in which it held nodes."""
+        seconds = now_s - self._settled_s
+        self._settled_s = now_s
+        if seconds <= 0.0 or self.size == 0:
+            return 0.0
+        self.node_s += self.size * seconds
+        return seconds
+
+    def _since_commit(self, now_s: float) -> float | None:
+        """Give the samples done since the last commit; ``None`` if commits are not simulated.
+
+        It commits whenever its size changes, and every checkpoint interval from then on.
+        """
+        interval_s = self._checkpoint_interval_s
+        if interval_s is None:
+            return None
+        seconds = now_s - self._changed_s
+        commits_s = seconds // interval_s * interval_s
+        return self._advance(seconds) - self._advance(commits_s)
+
+    def _advance(self, seconds: float) -> float:
+        """Give the samples by which it advanced so long after its last change: waiting comes first."""
+        return max(self.speed * seconds - self._waits_at_change, 0.0)
+
     def _change(self, now_s: float, size: int) -> float:
         """Settle, commit and take on a new size; gives the speed before."""
         self.settle(now_s)
-        before = self.speed
+        self._size_before, self._speed_before = self.size, self.speed
         self.size = size
         self.speed = self._speeds[size]
+        self._changed_s = now_s
         self._committed = self.done_samples
         self.version += 1
-        return before
+        return self._speed_before
 
     def _count(self, *, preempted: bool) -> None:
         if preempted:
@@ -165,6 +208,8 @@ class TaskProgress:
     def _owe(self, loss: Loss, samples: float, *, lapses: bool, first: bool = False) -> None:
         if samples > 0.0:
             self._debts.insert(0 if first else len(self._debts), Debt(loss, samples, lapses))
+        if self._checkpoint_interval_s is not None:
+            self._waits_at_change = math.fsum(debt.samples for debt in self._debts if debt.lapses)
 
     def _pay(self, samples: float) -> float:
         """Pay debts with ``samples``; gives what is left of them."""

@@ -24,6 +24,7 @@ _LOST: Final = (
     (Loss.PREEMPTION, "Lost to preemption", "work to do again after nodes were taken back", "preempted"),
     (Loss.RESCALING, "Lost to rescaling", "waits while tasks changed their size", "rescaling"),
     (Loss.START_UP, "Lost to start-up", "waits while tasks began on fresh nodes", "start"),
+    (Loss.UNNOTICED, "Lost unnoticed", "by tasks that had ended before the next event", "start"),
 )
 _UNUSED: Final = (
     (Unused.NO_TASK, "Unused, no task", "none was left to run"),
@@ -31,6 +32,7 @@ _UNUSED: Final = (
     (Unused.AT_MAXIMUM, "Unused, tasks full", "every task was at its largest size"),
     (Unused.BELOW_MINIMUM, "Unused, too few nodes", "fewer than any waiting task needs"),
     (Unused.NOT_WORTH, "Unused, not worth it", "taking them would have cost more than it gained"),
+    (Unused.UNDECIDED, "Unused, undecided", "the decision on them was still to take effect"),
 )
 _STATES: Final = {
     TaskState.FINISHED: "finished",
@@ -61,7 +63,7 @@ def render(study: Study, *, title: str = "", source: Source | None = None, measu
 
 
 def _period(study: Study) -> str:
-    log = study.log
+    log = study.part
     text = f"{words.count(len(log.node_names))} nodes observed for {words.duration(log.span_s)}"
     if log.start_s >= _EPOCH_FROM_S:
         text += f" from {words.moment(log.start_s)}"
@@ -108,7 +110,7 @@ def _in_a_sentence(study: Study) -> str:
 
 
 def _cards(study: Study) -> list[tuple[str, str, str]]:
-    result, log = study.result, study.log
+    result, log = study.result, study.part
     lost_h = sum(result.lost_node_s.values()) / SECONDS_AN_HOUR
     ceiling = study.ceiling.efficiency if study.ceiling else None
     mean = words.count(result.idle_node_s / result.simulated_s) if result.simulated_s else words.UNKNOWN

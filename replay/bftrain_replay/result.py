@@ -53,6 +53,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     lost_preemption_samples: float = 0.0
     lost_rescaling_samples: float = 0.0
     lost_start_up_samples: float = 0.0
+    lost_unnoticed_samples: float = 0.0
     owed_samples: float = 0.0
 
 
@@ -252,6 +253,7 @@ def _record(task: TaskProgress | TaskSpec) -> TaskRecord:
         lost_preemption_samples=task.lost_samples[Loss.PREEMPTION],
         lost_rescaling_samples=task.lost_samples[Loss.RESCALING],
         lost_start_up_samples=task.lost_samples[Loss.START_UP],
+        lost_unnoticed_samples=task.lost_samples[Loss.UNNOTICED],
         owed_samples=task.owed_samples,
     )
 

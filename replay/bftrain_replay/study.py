@@ -15,8 +15,12 @@ from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.engine import run
+from bftrain_replay.pace import Pace
 from bftrain_replay.result import Result, Yardsticks, result_of
-from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, without_costs
+from bftrain_replay.selection import Selection, select
+from bftrain_replay.semantics import as_replayed, semantics_of
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, without_costs, without_waits
 
 # Told which replay is in hand, the seconds simulated and the decisions made in it; says whether to go on
 Watch = Callable[[str, float, int], bool]
@@ -27,9 +31,13 @@ DEDICATED = "dedicated pool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """The replay asked for, and what it is compared with: ``None`` where that was not asked for or not reached."""
+    """The replay asked for, and what it is compared with: ``None`` where that was not asked for or not reached.
+
+    ``log`` is the one that was given, ``part`` the window and nodes of it that were replayed.
+    """
 
     log: EventLog
+    part: EventLog
     tasks: tuple[TaskSpec, ...]
     result: Result
     baseline: Result | None = None
@@ -51,17 +59,24 @@ def study(
     ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
     ``watch`` says no, the replay in hand ends where it is and the others are left out.
     """
+    settings = ReplaySettings.of(settings)
     passes = _Passes(check_parts(settings, baseline, objective), watch)
-    free, pool = without_costs(tasks), dedicated_log(log)
-    main = passes.replay(settings.solver, log, tasks, settings)
-    simple = passes.replay(baseline, log, tasks, changed(settings, solver=baseline)) if baseline else None
-    ceiling = passes.replay(CEILING, log, free, settings)
-    dedicated = passes.replay(DEDICATED, pool, free, settings) if pool is not None else None
+    chosen = select(log, settings)
+    part, pool = chosen.log, dedicated_log(chosen.log)
+    paying, free, at_no_cost = as_replayed(tasks, settings), without_costs(tasks), without_waits(settings)
+    main = passes.replay(settings.solver, chosen, paying, settings)
+    simple = passes.replay(baseline, chosen, paying, changed(settings, solver=baseline)) if baseline else None
+    ceiling = passes.replay(CEILING, chosen, free, at_no_cost)
+    dedicated = None
+    if pool is not None:
+        # Whoever sees completions at events only sees them at the same times in the dedicated pool
+        constant = Selection(log=pool, event_times_s=chosen.event_times_s)
+        dedicated = passes.replay(DEDICATED, constant, free, at_no_cost)
     made = {settings.solver: main, baseline: simple, f"{settings.solver} in the {CEILING}": ceiling}
-    warnings = (*oddities(log, tasks), *_replaced(made))
+    warnings = (*oddities(part, tasks), *_replaced(made))
     if main is None:
         raise Fault("the first replay did not begin", where="study")
-    yardsticks = _yardsticks(log, ceiling, dedicated) if ceiling and passes.going else None
+    yardsticks = _yardsticks(part, ceiling, dedicated) if ceiling and passes.going else None
 
     def whole(result: Result | None) -> Result | None:
         # The figures of a part of the log compare with nothing
@@ -70,6 +85,7 @@ def study(
 
     return Study(
         log=log,
+        part=part,
         tasks=tuple(tasks),
         result=replace(main, yardsticks=yardsticks, warnings=warnings),
         baseline=whole(simple),
@@ -105,7 +121,10 @@ def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     largest = int(log.pool_sizes().max())
     misfits = [spec.name for spec in tasks if spec.min_nodes > largest]
     if misfits:
-        yield f"{_some(misfits)} more nodes than the {largest} that are idle at most, so {_it(misfits)} can never run"
+        yield (
+            f"{_some(misfits)} more nodes than the {largest} that are idle at most, so {_it(misfits)} can never run, "
+            "but compete all the same"
+        )
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
@@ -138,7 +157,9 @@ class _Passes:
         self._watch = watch
         self.going = True
 
-    def replay(self, name: str, log: EventLog, tasks: Sequence[TaskSpec], settings: Settings) -> Result | None:
+    def replay(
+        self, name: str, chosen: Selection, tasks: Sequence[TaskSpec], settings: ReplaySettings
+    ) -> Result | None:
         """Replay, unless told to stop before."""
         if not self.going:
             return None
@@ -148,4 +169,6 @@ class _Passes:
             return self.going
 
         harvester = build_harvester(settings, objective=self._objective)
-        return result_of(run(log, tasks, harvester, keep_going=keep_going), settings)
+        semantics, pace = semantics_of(settings, chosen.event_times_s), Pace.of(settings)
+        done = run(chosen.log, tasks, harvester, semantics=semantics, pace=pace, keep_going=keep_going)
+        return result_of(done, settings)

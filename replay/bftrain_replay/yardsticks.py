@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bftrain.values.task import TaskSpec
+    from bftrain_replay.settings import ReplaySettings
 
 
 def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
     """Give the same tasks as if rescaling, starting and preemption took no time."""
     return tuple(replace(spec, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=0.0) for spec in tasks)
+
+
+def without_waits(settings: ReplaySettings) -> ReplaySettings:
+    """Give the same settings as if decisions took no time and preemption no work."""
+    return replace(settings, decision_latency_s=0.0, min_interval_s=0.0, checkpoint_interval_s=None)
 
 
 def dedicated_nodes(log: EventLog) -> int:

@@ -39,7 +39,9 @@ def test_one_task_two_nodes_one_preemption() -> None:
     assert (record.done_samples, record.owed_samples) == (3000.0, 0.0)
     assert (record.lost_start_up_samples, record.lost_preemption_samples) == (126.0, 54.0)
     assert record.node_s == result.used_node_s == 338.0
-    assert result.lost_node_s == {Loss.START_UP: 14.0, Loss.PREEMPTION: 5.4, Loss.RESCALING: 0.0}
+    assert result.lost_node_s == {
+        Loss.START_UP: 14.0, Loss.PREEMPTION: 5.4, Loss.RESCALING: 0.0, Loss.UNNOTICED: 0.0,
+    }  # fmt: skip
     assert result.idle_node_s == 400.0
     assert unused(result) == {"no_task": 62.0}
     assert (result.makespan_s, result.simulated_s, len(result.decisions)) == (238.0, 300.0, 3)

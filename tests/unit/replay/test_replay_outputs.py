@@ -14,6 +14,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from bftrain_replay import outputs
 from bftrain_replay.origins import Source, tasks_sha256
+from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 
@@ -93,7 +94,7 @@ def test_one_row_a_decision_and_one_a_task(folder: Path) -> None:
 
 def test_the_configuration_is_read_back_as_it_was(folder: Path) -> None:
     path = folder / "config.toml"
-    assert config.load(path, Settings) == Settings(max_tasks=2)
+    assert config.load(path, ReplaySettings) == ReplaySettings(max_tasks=2)
     assert path.read_text(encoding="utf-8").startswith(
         "# bftrain replay 'a log.npz' --tasks tasks.toml --baseline equal-share --config THIS_FILE -o NEW_FOLDER\n"
     )
@@ -103,7 +104,7 @@ def test_the_configuration_is_read_back_as_it_was(folder: Path) -> None:
 def test_a_name_that_fits_no_line_leaves_the_command_out(name: str, tmp_path: Path) -> None:
     outputs.write(made(), tmp_path, Source(log=name, tasks="tasks.toml"))
     assert (tmp_path / "config.toml").read_text(encoding="utf-8").startswith("solver = ")
-    assert config.load(tmp_path / "config.toml", Settings) == Settings(max_tasks=2)
+    assert config.load(tmp_path / "config.toml", ReplaySettings) == ReplaySettings(max_tasks=2)
 
 
 def test_equal_tasks_have_equal_sums_wherever_they_come_from(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Semantics: by which rules time passes and tasks advance. The engine is the same for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from bftrain_replay.progress import TaskProgress
+from bftrain_replay.published import PublishedProgress, PublishedTimeline
+from bftrain_replay.settings import PUBLISHED
+from bftrain_replay.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.settings import ReplaySettings
+
+
+class Semantics(Protocol):
+    """What the engine leaves to the rules."""
+
+    @property
+    def losses_first(self) -> bool:
+        """Whether what leaves is dealt with before tasks that have completed by then."""
+        ...
+
+    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
+        """Say when things happen."""
+        ...
+
+    def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
+        """Let a task arrive."""
+        ...
+
+
+class Realistic:
+    """Completions are moments of their own, costs are paid out of progress, and progress never goes backwards."""
+
+    losses_first = False
+
+    def __init__(self, checkpoint_interval_s: float | None = None) -> None:
+        self._checkpoint_interval_s = checkpoint_interval_s
+
+    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
+        """Give every change, arrival and completion its own moment."""
+        return Timeline(log, tasks)
+
+    def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
+        """Let a task arrive."""
+        return TaskProgress(spec, speeds, now_s, self._checkpoint_interval_s)
+
+
+class Published:
+    """The rules of the published replayer: nothing happens or is noticed but at events of the log."""
+
+    losses_first = True
+
+    def __init__(self, event_times_s: NDArray[np.float64]) -> None:
+        self._event_times_s = event_times_s
+
+    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
+        """Give a moment to every event, and to nothing else."""
+        return PublishedTimeline(log, tasks, self._event_times_s)
+
+    def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
+        """Let a task arrive."""
+        return PublishedProgress(spec, speeds, now_s)
+
+
+def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> Semantics:
+    """Build the rules that ``settings`` name, for a log whose events that count are at ``event_times_s``."""
+    if settings.semantics == PUBLISHED:
+        return Published(event_times_s)
+    return Realistic(settings.checkpoint_interval_s)
+
+
+def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:
+    """Give the tasks with the start-up cost that they are replayed with: none in published rules."""
+    start_cost_s = 0.0 if settings.semantics == PUBLISHED else settings.start_cost_s
+    if start_cost_s is None:
+        return tuple(tasks)
+    return tuple(replace(spec, start_cost_s=start_cost_s) for spec in tasks)

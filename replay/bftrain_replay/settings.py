@@ -1,0 +1,79 @@
+"""Settings of a replay: those of the decision core, and what only a virtual clock can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from bftrain.config import Settings
+from bftrain.errors import suggestion
+from bftrain.values import checks
+
+REALISTIC: Final = "realistic"
+PUBLISHED: Final = "published"
+SEMANTICS: Final = (REALISTIC, PUBLISHED)
+
+ALL: Final = "all"
+CHOSEN: Final = "chosen"
+EVENTS: Final = (ALL, CHOSEN)
+
+MEASURED: Final = "measured"
+
+_REFUSED_BY_PUBLISHED: Final = ("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s")
+
+
+class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a log is replayed. With these and the same log and tasks, every figure repeats (docs/semantics.md).
+
+    ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
+    machine to machine. ``start_cost_s`` overrides that of every task. Without ``checkpoint_interval_s`` a task's
+    ``shrink_cost_s`` stands for the work that a preemption takes away.
+    """
+
+    semantics: str = REALISTIC  # by which rules tasks advance
+    events: str = ALL  # published rules: decide at all events of the log, or at those that change the chosen nodes
+    window: str = ""  # A..B, seconds UTC or ISO times
+    nodes: str = ""  # a node set, or a slice in the log's own order; "" for all
+    skip_events: int = 0  # events at the window's begin that are left out
+    decision_latency_s: float | str = 0.0  # from an event until new sizes take effect
+    min_interval_s: float = 0.0  # between decisions
+    start_cost_s: float | None = None
+    checkpoint_interval_s: float | None = None
+    seed: int = 0  # whatever is random comes from it; at present nothing is
+
+    def __post_init__(self) -> None:
+        """Check every field, and that published rules are not asked for what they do not know."""
+        super().__post_init__()
+        _one_of(self, "semantics", SEMANTICS)
+        _one_of(self, "events", EVENTS)
+        for name in ("window", "nodes"):
+            if getattr(self, name) != "":
+                checks.text(self, name)
+        checks.integer(self, "skip_events", at_least=0)
+        if self.decision_latency_s != MEASURED:
+            if isinstance(self.decision_latency_s, str):
+                problem = f"must be a number of seconds or '{MEASURED}', not {self.decision_latency_s!r}"
+                checks.reject(self, "decision_latency_s", problem)
+            checks.number(self, "decision_latency_s", at_least=0.0)
+        checks.number(self, "min_interval_s", at_least=0.0)
+        if self.start_cost_s is not None:
+            checks.number(self, "start_cost_s", at_least=0.0)
+        checks.optional_number(self, "checkpoint_interval_s", above=0.0)
+        checks.integer(self, "seed", at_least=0)
+        if self.semantics == PUBLISHED:
+            for name in _REFUSED_BY_PUBLISHED:
+                if getattr(self, name) not in (None, 0.0):
+                    checks.reject(self, name, "is unknown to the published rules", "leave it out, or replay realistic")
+
+    @classmethod
+    def of(cls, settings: Settings) -> ReplaySettings:
+        """Give ``settings`` as those of a replay; what they do not say is left at its default."""
+        return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+
+
+def _one_of(settings: ReplaySettings, field: str, known: Sequence[str]) -> None:
+    given = checks.text(settings, field)
+    if given not in known:
+        checks.reject(settings, field, f"is {given!r}", suggestion(given, known))
