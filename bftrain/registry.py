@@ -47,6 +47,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "swf": "bftrain_datasets.readers.swf",
         "jobcomp": "bftrain_datasets.readers.jobcomp",
         "sinfo": "bftrain_datasets.readers.sinfo",
+        "pbs": "bftrain_datasets.readers.pbs",
     },
 }
 

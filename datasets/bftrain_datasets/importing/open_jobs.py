@@ -25,7 +25,10 @@ SAME_START_S: Final = 60.0  # by which two records of one start may differ
 
 @dataclass(slots=True)
 class OpenJob:
-    """A job that has begun to hold nodes. ``may_end_s`` is when it was told to end, ``place`` its file and line."""
+    """A job that has begun to hold nodes. ``may_end_s`` is when it was told to end, ``place`` its file and line.
+
+    ``restarted`` says that it began again before its end was read.
+    """
 
     job: str
     start_s: float
@@ -34,6 +37,7 @@ class OpenJob:
     place: int
     also: tuple[str, ...] = ()
     may_end_s: float | None = None
+    restarted: bool = False
     expand: Callable[[str], Sequence[str]] = expand_set
 
 
@@ -74,6 +78,7 @@ class OpenJobs:
             if job.start_s < known.start_s:  # files that are not in order
                 known, job = job, known
             known.may_end_s = min(job.start_s, known.may_end_s or math.inf)
+            known.restarted = True
             self._forget(known)
             self._unended.append(known)
         self._open[job.job] = job
@@ -153,7 +158,7 @@ class OpenJobs:
             if abs(start_s - job.start_s) <= SAME_START_S:
                 return  # that row told all of the job
             end_s = min(end_s, self._end_s[first] if math.isnan(start_s) else start_s)
-        elif job.may_end_s is not None and job in self._unended:
+        elif job.restarted:
             intake.tally.note("restarted", where=_where(job, intake))
         intake.again(*file_and_line(job.place))
         intake.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand)

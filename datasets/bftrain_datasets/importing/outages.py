@@ -52,33 +52,36 @@ class Outages:
 
     def mark(self, log: EventLog, tally: Tally) -> EventLog:
         """Make nodes down where they are out and idle."""
-        changes = [(node, *each) for node, name in enumerate(log.node_names) for each in self._changes(log, node, name)]
-        if not changes:
+        spans = {node: self.spans(name) for node, name in enumerate(log.node_names) if name in self._told}
+        spans = {node: found for node, found in spans.items() if found}
+        if not spans:
             return log
+        concerned = np.isin(log.nodes, np.fromiter(spans, dtype=np.int32))
+        at = log.times[log.time_index]
         builder = LogBuilder(log.node_names)
-        concerned = np.unique([node for node, *_ in changes])
-        kept = ~np.isin(log.nodes, concerned)
-        builder.add_columns(log.times[log.time_index][kept], log.nodes[kept], log.states[kept])
-        for node, time_s, state in changes:
-            builder.add(time_s, log.node_names[node], NodeState(state))
+        builder.add_columns(at[~concerned], log.nodes[~concerned], log.states[~concerned])
+        order = np.flatnonzero(concerned)[np.argsort(log.nodes[concerned], kind="stable")]
+        for node, found in spans.items():
+            low, high = np.searchsorted(log.nodes[order], [node, node + 1]).tolist()
+            mine = order[low:high]
+            states = dict(zip(at[mine].tolist(), log.states[mine].tolist(), strict=True))
+            for time_s, state in _with_outages(states, found, log.start_s, log.end_s):
+                builder.add(time_s, log.node_names[node], NodeState(state))
         made = builder.build(begin_s=log.start_s, end_s=log.end_s)
-        count = sum(len(self.spans(log.node_names[node])) for node in concerned.tolist())
-        node_s = log.idle_node_s - made.idle_node_s
-        tally.note("node_down", count=count, node_s=node_s, where="")
+        count = sum(map(len, spans.values()))
+        tally.note("node_down", count=count, node_s=log.idle_node_s - made.idle_node_s, where="")
         return replace(made, provenance=log.provenance)
 
-    def _changes(self, log: EventLog, node: int, name: str) -> Iterator[tuple[float, int]]:
-        """All states of a node that is ever out: from when on which."""
-        spans = self.spans(name) if name in self._told else []
-        if not spans:
-            return
-        mine = log.nodes == node
-        marks = [*zip(log.times[log.time_index[mine]].tolist(), log.states[mine].tolist(), strict=True)]
-        edges = {edge for span in spans for edge in span if log.start_s <= edge < log.end_s}
-        states, state, place = dict(marks), BUSY, 0
-        for time_s in sorted({log.start_s, *states, *edges}):
-            state = states.get(time_s, state)
-            while place < len(spans) and spans[place][1] <= time_s:
-                place += 1
-            out = place < len(spans) and spans[place][0] <= time_s
-            yield time_s, DOWN if out and state == IDLE else state
+
+def _with_outages(
+    states: dict[float, int], spans: list[tuple[float, float]], begin_s: float, end_s: float
+) -> Iterator[tuple[float, int]]:
+    """States of a node by time: those that it has, but down where it would be idle while it is out."""
+    edges = {edge for span in spans for edge in span if begin_s <= edge < end_s}
+    state, place = BUSY, 0
+    for time_s in sorted({begin_s, *states, *edges}):
+        state = states.get(time_s, state)
+        while place < len(spans) and spans[place][1] <= time_s:
+            place += 1
+        out = place < len(spans) and spans[place][0] <= time_s
+        yield time_s, DOWN if out and state == IDLE else state
