@@ -35,7 +35,8 @@ class Record:
     def __init__(self, match: re.Match[str]) -> None:
         month, day, year, clock, self.kind, self.job, text = match.groups()
         self.when = f"{year}-{month}-{day}T{clock}"
-        self._text = f" {_QUOTED.sub('', text) if '"' in text else text} "  # a quoted text may look like a key
+        plain = _QUOTED.sub("", text) if '"' in text else text  # a quoted text may look like a key
+        self._text = f" {plain} "
 
     def value(self, key: str) -> str:
         """Give the value of a key, or nothing."""
