@@ -42,10 +42,10 @@ def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog
 def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, float]:
     """Make idle fragments shorter than this busy; give also how many there were, and their node-seconds.
 
-    Fragments that the log's end cuts off are kept, because their length is not known.
+    Fragments that the log's beginning or end cuts off are kept, because their length is not known.
     """
     pieces = fragments(log)
-    short = (pieces.length_s < min_gap_s) & ~pieces.open
+    short = (pieces.length_s < min_gap_s) & ~pieces.open & (pieces.join > 0)
     if not short.any():
         return log, 0, 0.0
     states = log.states.copy()

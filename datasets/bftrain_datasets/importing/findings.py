@@ -103,9 +103,12 @@ class Tally:
         return RowCounts(read=self.read, used=self.used, aside=dict(self.aside))
 
     def findings(self) -> tuple[Finding, ...]:
-        """Give what was counted: doubts first, then in the order of the table of hazards."""
+        """Give what was counted: doubts first, then in the order of the table of hazards.
+
+        A node-time that is the difference of two sums may be less than nothing by its last digit.
+        """
         return ordered(
-            Finding(name=name, count=each.count, node_s=each.node_s, first=each.first, done=each.done)
+            Finding(name=name, count=each.count, node_s=max(0.0, each.node_s), first=each.first, done=each.done)
             for name, each in self._running.items()
         )
 

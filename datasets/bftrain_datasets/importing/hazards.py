@@ -47,6 +47,7 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "preemptible": _aside("jobs that may be preempted", "row set aside: their nodes count as idle", "--preemptible"),
     "outside_window": _aside("rows outside the window", option="--window"),
     "step": _aside("steps of jobs", "row set aside: the job itself counts"),
+    "told_before": _aside("jobs that another of the files tells of as well"),
     "other_record": _aside("records that say nothing of when a node is held"),
     # rows that are not used, and may be missed
     "duplicate": _doubtful_row("the same job again with the same times and nodes"),
@@ -65,7 +66,7 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "overlong": _doubtful_row("lines longer than a megabyte"),
     # what was assumed or mended
     "not_utf8": _doubt("lines that are not UTF-8", "used, with the letters in question replaced"),
-    "truncated": _doubt("a file that is cut off", "used as far as it goes"),
+    "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
     "more_members": _doubt("archives with more than one file", "only the first is read", "give the files themselves"),
     "local_times": _doubt("times without a zone", "taken as UTC", "--timezone"),
     "twice_times": _doubt("local times that a clock shows twice or never", "taken as the earlier one", "--timezone"),

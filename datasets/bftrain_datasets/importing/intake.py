@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
+from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from bftrain.errors import BadInput
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.findings import Tally
@@ -22,17 +24,22 @@ if TYPE_CHECKING:
 
     from bftrain_datasets.eventlog import NodeState
 
-MOST_KNOWN_SETS: Final = 1 << 17  # texts of node sets that are remembered, so that memory stays bounded
+MOST_KNOWN: Final = 1 << 25  # letters and nodes of the node sets that are remembered, so that memory stays bounded
 RUNNING: Final = math.inf  # the end of a job that still runs
 
 
-class _NodeSet(NamedTuple):
-    """The number of a node set, how many nodes of the machine it has, how many others, and how many twice."""
+@dataclass(slots=True)
+class _NodeSet:
+    """A node set: how many nodes of the machine it has, how many others, how many were written again.
 
-    number: int
+    It has a ``number`` as soon as a job that held it is used; until then ``nodes`` are kept here.
+    """
+
     size: int
     unknown: int = 0
     repeated: int = 0
+    nodes: Sequence[int] = ()
+    number: int = -1
 
 
 class Intake:
@@ -65,6 +72,7 @@ class Intake:
         self._places = {name: place for place, name in enumerate(self.options.nodes or ())}
         self._fixed = self.options.nodes is not None
         self._known_sets: dict[str, _NodeSet] = {}
+        self._known = 0
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -76,7 +84,6 @@ class Intake:
         self.file_names.append(name)
         self.file_number = len(self.file_names)
         self.tally.file, self.tally.line = name, 0
-        self._known_sets.clear()
 
     def row(self, line: int) -> None:
         """Begin a row."""
@@ -142,10 +149,10 @@ class Intake:
             self.set_aside("no_end")
             return
         held_s = end_s - start_s
-        if held_s <= 0:
-            self.set_aside("backwards" if held_s < 0 else "zero_length")
+        if not (held_s > 0 and math.isfinite(start_s)):
+            self.set_aside(_why_no_time(start_s, held_s))
             return
-        held = self._set_of(nodes, expand) if nodes and not self.options.counts else _NodeSet(-1, count)
+        held = self._set_of(nodes, expand) if nodes and not self.options.counts else _NodeSet(count)
         if held is None:
             self.set_aside("bad_nodes")
             return
@@ -169,7 +176,7 @@ class Intake:
         self.stays.add(
             start_s=start_s,
             end_s=end_s,
-            node_set=held.number,
+            node_set=self._number_of(held),
             count=held.size,
             job=job,
             file=self.file_number,
@@ -216,15 +223,30 @@ class Intake:
         except ValueError:
             return None
         places = self._places
+        written = list(dict.fromkeys(names))
         if self._fixed:
-            nodes = [places[name] for name in names if name in places]
+            nodes = [places[name] for name in written if name in places]
         else:
-            nodes = [places.setdefault(name, len(places)) for name in names]
-        unknown = len(names) - len(nodes)
-        different = list(dict.fromkeys(nodes))
-        if len(self._known_sets) >= MOST_KNOWN_SETS:
+            nodes = [places.setdefault(name, len(places)) for name in written]
+            if len(places) > MOST_NODES:
+                raise BadInput(f"more than {MOST_NODES:,} different nodes", where=self.tally.where, fix="name --nodes")
+        self._known += len(text) + len(nodes)
+        if self._known > MOST_KNOWN:
             self._known_sets.clear()
-        number = self.stays.add_set(different) if different else -1
-        known = _NodeSet(number, len(different), unknown, len(nodes) - len(different))
+            self._known = len(text) + len(nodes)
+        known = _NodeSet(len(nodes), len(written) - len(nodes), len(names) - len(written), nodes)
         self._known_sets[text] = known
         return known
+
+    def _number_of(self, held: _NodeSet) -> int:
+        if held.nodes:
+            held.number = self.stays.add_set(held.nodes)
+            held.nodes = ()
+        return held.number
+
+
+def _why_no_time(start_s: float, held_s: float) -> str:
+    """Say why nothing was held; what is not finite comes from a reader that let it pass."""
+    if not math.isfinite(start_s) or math.isnan(held_s):
+        return "bad_time"
+    return "backwards" if held_s < 0 else "zero_length"

@@ -36,14 +36,14 @@ class Clock:
         self.without_zone = 0
         self.in_ms = 0
         self.twice = 0
-        self._hours: dict[str, float] = {}  # start of an hour, as written -> seconds UTC, and NaN for none
-        self._doubtful: set[str] = set()
+        self._hours: dict[str, float] = {}  # start of an hour, as written -> seconds UTC
+        self._odd_hours: set[str] = set()  # in which the clock is changed
 
     def seconds(self, text: str) -> float:
-        """Seconds UTC of an epoch or an ISO time; raises ``ValueError`` for anything else."""
+        """Seconds UTC of an epoch or an ISO time; raises ``ValueError`` for anything else, and before 1970."""
         hour_s = self._hours.get(text[:13])  # most times fall into an hour that is known: a fast way for these
         minute_s, second = _MINUTES.get(text[13:17]), _SECONDS.get(text[17:])
-        if hour_s is None or minute_s is None or second is None or self._doubtful:
+        if hour_s is None or minute_s is None or second is None:
             return self._slowly(text)
         self.without_zone += 1
         return hour_s + minute_s + second
@@ -57,20 +57,22 @@ class Clock:
         if minute > 59 or second > 60:  # noqa: PLR2004 - of a clock; 60 is a leap second
             raise ValueError(f"{text!r} is no time of day")
         fraction = float(f"0.{match[5]}") if match[5] else 0.0
-        return self._hour(text[:13], match[1], match[2]) + minute * 60 + second + fraction
+        into_s = minute * 60 + second + fraction
+        return self._hour(text[:13], match[1], match[2], minute) + into_s
 
     def local(self, moment: datetime) -> float:
         """Seconds UTC of a time that some other notation gave; without a zone it is in ours."""
         if moment.tzinfo is None:
             self.without_zone += 1
             moment = moment.replace(tzinfo=self.zone)
-        return moment.timestamp()
+            self.twice += _is_odd(moment)
+        return _since_1970(moment)
 
     def epoch(self, value: float) -> float:
         """Seconds UTC of an epoch in seconds or milliseconds."""
-        if not abs(value) < LARGEST_S * 1000:  # NaN and infinities too
+        if not 0 <= value < LARGEST_S * 1000:  # NaN too
             raise ValueError(f"{value!r} is no time")
-        if abs(value) < LARGEST_S:
+        if value < LARGEST_S:
             return value
         self.in_ms += 1
         return value / 1000
@@ -82,16 +84,33 @@ class Clock:
             return self.local(datetime.fromisoformat(text.strip()))  # a zone, or a date alone
         return self.epoch(number)
 
-    def _hour(self, written: str, date: str, hour: str) -> float:
+    def _hour(self, written: str, date: str, hour: str, minute: int) -> float:
+        """Seconds UTC at which this hour would have begun, by the zone's offset at this minute of it."""
         known = self._hours.get(written)
-        if known is None:
-            at = datetime.fromisoformat(f"{date}T{hour}:00:00").replace(tzinfo=self.zone)
-            known = self._hours[written] = at.timestamp()
-            if at.utcoffset() != at.replace(fold=1).utcoffset():
-                self._doubtful.add(written)
-        if self._doubtful and written in self._doubtful:
-            self.twice += 1
-        return known
+        if known is not None:
+            return known
+        begin = datetime.fromisoformat(f"{date}T{hour}:00:00").replace(tzinfo=self.zone)
+        if written not in self._odd_hours:
+            offsets = {at.utcoffset() for at in (begin, begin.replace(minute=59, fold=1), begin.replace(fold=1))}
+            if len(offsets) == 1:
+                begin_s = self._hours[written] = _since_1970(begin)
+                return begin_s
+            self._odd_hours.add(written)
+        at = begin.replace(minute=minute)
+        self.twice += _is_odd(at)
+        return _since_1970(at) - minute * 60
+
+
+def _is_odd(moment: datetime) -> bool:
+    """Whether clocks of its zone show this time twice, or never."""
+    return moment.utcoffset() != moment.replace(fold=1).utcoffset()
+
+
+def _since_1970(moment: datetime) -> float:
+    seconds = moment.timestamp()
+    if seconds < 0:
+        raise ValueError(f"{moment} is before 1970")
+    return seconds
 
 
 def zone(name: str) -> tzinfo:

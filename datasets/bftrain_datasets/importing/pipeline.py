@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bftrain.errors import BadInput
+from bftrain import registry
+from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain_datasets.edits import close_short_gaps, mark_down
 from bftrain_datasets.importing import suspicions
 from bftrain_datasets.importing.counted import log_from_counts
@@ -50,16 +51,14 @@ def import_files(
 
     ``tell`` is called with the number of bytes that have been read since it was called last.
     """
+    if not paths:
+        raise BadInput("no file to read", fix="name at least one, or - for standard input")
     intake = Intake(options)
-    sources, names = [], []
+    sources: list[Source] = []
+    name = ""
     for path in paths:
-        name, source = _read(path, intake, tell)
-        names.append(name)
+        name, source = _read(path, intake, tell, name)
         sources.append(source)
-    if len(set(names)) > 1:
-        raise BadInput(
-            f"the files are of different formats: {', '.join(sorted(set(names)))}", fix="import one format at a time"
-        )
     intake.close()
     _note_clock(intake)
     log = _build(intake)
@@ -67,7 +66,7 @@ def import_files(
     found = suspicions.suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.tally.findings(), *found))
     rows = intake.tally.rows()
-    return Imported(_with_story(log, names[0], options, tuple(sources), rows, findings), names[0], rows, findings)
+    return Imported(_with_story(log, name, options, tuple(sources), rows, findings), name, rows, findings)
 
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
@@ -80,13 +79,25 @@ def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     return Imported(log, log.provenance.made_by, rows, ordered((*told, *found.values())))
 
 
-def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None) -> tuple[str, Source]:
+def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None, before: str) -> tuple[str, Source]:
+    """Read one file; give its format, which must be that of those ``before``, and what it is."""
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
     intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: they go into the log's story
     with RawFile(None if piped else path, intake.tally, tell) as file:
         reader = reader_for(file.head, where, intake.options.format)
-        reader.read(file, intake)
+        if before and reader.name != before:
+            fix = "import one format at a time"
+            raise BadInput(f"this is {reader.name}, and the files before are {before}", where=where, fix=fix)
+        try:
+            reader.read(file, intake)
+        except (BftrainError, OSError):
+            raise
+        except Exception as error:
+            if reader.name in registry.BUILT_IN["reader"]:
+                raise  # a fault of ours
+            what = f"raised {type(error).__name__}: {error}"
+            raise BrokenPlugin(what, where=f"reader '{reader.name}', {where}", fix="repair the reader") from error
         return reader.name, file.source()
 
 

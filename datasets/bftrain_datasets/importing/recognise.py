@@ -9,6 +9,7 @@ from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
     from bftrain.ports import LogReader
+    from bftrain.registry import Part
 
 ZIP: Final = b"PK\x03\x04"
 PARQUET: Final = b"PAR1"
@@ -25,11 +26,19 @@ def reader_for(head: bytes, where: str, wanted: str | None) -> LogReader:
         raise BadInput("not what a scheduler writes: this may be a log already", where=where, fix="try bftrain inspect")
     parts = registry.parts("reader")
     for part in parts.values():
-        if part.problem:
-            continue
-        reader = part.load()
-        if reader.recognises(head):
-            return reader
+        if not part.problem and _recognises(part, head):
+            found: LogReader = part.load()
+            return found
     what = "a binary file that no reader knows" if b"\0" in head else "no reader recognises how it begins"
     known = ", ".join(name for name, part in parts.items() if not part.problem)
     raise BadInput(what, where=where, fix=f"name the format with --format, one of: {known}")
+
+
+def _recognises(part: Part, head: bytes) -> bool:
+    """Ask a reader. A broken plug-in must not stand in the way of the others; bftrain doctor tells of it."""
+    try:
+        return bool(part.load().recognises(head))
+    except Exception:
+        if part.origin == "bftrain":
+            raise
+        return False

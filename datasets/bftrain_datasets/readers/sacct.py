@@ -46,8 +46,10 @@ NEEDED: Final = ("start", "end")
 SEPARATORS: Final = "|\t;,"
 NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
 NO_NODES: Final = frozenset({"", "none assigned", "none", "unknown", "n/a", "(null)"})
-UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
-PENDING: Final = ("PENDING", "CONFIGURING", "REQUEUE", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+# A job that is configuring waits for nodes that it has already
+UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
+PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+RESIZING: Final = "RESIZING"  # a record of each size: all but the last one have an end
 
 
 class Layout:
@@ -69,7 +71,7 @@ class Layout:
     def cells(self, line: str) -> list[str] | None:
         """Split a line into its cells, or give None if they do not fit the columns."""
         quoted = self.separator == "," and '"' in line
-        cells = next(csv.reader([line]), []) if quoted else line.split(self.separator)
+        cells = _unquoted(line) if quoted else line.split(self.separator)
         if len(cells) == self.width + 1 and not cells[-1]:  # --parsable ends each line with a separator
             cells.pop()
         return cells if len(cells) == self.width else None
@@ -89,6 +91,13 @@ class Layout:
         place = self.free[0]
         text = self.separator.join(cells[place : place + surplus + 1])
         return [*cells[:place], text, *cells[place + surplus + 1 :]]
+
+
+def _unquoted(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # a line feed or too many letters between quotes
+        return []
 
 
 def header_of(line: str) -> Layout | None:
@@ -129,7 +138,7 @@ def read(file: RawFile, intake: Intake) -> None:
     for number, line in file.lines():
         if not line.strip():
             continue
-        header = header_of(line) if "tart" in line else None  # of Start or start_time
+        header = header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
         if header is not None:
             layout = header
             continue
@@ -157,8 +166,7 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
         intake.set_aside("step")
         return
     try:
-        start_s = None if start.lower() in NO_TIME else intake.seconds(start)
-        end_s = None if end.lower() in NO_TIME else intake.seconds(end)
+        start_s, end_s = _time(start, intake), _time(end, intake)
     except ValueError:
         intake.set_aside("bad_time")
         return
@@ -167,6 +175,8 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
     elif state.startswith(UNFINISHED):
         if end_s is not None and start_s is not None and end_s > start_s:
             intake.observed(end_s)  # where sacct cut the job off
+        end_s = RUNNING
+    elif end_s is None and state.startswith(RESIZING):
         end_s = RUNNING
     intake.job(
         job,
@@ -177,6 +187,11 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
         queue=queue,
         preempted=state.startswith("PREEMPTED"),
     )
+
+
+def _time(text: str, intake: Intake) -> float | None:
+    """Seconds UTC, or None where Slurm says in one of its ways that there was no such moment: 0 is one of them."""
+    return None if text.lower() in NO_TIME else intake.seconds(text) or None
 
 
 def _wanted() -> str:
