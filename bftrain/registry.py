@@ -45,8 +45,14 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
         "swf": "bftrain_datasets.readers.swf",
+        "lsf": "bftrain_datasets.readers.lsf",
+        "sge": "bftrain_datasets.readers.sge",
+        "oar": "bftrain_datasets.readers.oar",
+        "csv": "bftrain_datasets.readers.own_csv",
+        "counts": "bftrain_datasets.readers.counts",
         "jobcomp": "bftrain_datasets.readers.jobcomp",
         "sinfo": "bftrain_datasets.readers.sinfo",
+        "slurmctld": "bftrain_datasets.readers.slurmctld",
         "pbs": "bftrain_datasets.readers.pbs",
     },
 }

@@ -72,23 +72,35 @@ def _transition(cells: list[str], rows: CsvFile) -> tuple[float, str, NodeState]
     if len(cells) != len(COLUMNS):
         what = f"the row has {len(cells)} cells instead of {len(COLUMNS)}"
         raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means that the file is cut off")
-    time, node, state = (cell.strip() for cell in cells)
-    time_s = _seconds(time, "time", rows.where)
-    if not node or not node.isprintable():
-        raise BadInput(f"node: {node!r} is no name", where=rows.where, fix="give every row a printable node name")
-    if state not in _STATES:
-        raise BadInput(f"state: there is no state '{state}'", where=rows.where, fix=suggestion(state, _STATES))
-    return time_s, node, _STATES[state]
+    time, node, state = cells
+    return seconds(time, rows.where), node_name(node, rows.where), state_of(state, rows.where)
 
 
-def _seconds(text: str, field: str, where: str) -> float:
+def seconds(text: str, where: str, field: str = "time") -> float:
+    """Read a time in seconds UTC."""
     try:
-        seconds = float(text)
+        time_s = float(text)
     except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise BadInput(f"{field}: {text!r} is no time", where=where, fix=TIME_REMEDY)
-    return seconds
+        time_s = math.nan
+    if not math.isfinite(time_s):
+        raise BadInput(f"{field}: {text.strip()!r} is no time", where=where, fix=TIME_REMEDY)
+    return time_s
+
+
+def node_name(text: str, where: str) -> str:
+    """Read the name of a node."""
+    name = text.strip()
+    if not name or not name.isprintable():
+        raise BadInput(f"node: {name!r} is no name", where=where, fix="give every row a printable node name")
+    return name
+
+
+def state_of(text: str, where: str) -> NodeState:
+    """Read the state of a node."""
+    word = text.strip()
+    if word not in _STATES:
+        raise BadInput(f"state: there is no state '{word}'", where=where, fix=suggestion(word, _STATES))
+    return _STATES[word]
 
 
 def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
@@ -101,7 +113,7 @@ def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
 
 def _end(rows: CsvFile) -> float | None:
     found = _comment(rows, END)
-    return _seconds(found[0], END.rstrip(": "), found[1]) if found else None
+    return seconds(found[0], found[1], END.rstrip(": ")) if found else None
 
 
 def _with_story(log: EventLog, rows: CsvFile) -> EventLog:

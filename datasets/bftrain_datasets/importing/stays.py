@@ -77,6 +77,10 @@ class Stays:
         """Whether any job still runs where the records end."""
         return self._running > 0
 
+    def told(self) -> set[tuple[int, float, float]]:
+        """Give hash of the name, start and end of every job; to know one again that two files tell of."""
+        return set(zip(self._job, self._start, self._end, strict=True))
+
     def add_set(self, nodes: Sequence[int]) -> int:
         """Give a set of nodes its number."""
         self._set_nodes.extend(nodes)

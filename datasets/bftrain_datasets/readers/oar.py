@@ -1,0 +1,159 @@
+"""OAR's jobs as JSON: details of jobs (``oarstat --json --details``), or the data of its Gantt chart, or both."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.intake import RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
+
+name: Final = "oar"
+about: Final = "OAR: details of jobs and the data of the Gantt chart, as JSON"
+
+LARGEST_BYTES: Final = 1 << 27  # JSON is read as a whole, and takes several times its size in memory
+BEST_EFFORT: Final = "besteffort"  # a type of job that may be preempted; it counts as a queue of that name
+STILL_RUNNING: Final = frozenset({"running", "finishing", "suspended", "resuming"})
+NOT_STARTED: Final = frozenset({"waiting", "hold", "tolaunch", "launching", "toackreservation"})
+# The same field in the details of a job and in the Gantt chart
+START: Final = ("startTime", "start_time")
+STOP: Final = ("stopTime", "stop_time")
+QUEUE: Final = ("queue", "queue_name")
+HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types", "state"
+_MARKS: Final = (b'"assigned_network_address"', b'"dead_resources"')
+_RESOURCE_MARKS: Final = (b'"network_address"', b'"resource_id"')
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether this is JSON with one of the fields that only OAR has."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return False
+    return any(mark in head for mark in _MARKS) or all(mark in head for mark in _RESOURCE_MARKS)
+
+
+def read(file: RawFile, intake: Intake) -> None:
+    """Read every job."""
+    text, document = _document(file)
+    hosts_of = _resources(document, intake)
+    told = intake.stays.told() if len(intake.stays) else set()
+    for line, job, fields in _jobs(document, text):
+        intake.row(line)
+        if not isinstance(fields, dict):
+            intake.set_aside("malformed")
+            continue
+        _take(job, fields, hosts_of, told, intake)
+
+
+def _document(file: RawFile) -> tuple[str, Mapping[str, Any]]:
+    """Read the file as a whole, if it is not larger than memory allows."""
+    content = file.binary().read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise BadInput(
+            f"more than {LARGEST_BYTES:,} bytes of JSON, which have to be read at once",
+            where=file.name,
+            fix="ask OAR for less time at once, and give several files",
+        )
+    text = content.decode("utf-8-sig", errors="replace")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"not whole JSON: {error}", where=file.name, fix="fetch the file again") from error
+    if not isinstance(document, dict):
+        raise BadInput("not what OAR writes: no object with jobs", where=file.name, fix="see docs/readers.md")
+    return text, document
+
+
+def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, Any]]:
+    """Give each job with its line and its number."""
+    jobs = document.get("jobs", document)
+    if isinstance(jobs, list):
+        yield from ((0, str(job.get("Job_Id", "")) if isinstance(job, dict) else "", job) for job in jobs)
+        return
+    line, done = 1, 0
+    for job, fields in jobs.items() if isinstance(jobs, dict) else ():
+        found = text.find(f'"{job}"', done)
+        if found >= 0:
+            line += text.count("\n", done, found)
+            done = found
+        yield line, job, fields
+
+
+def _resources(document: Mapping[str, Any], intake: Intake) -> dict[str, str]:
+    """Tell of the machine's nodes, if the Gantt chart names them; give the node of each resource."""
+    hosts: dict[str, str] = {}
+    resources = document.get(RESOURCES)
+    for resource in resources if isinstance(resources, list) else ():
+        host = resource.get("network_address") if isinstance(resource, dict) else None
+        if isinstance(host, str) and _is_name(host):
+            hosts[str(resource.get("resource_id"))] = host
+            intake.name_node(host)
+    return hosts
+
+
+def _take(
+    job: str,
+    fields: Mapping[str, Any],
+    hosts_of: Mapping[str, str],
+    told: set[tuple[int, float, float]],
+    intake: Intake,
+) -> None:
+    try:
+        start_s, stop_s = _moment(fields, START, intake), _moment(fields, STOP, intake)
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    state = str(fields.get(STATE, "")).lower()
+    if state in NOT_STARTED:
+        start_s = None
+    elif state in STILL_RUNNING:
+        stop_s = RUNNING
+    if start_s is not None and (hash(job), start_s, stop_s) in told:
+        intake.set_aside("told_before")
+        return
+    hosts = _hosts(fields, hosts_of)
+    if hosts is None:
+        intake.set_aside("bad_nodes")
+        return
+    types = fields.get(TYPES) or ()
+    best_effort = BEST_EFFORT in types if isinstance(types, (list, tuple, dict)) else BEST_EFFORT in str(types)
+    queue = next((str(fields[key]) for key in QUEUE if key in fields), "")
+    intake.job(
+        job,
+        start_s,
+        stop_s,
+        "\n".join(hosts),
+        count=len(hosts),
+        queue=BEST_EFFORT if best_effort else queue,
+        expand=str.split,
+    )
+
+
+def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: Intake) -> float | None:
+    """Read a time; 0 and nothing mean that there is none."""
+    value = next((fields[key] for key in keys if key in fields), None)
+    if value is None or value in {0, "0", ""}:
+        return None
+    if not isinstance(value, (int, float, str)):
+        raise ValueError(f"{value!r} is no time")  # noqa: TRY004 - a row that cannot be read, not a wrong call
+    return intake.clock.epoch(float(value) if not isinstance(value, int) or abs(value) < 1 << 53 else float("nan"))
+
+
+def _hosts(fields: Mapping[str, Any], hosts_of: Mapping[str, str]) -> list[str] | None:
+    """Names of the job's nodes, once each; None if one of them is no name or not known."""
+    hosts = fields.get(HOSTS)
+    if hosts is None:
+        resources = fields.get(RESOURCES)
+        hosts = [hosts_of.get(str(each)) for each in resources] if isinstance(resources, list) else []
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_name(host) for host in hosts):
+        return None
+    return list(dict.fromkeys(hosts))
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text.isprintable() and " " not in text

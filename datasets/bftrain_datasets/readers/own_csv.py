@@ -1,0 +1,71 @@
+"""The log's own CSV form, ``time,node,state``, made by hand or by other tools; ``csv_log.py`` knows what is in it."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Final
+
+from bftrain.errors import BadInput
+from bftrain_datasets import csv_log
+
+if TYPE_CHECKING:
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
+
+name: Final = "csv"
+about: Final = "node states as bftrain writes them: time,node,state"
+
+COMMENT: Final = "#"
+
+
+def _is_header(line: str) -> bool:
+    return [cell.strip() for cell in line.split(",")] == list(csv_log.COLUMNS)
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether the first line that is no comment is our header."""
+    lines = head.decode(errors="replace").lstrip("\ufeff").splitlines()
+    first = next((line for line in lines if line.strip() and not line.startswith(COMMENT)), "")
+    return _is_header(first)
+
+
+def read(file: RawFile, intake: Intake) -> None:
+    """Read every row; the log ends where its ``end_s`` says, or with the last row."""
+    headed = False
+    for number, line in file.lines():
+        if not line.strip():
+            continue
+        if line.startswith(COMMENT):
+            _take_comment(line.removeprefix(COMMENT).strip(), file.name, intake)
+        elif _is_header(line):
+            headed = True
+        else:
+            intake.row(number)
+            _take(line, file.name, intake)
+    if not headed:
+        raise BadInput("not a log: it has no header", where=file.name, fix=csv_log.REMEDY)
+
+
+def _take_comment(text: str, where: str, intake: Intake) -> None:
+    if text.startswith(csv_log.END):
+        intake.observed(csv_log.seconds(text.removeprefix(csv_log.END), where, "end_s"))
+
+
+def _take(line: str, where: str, intake: Intake) -> None:
+    """Settle one row; what is wrong with it says which of its cells cannot be read."""
+    cells = line.split(",") if '"' not in line else next(csv.reader([line]), [])
+    if len(cells) != len(csv_log.COLUMNS):
+        intake.set_aside("malformed")
+        return
+    reason = "bad_time"
+    try:
+        time_s = csv_log.seconds(cells[0], where)
+        reason = "bad_nodes"
+        node = csv_log.node_name(cells[1], where)
+        reason = "bad_state"
+        state = csv_log.state_of(cells[2], where)
+    except BadInput:
+        intake.set_aside(reason)
+        return
+    intake.state(time_s, (node,), state)
+    intake.use()
