@@ -86,8 +86,8 @@ def without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
         node_s = float((held_s * jobs.count[again])[np.isfinite(held_s)].sum())
         first = where(jobs, int(jobs.place[again].argmin()), intake, among=again)
         intake.tally.unuse("duplicate", first, int(again.size), node_s)
-    if not np.all(np.diff(jobs.start) >= 0):
-        falls = np.flatnonzero(np.diff(jobs.start) < 0) + 1
+    falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
+    if falls.size:  # neither by start nor by end, as records are that are written when a job ends
         intake.tally.note("unsorted", count=int(falls.size), where=where(jobs, int(falls[0]), intake))
     return keep
 

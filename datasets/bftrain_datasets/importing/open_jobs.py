@@ -77,8 +77,8 @@ class OpenJobs:
                 return False
             if job.start_s < known.start_s:  # files that are not in order
                 known, job = job, known
+            known.restarted = known.may_end_s is None
             known.may_end_s = min(job.start_s, known.may_end_s or math.inf)
-            known.restarted = True
             self._forget(known)
             self._unended.append(known)
         self._open[job.job] = job

@@ -1,0 +1,254 @@
+"""Slurm's ``slurmctld.log``: lines that say on which nodes a job starts, and lines that say that it ended."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.importing.nodenames import expand
+from bftrain_datasets.importing.open_jobs import OpenJob
+from bftrain_datasets.importing.slurm_states import state_of
+from bftrain_datasets.importing.stays import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.rawfile import RawFile
+
+name: Final = "slurmctld"
+about: Final = "Slurm: the log of slurmctld, at its level info"
+
+LOOKED_AT: Final = 500  # lines in which something of ours is looked for
+NO_NODES: Final = frozenset({"", "(null)", "None"})
+
+# [2026-11-20T09:44:28.863], with a zone, with a thread after it; or without brackets, as a journal prints it
+_LINE: Final = re.compile(
+    r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)(Z|[+-]\d\d:?\d\d)?[^\]\s]*\]? ?(.*)", re.DOTALL
+)
+_JOB: Final = r"[Jj]ob[ _]?(?:[Ii][Dd])?[= ]\s?([\w+]+(?:_\[[^\]]*\])?)(?: ?\((\d+)\))?"
+_ALLOCATED: Final = re.compile(
+    rf"(?:Allocate|_slurm_rpc_allocate_resources:?) {_JOB} NodeList=(\S+)(?: #CPUs=\S*)?(?: Partition=(\S+))?"
+)
+_STARTED: Final = re.compile(rf"Started {_JOB} (?:in (\S+) )?on (\S+)")
+_DONE: Final = re.compile(rf"job_complete: (?:requeue )?{_JOB} (?:.{0, 100} )?(?:done|per user/system request)")
+_PREEMPTED: Final = re.compile(
+    rf"preempted {_JOB} (?:has been (?:requeued|killed|checkpointed|cancelled|canceled)|had to be killed)"
+)
+_FAILED: Final = re.compile(rf"(?:Killing|[Rr]equeue(?: job)?) {_JOB} (?:on failed node|due to failure of node)")
+_TIMED_OUT: Final = re.compile(rf"ime limit (?:exhausted|reached) for {_JOB}")
+_REQUEUED: Final = re.compile(rf"Requeu(?:ing|e) {_JOB}")
+_KILLED: Final = re.compile(rf"REQUEST_KILL_JOB {_JOB}")
+_NODE_LINES: Final = (
+    # words that are quick to see, how it reads, whether the nodes are out then, and for what reason, that alone passes
+    ("not responding", re.compile(r"Nodes? (\S+) not responding, setting DOWN"), True, "down"),
+    ("not responding", re.compile(r"Nodes? (\S+) not responding\s*\Z"), True, "silent"),
+    ("now responding", re.compile(r"[Nn]odes? (\S+) now responding"), False, "silent"),
+    ("drain_nodes: ", re.compile(r"drain_nodes: node (\S+) state set to DRAIN"), True, "drain"),
+    ("etting node ", re.compile(r"[Ss]etting node (\S+) (?:state )?to (?:DOWN|INVAL)"), True, "down"),
+    ("unexpectedly", re.compile(r"Node (\S+) unexpectedly rebooted"), True, "down"),
+    ("Prolog ", re.compile(r"Prolog (?:failed|or job env setup failure) on node ([^\s,]+)"), True, "drain"),
+    ("returned to service", re.compile(r"[Nn]ode (\S+) returned to service"), False, ""),
+)
+_SET: Final = re.compile(r"update_node: node (\S+) state set to (\S+)")
+BACK: Final = frozenset({"RESUME", "UNDRAIN", "ALLOCATED", "MIXED", "POWER_UP"})
+# A node that is powered down comes up again when a job needs it, and no line says so
+OTHER_ORDERS: Final = frozenset(
+    {"NO_CHANGE", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE", "CANCEL_REBOOT", "REBOOT", "REBOOT_ISSUED"}
+)
+
+
+class Line(NamedTuple):
+    """A line that says something to us: what is to be done with it, the match, and more that this needs."""
+
+    take: Callable[[re.Match[str], float, Intake], None]
+    match: re.Match[str]
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether one of the first lines has a time and tells of a job or node as slurmctld does."""
+    for text in islice(head.decode(errors="replace").splitlines(), LOOKED_AT):
+        stamped = _LINE.match(text)
+        if stamped and (what_of(stamped[4]) or "slurmctld version " in stamped[4]):
+            return True
+    return False
+
+
+def what_of(message: str) -> Line | None:
+    """Tell what a message means to us, None if nothing."""
+    for words, pattern, take in _MEANINGS:
+        if words in message:
+            match = pattern.search(message)
+            if match:
+                return Line(take, match)
+    return None
+
+
+def read(file: RawFile, intake: Intake) -> None:
+    """Read every line."""
+    last: re.Match[str] | None = None
+    for number, text in file.lines():
+        if not text.strip():
+            continue
+        intake.row(number)
+        stamped = _LINE.match(text)
+        if stamped is None:
+            intake.set_aside("malformed")
+            continue
+        last = stamped
+        line = what_of(stamped[4])
+        if line is None:
+            intake.set_aside("other_record")
+            continue
+        try:
+            time_s = _time(stamped, intake)
+        except ValueError:
+            intake.set_aside("bad_time")
+            continue
+        line.take(line.match, time_s, intake)
+    if last is not None:  # the log was being written up to here
+        try:
+            intake.observed(_time(last, intake))
+        except ValueError:
+            return
+
+
+def _time(stamped: re.Match[str], intake: Intake) -> float:
+    day, clock, zone, _ = stamped.groups()
+    return intake.seconds(f"{day}T{clock}{zone or ''}")
+
+
+def _key(match: re.Match[str]) -> str:
+    """Give the number of a job; a task of an array has one of its own in parentheses."""
+    return match[2] or match[1]
+
+
+def _begin(job: OpenJob, intake: Intake) -> None:
+    if job.nodes in NO_NODES:
+        intake.set_aside("other_record")  # it was put into the queue
+        return
+    try:
+        expand(job.nodes)
+    except ValueError:
+        intake.set_aside("bad_nodes")
+        return
+    if intake.open_jobs.begin(job):
+        intake.use()
+    else:
+        intake.set_aside("duplicate")
+
+
+def _started_job(match: re.Match[str], time_s: float, nodes: str, queue: str, intake: Intake) -> OpenJob:
+    key = _key(match)
+    also = () if match[1] == key else (match[1], re.split(r"[_+]", match[1])[0])
+    place = place_of(intake.file_number, intake.tally.line)
+    return OpenJob(job=key, start_s=time_s, nodes=nodes, queue=queue, place=place, also=also)
+
+
+def _allocated(match: re.Match[str], time_s: float, intake: Intake) -> None:
+    _begin(_started_job(match, time_s, match[3], match[4] or "", intake), intake)
+
+
+def _started(match: re.Match[str], time_s: float, intake: Intake) -> None:
+    _begin(_started_job(match, time_s, match[4], match[3] or "", intake), intake)
+
+
+def _end(match: re.Match[str], time_s: float, intake: Intake, *, preempted: bool = False) -> None:
+    """Take the end of a job, the first that is told of it."""
+    key = _key(match)
+    known = intake.open_jobs.end(key, time_s)
+    if known is not None:
+        intake.job(key, known.start_s, time_s, known.nodes, queue=known.queue, preempted=preempted)
+    elif intake.open_jobs.ended_lately(key):
+        intake.set_aside("other_record")
+    else:
+        _end_unseen(key, time_s, intake, counts=True)
+
+
+def _end_unseen(key: str, time_s: float, intake: Intake, *, counts: bool) -> None:
+    place = place_of(intake.file_number, intake.tally.line)
+    intake.open_jobs.end_unseen(key, time_s, place, counts=counts)
+    if counts:
+        intake.use()  # until all files are read, when it may be set aside
+    else:
+        intake.set_aside("other_record")
+
+
+def _preempted(match: re.Match[str], time_s: float, intake: Intake) -> None:
+    _end(match, time_s, intake, preempted=True)
+
+
+def _ended_if_open(match: re.Match[str], time_s: float, intake: Intake) -> None:
+    """Take a line that follows the end of a job, in case that the end itself was not told."""
+    if intake.open_jobs.get(_key(match)) is not None:
+        _end(match, time_s, intake)
+    else:
+        intake.set_aside("other_record")
+
+
+def _killed(match: re.Match[str], time_s: float, intake: Intake) -> None:
+    """Take a request to cancel: if no other line tells of the job's end, that was it."""
+    found = [job for each in _named(match[1]) for job in intake.open_jobs.named(each)]
+    for job in found:
+        if job.may_end_s is None:
+            job.may_end_s = time_s
+    if found:
+        intake.use()
+    else:
+        _end_unseen(match[2] or match[1], time_s, intake, counts=False)
+
+
+def _named(text: str) -> list[str]:
+    """Names in ``17``, ``17_2`` or ``17_[1-3]``."""
+    if "[" not in text:
+        return [text]
+    try:
+        return expand(text.partition("%")[0].rstrip("]") + "]")
+    except ValueError:
+        return []
+
+
+def _node(out: bool, why: str) -> Callable[[re.Match[str], float, Intake], None]:  # noqa: FBT001 - of a table
+    def take(match: re.Match[str], time_s: float, intake: Intake) -> None:
+        _tell_nodes(match[1], time_s, intake, out=out, why=why)
+
+    return take
+
+
+def _set_by_hand(match: re.Match[str], time_s: float, intake: Intake) -> None:
+    word = match[2].upper().rstrip("*~#")
+    state = state_of(word)
+    if word in OTHER_ORDERS or (word not in BACK and state is None):
+        intake.set_aside("other_record")
+    else:
+        out = word not in BACK and state != NodeState.IDLE
+        _tell_nodes(match[1], time_s, intake, out=out, why="down" if out else "")
+
+
+def _tell_nodes(text: str, time_s: float, intake: Intake, *, out: bool, why: str) -> None:
+    try:
+        names = expand(text)
+    except ValueError:
+        intake.set_aside("bad_nodes")
+        return
+    for each in names:
+        intake.name_node(each)
+        intake.outages.tell(each, time_s, out=out, why=why)
+    intake.use()
+
+
+# For each meaning: words that a line must have, which is quick to see, and how it reads
+_MEANINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], float, Intake], None]], ...]] = (
+    ("llocate", _ALLOCATED, _allocated),
+    ("Started ", _STARTED, _started),
+    ("job_complete: ", _DONE, _end),
+    ("preempted ", _PREEMPTED, _preempted),
+    (" fail", _FAILED, _end),
+    ("ime limit ", _TIMED_OUT, _end),
+    ("Requeu", _REQUEUED, _ended_if_open),
+    ("KILL_JOB", _KILLED, _killed),
+    ("update_node: ", _SET, _set_by_hand),
+    *((words, pattern, _node(out, why)) for words, pattern, out, why in _NODE_LINES),
+)
