@@ -1,0 +1,301 @@
+"""Tables that pandas saved with ``to_pickle``, read without running anything in them, and without pandas.
+
+Known are the layouts of pandas 0.25 to 3 with numpy 1 and 2, and pickle protocols 2 to 5. What a pickle asks for is
+compared with ``ADMITTED``; then shapes, types and lengths are checked before any array is made.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from bftrain.errors import BadInput, Fault
+from bftrain_datasets.unpickling import REMEDY, Made, Named, read_pickle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+Labels: TypeAlias = "NDArray[Any] | range"
+
+_NUMPY: Final = ("numpy.core", "numpy._core")  # before and since numpy 2
+_RECONSTRUCT: Final = frozenset((f"{home}.multiarray", "_reconstruct") for home in _NUMPY)
+_FROM_BUFFER: Final = frozenset((f"{home}.numeric", "_frombuffer") for home in _NUMPY)
+_SCALAR: Final = frozenset((f"{home}.multiarray", "scalar") for home in _NUMPY)
+_DTYPE: Final = ("numpy", "dtype")
+_ENCODE: Final = ("_codecs", "encode")  # how protocol 2 writes bytes
+_BYTE_ARRAY: Final = ("builtins", "bytearray")  # how protocols before 5 write one
+_BYTES: Final = ("builtins", "bytes")  # how protocol 2 writes none at all
+_SLICE: Final = ("builtins", "slice")
+_FRAME: Final = frozenset({("pandas.core.frame", "DataFrame"), ("pandas", "DataFrame")})
+_MANAGER: Final = ("pandas.core.internals.managers", "BlockManager")
+_BLOCK: Final = ("pandas._libs.internals", "_unpickle_block")
+_BACKED: Final = ("pandas._libs.arrays", "__pyx_unpickle_NDArrayBacked")
+_TIME_ARRAY: Final = frozenset(
+    {("pandas.core.arrays.datetimes", "DatetimeArray"), ("pandas.arrays", "DatetimeArray")},
+)
+_NEW_INDEX: Final = frozenset(
+    {("pandas.core.indexes.base", "_new_Index"), ("pandas.core.indexes.datetimes", "_new_DatetimeIndex")}
+)
+_RANGE_INDEX: Final = frozenset({("pandas.core.indexes.range", "RangeIndex"), ("pandas", "RangeIndex")})
+_ARROW_TEXTS: Final = ("pandas.arrays", "ArrowStringArray")  # of pandas 3 where pyarrow is installed
+_ARROW_ARRAY: Final = ("pyarrow.lib", "_restore_array")
+_ARROW_BUFFER: Final = ("pyarrow.lib", "py_buffer")
+_ARROW_TYPE: Final = ("pyarrow.lib", "type_for_alias")
+_ARROW_OFFSETS: Final = {"large_string": "<i8", "string": "<i4"}
+ADMITTED: Final = frozenset(
+    {
+        *_RECONSTRUCT, *_FROM_BUFFER, *_SCALAR, *_FRAME, *_TIME_ARRAY, *_NEW_INDEX, *_RANGE_INDEX,
+        _DTYPE, _ENCODE, _BYTES, _BYTE_ARRAY, _SLICE, _MANAGER, _BLOCK, _BACKED,
+        _ARROW_TEXTS, _ARROW_ARRAY, _ARROW_BUFFER, _ARROW_TYPE,
+        # Only their names are looked at, or nothing of them at all
+        ("numpy", "ndarray"),
+        ("pandas.core.indexes.base", "Index"), ("pandas", "Index"),
+        ("pandas.core.indexes.numeric", "Int64Index"), ("pandas.core.indexes.numeric", "UInt64Index"),
+        ("pandas.core.indexes.numeric", "Float64Index"),
+        ("pandas.core.indexes.datetimes", "DatetimeIndex"), ("pandas", "DatetimeIndex"),
+        ("pandas.core.arrays.string_", "StringArray"), ("pandas.arrays", "StringArray"),
+        ("pandas.core.arrays.string_", "StringDtype"), ("pandas", "StringDtype"),
+        # Zones and frequencies of times: the times themselves are UTC, whatever these say
+        ("pandas.core.dtypes.dtypes", "DatetimeTZDtype"), ("pandas", "DatetimeTZDtype"),
+        ("datetime", "timezone"), ("datetime", "timedelta"), ("pytz", "_UTC"),
+        ("pandas._libs.tslibs.offsets", "Second"), ("pandas._libs.tslibs.offsets", "Minute"),
+        ("pandas._libs.tslibs.offsets", "Hour"), ("pandas._libs.tslibs.offsets", "Day"),
+    }
+)  # fmt: skip
+_PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
+_UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
+_MOST_DIMENSIONS: Final = 2
+_MOST_LABELS: Final = 1 << 48  # so that a range of them still has a length
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Columns of one type: their ``places`` in the table, and their values, one row for each column."""
+
+    places: NDArray[np.int64]
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFrame:
+    """A table: names of its columns, labels of its rows, and the blocks that hold the values."""
+
+    columns: tuple[str, ...]
+    index: Labels
+    blocks: tuple[Block, ...]
+    where: str
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Give the values of one column."""
+        place = self.columns.index(name)
+        for block in self.blocks:
+            found = np.flatnonzero(block.places == place)
+            if found.size:
+                column: NDArray[Any] = block.values[int(found[0])]
+                return column
+        raise Fault(f"no block has the column '{name}'", where=self.where)
+
+
+def load_frame(file: IO[bytes], where: str) -> SavedFrame:
+    """Read a table from a stream, once and with no second copy of its values; ``BadInput`` for anything else."""
+    return _Reading(where).frame(read_pickle(file, where, ADMITTED))
+
+
+class _Reading:
+    """Looks into what was pickled. Every method checks the form of what it is given."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def _wrong(self, what: str) -> BadInput:
+        return BadInput(what, where=self._where, fix=REMEDY)
+
+    def frame(self, tree: object) -> SavedFrame:
+        """Read the whole table."""
+        if not (_is(tree, *_FRAME) and isinstance(tree.state, dict)):
+            raise self._wrong("the pickle holds no pandas DataFrame")
+        manager = tree.state.get("_mgr", tree.state.get("_data"))
+        if not _is(manager, _MANAGER):
+            raise self._wrong("the DataFrame has no values")
+        axes, pairs = self._parts(manager)
+        names, index = self.labels(axes[0]), self.labels(axes[1])
+        blocks = tuple(self._block(values, places, len(names), len(index)) for values, places in pairs)
+        if sum(block.places.size for block in blocks) != len(names):  # before a range of names is made into names
+            raise self._wrong("the DataFrame does not have each column once")
+        columns = tuple(self._text(label) for label in np.asarray(names).tolist())
+        if len(set(columns)) != len(columns):
+            raise self._wrong("two columns of the DataFrame have the same name")
+        filled = np.sort(np.concatenate([block.places for block in blocks])) if blocks else np.arange(0)
+        if not np.array_equal(filled, np.arange(len(columns))):
+            raise self._wrong("the DataFrame does not have each column once")
+        return SavedFrame(columns, index, blocks, self._where)
+
+    def _parts(self, manager: Made) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
+        """Give the two axes, and the values and places of each block, of both layouts that there were."""
+        match manager:
+            case Made(args=(tuple() as blocks, [columns, index])):
+                made = [block for block in blocks if _is(block, _BLOCK) and len(block.args) > 1]
+                if len(made) == len(blocks):
+                    return (columns, index), [(block.args[0], block.args[1]) for block in made]
+            case Made(state=(_, _, _, {"0.14.1": {"axes": [columns, index], "blocks": list() as blocks}})):
+                known = [block for block in blocks if isinstance(block, dict) and {"values", "mgr_locs"} <= set(block)]
+                if len(known) == len(blocks):
+                    return (columns, index), [(block["values"], block["mgr_locs"]) for block in known]
+        raise self._wrong("the DataFrame is laid out in a way that is not known")
+
+    def _block(self, given: object, places: object, columns: int, rows: int) -> Block:
+        values = self.array(given)
+        at = self._places(places, columns)
+        if values.ndim == 1 and at.size == 1:  # how pandas keeps a column of a type of its own
+            values = values.reshape(1, -1)
+        if values.shape != (at.size, rows):
+            raise self._wrong(f"a block of {values.shape} values does not fit {at.size} columns of {rows} rows")
+        return Block(at, values)
+
+    def _places(self, given: object, columns: int) -> NDArray[np.int64]:
+        if _is(given, _SLICE):
+            if not all(part is None or type(part) is int for part in given.args) or len(given.args) != 3:  # noqa: PLR2004 - start, stop and step
+                raise self._wrong("the place of a column is no number")
+            chosen = range(columns)[slice(*given.args)] if given.args[2] != 0 else range(0)
+            return np.array(chosen, dtype=np.int64)
+        found = self.array(given)
+        if found.dtype.kind not in "iu" or found.ndim != 1:
+            raise self._wrong("the place of a column is no number")
+        return found.astype(np.int64)
+
+    def labels(self, given: object) -> Labels:
+        """Read the labels of rows or columns."""
+        match given:
+            case Made(args=(Named() as kind, {"start": int(), "stop": int(), "step": int()} as ends)) if (
+                _pair(kind) in _RANGE_INDEX
+                and ends["step"] != 0
+                and all(abs(ends[end]) < _MOST_LABELS for end in ("start", "stop", "step"))
+            ):
+                return range(ends["start"], ends["stop"], ends["step"])
+            case Made(args=(Named(), {"data": data})) if _is(given, *_NEW_INDEX):
+                found = self.array(data)
+                if found.ndim == 1:
+                    return found
+        raise self._wrong("the DataFrame has labels of a kind that is not known")
+
+    def array(self, given: object) -> NDArray[Any]:
+        """Read an array of numbers, times or objects."""
+        match given:
+            case Made(state=(_, tuple() as shape, kind, bool() as by_column, data)) if _is(given, *_RECONSTRUCT):
+                return self._values(data, self._type(kind), shape, "F" if by_column else "C")
+            case Made(args=(data, kind, tuple() as shape, "C" | "F" as order)) if _is(given, *_FROM_BUFFER):
+                return self._values(data, self._type(kind), shape, order)
+            case Made(state=tuple() as parts) if _is(given, _BACKED):
+                for part in parts:
+                    if _is(part, *_RECONSTRUCT, *_FROM_BUFFER):
+                        return self.array(part)
+            case Made(state={"_data": data} | {"_ndarray": data}) if _is(given, *_TIME_ARRAY):
+                if _is(data, *_RECONSTRUCT, *_FROM_BUFFER):
+                    return self.array(data)
+            case Made(state={"_pa_array": Made(args=(tuple() as parts,)) as data}) if _is(given, _ARROW_TEXTS):
+                if _is(data, _ARROW_ARRAY):
+                    return self._texts(parts)
+        raise self._wrong("the DataFrame holds values of a kind that is not known")
+
+    def _texts(self, parts: tuple[Any, ...]) -> NDArray[Any]:
+        """Read texts as Arrow lays them out: where each begins and ends, and all of them in one piece."""
+        match parts:
+            case (Made(args=(str() as name,)) as kind, int() as count, 0, 0, [None, ends, texts], [], None) if (
+                _is(kind, _ARROW_TYPE) and _is(ends, _ARROW_BUFFER) and _is(texts, _ARROW_BUFFER)
+            ):
+                width = _ARROW_OFFSETS.get(name)
+                octets = self._octets(ends.args[0] if ends.args else None)
+                text = self._octets(texts.args[0] if texts.args else None)
+                if width is not None and count >= 0 and len(octets) >= np.dtype(width).itemsize * (count + 1):
+                    bounds = np.frombuffer(octets, dtype=width, count=count + 1)
+                    if bounds[0] >= 0 and bounds[-1] <= len(text) and not (np.diff(bounds) < 0).any():
+                        pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+                        flat = np.empty(count, dtype=object)
+                        flat[:] = [text[begin:end].decode(errors="replace") for begin, end in pairs]
+                        return flat
+        raise self._wrong("the DataFrame holds texts in a way that is not known")
+
+    def _values(self, data: object, kind: np.dtype[Any] | None, shape: tuple[Any, ...], order: str) -> NDArray[Any]:
+        if len(shape) > _MOST_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
+            raise self._wrong("an array in the pickle has a shape that no table has")
+        count = math.prod(shape)
+        if kind is None:
+            if type(data) is not list or len(data) != count:
+                raise self._wrong(f"an array of the shape {shape} does not have {count} values")
+            flat = np.empty(count, dtype=object)
+            for place, value in enumerate(data):
+                flat[place] = self._object(value)
+        else:
+            octets = self._octets(data)
+            if len(octets) != count * kind.itemsize:
+                raise self._wrong(f"an array of {count} values of {kind} does not have {len(octets)} bytes")
+            flat = np.frombuffer(octets, dtype=kind, count=count)
+        return flat.reshape(shape, order="F" if order == "F" else "C")
+
+    def _type(self, given: object) -> np.dtype[Any] | None:
+        """Read the type of an array's values; ``None`` for objects."""
+        match given:
+            case Made(args=("O8" | "O4", *_)) if _is(given, _DTYPE):
+                return None
+            case Made(args=("M8", *_), state=(_, "<" | ">" as order, *_, (_, (unit, 1, *_)))) if _is(given, _DTYPE):
+                name = _UNITS.get(bytes(self._octets(unit)))
+                if name is not None:
+                    return np.dtype(f"{order}M8[{name}]")
+            case Made(args=(str() as name, *_), state=(_, "<" | ">" | "|" as order, *_)) if _is(given, _DTYPE):
+                if _PLAIN_TYPE.fullmatch(name) and name != "f1":
+                    kind: np.dtype[Any] = np.dtype(order + name)
+                    return kind
+        raise self._wrong("an array holds values of a type that is not known")
+
+    def _octets(self, given: object) -> bytes | bytearray:
+        match given:
+            case bytes() | bytearray():
+                return given
+            case Made(args=(bytes() | bytearray() as found,)) if _is(given, _BYTE_ARRAY):
+                return found
+            case Made(args=(Made() as inner,)) if _is(given, _BYTE_ARRAY) and _is(inner, _ENCODE, _BYTES):
+                return self._octets(inner)
+            case Made(args=()) if _is(given, _BYTES):
+                return b""
+            case Made(args=(str() as text, "latin1" | "latin-1")) if _is(given, _ENCODE, _BYTE_ARRAY):
+                try:
+                    return text.encode("latin-1")
+                except UnicodeEncodeError as error:
+                    raise self._wrong("bytes in the pickle are no bytes") from error
+        raise self._wrong("bytes are missing in the pickle")
+
+    def _object(self, value: object) -> object:
+        """Give a cell as it is; numbers of numpy, alone or in a list, become plain ones."""
+        if type(value) is list:
+            return [self._number(item) if _is(item, *_SCALAR) else item for item in value]
+        return self._number(value) if _is(value, *_SCALAR) else value
+
+    def _number(self, scalar: Made) -> object:
+        kind = self._type(scalar.args[0]) if len(scalar.args) == 2 else None  # noqa: PLR2004 - a type and its bytes
+        if kind is None:
+            raise self._wrong("a number in the pickle has no type")
+        return self._values(scalar.args[1], kind, (), "C").item()
+
+    def _text(self, label: object) -> str:
+        if type(label) not in (str, int, float):
+            raise self._wrong("a column of the DataFrame has a name that is neither text nor a number")
+        return str(label)
+
+
+def _pair(named: Named) -> tuple[str, str]:
+    return named.module, named.name
+
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+
+def _is(given: object, *names: tuple[str, str]) -> TypeGuard[Made]:
+    """Whether this is what a call of one of these names would have made."""
+    return isinstance(given, Made) and _pair(given.what) in names

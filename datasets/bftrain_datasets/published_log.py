@@ -1,0 +1,130 @@
+"""The log of the published replayer: a table of 0 and 1, one row for each event and one column for each node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain_datasets.eventlog import BUSY, IDLE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.pickled_frame import Block, Labels, SavedFrame
+
+COLUMNS_AT_ONCE: Final = 64  # nodes whose values are compared at once, so that little memory is needed beside the table
+REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
+TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
+_UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transitions:
+    """What a table says, as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` go to ``states``.
+
+    The first row states every node; after it stand changes only, node by node. Times are seconds UTC. ``rows`` are
+    the table's; ``unsorted`` of them stood before an earlier one, ``repeated_times`` have the time of another row: of
+    these the last one holds.
+    """
+
+    node_names: tuple[str, ...]
+    times: NDArray[np.float64]
+    nodes: NDArray[np.int32]
+    states: NDArray[np.int8]
+    begin_s: float
+    end_s: float
+    rows: int
+    unsorted: int
+    repeated_times: int
+
+
+def transitions_of(frame: SavedFrame) -> Transitions:
+    """Turn a table into transitions; ``BadInput`` names the first value that is neither 0 nor 1.
+
+    The table is looked at in pieces, so that hardly any memory is needed beside it.
+    """
+    where = frame.where
+    if not len(frame.index) or not frame.columns:
+        raise BadInput("the table is empty", where=where, fix=REMEDY)
+    for name in frame.columns:
+        if not name or name != name.strip() or not name.isprintable():
+            raise BadInput(f"a column is called {name!r}, which is no name of a node", where=where, fix=REMEDY)
+    moments = _seconds(frame.index, where)
+    steps = np.diff(moments)
+    order = np.argsort(moments, kind="stable") if (steps < 0).any() else None
+    sorted_s = moments if order is None else moments[order]
+    parts = [_piece(piece, order, frame) for block in frame.blocks for piece in _pieces(block)]
+    rows = np.concatenate([rows for rows, _, _ in parts])
+    return Transitions(
+        node_names=frame.columns,
+        times=sorted_s[rows],
+        nodes=np.concatenate([nodes for _, nodes, _ in parts]),
+        states=np.concatenate([states for _, _, states in parts]),
+        begin_s=float(sorted_s[0]),
+        end_s=float(sorted_s[-1]),
+        rows=len(moments),
+        unsorted=int((steps < 0).sum()),
+        repeated_times=int((np.diff(sorted_s) == 0).sum()),
+    )
+
+
+def _seconds(index: Labels, where: str) -> NDArray[np.float64]:
+    labels = np.asarray(index)
+    if labels.dtype.kind == "M":
+        unit = _UNITS_PER_S[np.datetime_data(labels.dtype)[0]]
+        if np.isnat(labels).any():
+            raise BadInput(
+                f"row {int(np.flatnonzero(np.isnat(labels))[0]) + 1} has no time", where=where, fix=TIME_REMEDY
+            )
+        whole, rest = np.divmod(labels.astype(np.int64), unit)  # whole seconds first: no float holds all of 2021 in ns
+        return whole + rest / unit
+    if labels.dtype.kind not in "iuf":
+        raise BadInput("the rows are not labelled with times", where=where, fix=TIME_REMEDY)
+    moments = labels.astype(np.float64)
+    if not np.isfinite(moments).all():
+        row = int(np.flatnonzero(~np.isfinite(moments))[0]) + 1
+        raise BadInput(f"row {row} has no time", where=where, fix=TIME_REMEDY)
+    return moments
+
+
+def _pieces(block: Block) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Cut a block so that some nodes at a time can be looked at."""
+    starts = range(0, block.places.size, COLUMNS_AT_ONCE)
+    return [(block.places[at : at + COLUMNS_AT_ONCE], block.values[at : at + COLUMNS_AT_ONCE]) for at in starts]
+
+
+def _piece(
+    piece: tuple[NDArray[np.int64], NDArray[Any]], order: NDArray[np.intp] | None, frame: SavedFrame
+) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int8]]:
+    """Rows, nodes and states of the changes of some nodes; the first row is a change of all."""
+    places, values = piece
+    values = _bits(values, places, frame)
+    if order is not None:
+        values = values[:, order]
+    changed = np.ones(values.shape, dtype=np.bool_)
+    np.not_equal(values[:, 1:], values[:, :-1], out=changed[:, 1:])
+    which, rows = np.nonzero(changed)
+    states = np.where(values[which, rows], IDLE, BUSY).astype(np.int8)
+    return rows, places[which].astype(np.int32), states
+
+
+def _bits(values: NDArray[Any], places: NDArray[np.int64], frame: SavedFrame) -> NDArray[np.bool_]:
+    """Give values as truths, if they are 0 and 1."""
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)  # another byte than 0 and 1 may stand for a truth in a file
+    elif values.dtype.kind not in "iuf":
+        _reject(values, np.ones(values.shape, dtype=np.bool_), places, frame)
+    bits: NDArray[np.bool_] = values == 1
+    if np.count_nonzero(bits) + np.count_nonzero(values == 0) != values.size:
+        _reject(values, ~bits & (values != 0), places, frame)
+    return np.ascontiguousarray(bits)
+
+
+def _reject(values: NDArray[Any], wrong: NDArray[np.bool_], places: NDArray[np.int64], frame: SavedFrame) -> NoReturn:
+    column, row = (int(place[0]) for place in np.nonzero(wrong))
+    found = "an object" if values.dtype.kind == "O" else str(values[column, row])
+    what = f"row {row + 1}, node '{frame.columns[places[column]]}': {found} is neither 0 nor 1"
+    raise BadInput(what, where=frame.where, fix=REMEDY)

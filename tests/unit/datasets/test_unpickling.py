@@ -1,0 +1,376 @@
+"""Pickles are read as data: nothing in them ever runs, and what is no table is refused in words."""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain_datasets import pickled_frame, unpickling
+from bftrain_datasets.pickled_frame import ADMITTED, load_frame
+from tests.helpers import pickles
+from tests.helpers.pickles import (
+    array,
+    asked,
+    asked_on_stack,
+    called,
+    dtype,
+    listed,
+    number,
+    octets,
+    text,
+    tupled,
+    whole,
+)
+
+SAVED = Path(__file__).parent / "pickles"
+PANDAS = ("0.25", "1.1", "1.5", "2.2", "3.1")
+ZEROS = array(dtype("i1"), (2, 2), octets(bytes(4)))
+
+
+def load(content: bytes) -> pickled_frame.SavedFrame:
+    return load_frame(io.BytesIO(content), "x.pkl")
+
+
+def refused(content: bytes) -> str:
+    with pytest.raises(BadInput) as caught:
+        load(content)
+    assert caught.value.where == "x.pkl"
+    return caught.value.what
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every harmful pickle here would leave a file called "ran" behind."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not (tmp_path / "ran").exists()
+
+
+class Calls:
+    """Pickled, this calls something."""
+
+    def __init__(self, what: object, *args: object) -> None:
+        self.what, self.args = what, args
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return self.what, self.args
+
+
+# A pickle
+
+
+def test_the_harmful_pickles_do_harm_in_python_itself(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Calls(os.system, "touch ran")))  # noqa: S301 - shows that the tests below would notice
+    assert (tmp_path / "ran").exists()
+    (tmp_path / "ran").unlink()
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (Calls(os.system, "touch ran"), "posix.system"),
+        (Calls(eval, "open('ran', 'w')"), "builtins.eval"),
+        (Calls(exec, "open('ran', 'w')"), "builtins.exec"),
+        (Calls(getattr, Calls(open, "ran", "w"), "close"), "builtins.getattr"),
+        (Calls(subprocess.Popen, ["touch", "ran"]), "(subprocess|commands).Popen"),
+        (Calls(np.load, "x"), "numpy.load"),
+        (Calls(np.fromfile, "x"), "numpy.*fromfile"),
+        (Calls(pd.read_pickle, "x"), "pandas.*read_pickle"),
+    ],
+    ids=str,
+)
+def test_a_call_of_anything_else_is_refused_by_its_name(protocol: int, call: Calls, name: str) -> None:
+    with pytest.raises(BadInput, match=f"the pickle asks for {name}, which is not among the parts of a table"):
+        load(pickle.dumps(call, protocol=protocol))
+
+
+@pytest.mark.parametrize(
+    ("content", "asks_for"),
+    [
+        (called(asked("os", "system"), text("x")), "os.system"),
+        (called(asked_on_stack("os", "system"), text("x")), "os.system"),
+        (asked("numpy", "dtype.__class__"), "numpy.dtype.__class__"),
+        (asked_on_stack("numpy", "ndarray.__subclasses__"), "numpy.ndarray.__subclasses__"),
+        (asked("pandas", "io.common.os.system"), "pandas.io.common.os.system"),
+        (asked("pandas.core.frame", "os"), "pandas.core.frame.os"),
+        (asked("__builtin__", "eval"), "builtins.eval"),
+        (asked("copy_reg", "_reconstructor"), "copyreg._reconstructor"),
+        (called(asked("builtins", "getattr"), asked("os", "x"), text("system")), "builtins.getattr"),
+        (asked("os\x1b[31m", "x"), r"'os\x1b[31m.x'"),
+    ],
+)
+def test_names_are_compared_as_a_whole(content: bytes, asks_for: str) -> None:
+    assert refused(whole(content)) == f"the pickle asks for {asks_for}, which is not among the parts of a table"
+
+
+@pytest.mark.parametrize(
+    ("operations", "name"),
+    [
+        (b"(X\x01\x00\x00\x00xios\nsystem\n", "INST"),
+        (b"(" + text("x") + b"o", "OBJ"),
+        (b"Pos.system\n", "PERSID"),
+        (text("x") + b"Q", "BINPERSID"),
+        (b"\x82\xf0", "EXT1"),
+        (b"\x83\xf0\x00", "EXT2"),
+        (b"\x84\xf0\x00\x00\x00", "EXT4"),
+        (b")}\x92", "NEWOBJ_EX"),
+        (b"\x97", "NEXT_BUFFER"),
+        (b"\x8f", "EMPTY_SET"),
+        (b"N2", "DUP"),
+        (b"I1\n", "INT"),
+        (b"S'x'\n", "STRING"),
+    ],
+)
+def test_operations_that_tables_do_not_need_are_refused(operations: bytes, name: str) -> None:
+    assert refused(whole(operations)) == f"the pickle uses the operation {name}, which tables do not need"
+
+
+def test_registered_extensions_are_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(copyreg._inverted_registry, 240, ("os", "system"))  # type: ignore[attr-defined]  # noqa: SLF001 - only pickle knows it
+    monkeypatch.setitem(copyreg._extension_cache, 240, os.system)  # type: ignore[attr-defined]  # noqa: SLF001 - only pickle knows it
+    assert "EXT1" in refused(whole(b"\x82\xf0", tupled(text("x")), b"R"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        called(text("os.system"), text("x")),
+        asked("numpy", "dtype") + text("x") + b"R",
+        called(called(asked("numpy", "dtype"), text("i1")), text("x")),
+        called(listed(), text("x")),
+    ],
+)
+def test_only_names_are_called_and_only_with_tuples(content: bytes) -> None:
+    assert refused(whole(content)) == "the pickle calls something that is no name"
+
+
+def test_a_name_itself_is_given_no_state() -> None:
+    assert "a Made is missing" in refused(whole(asked("numpy", "dtype"), pickles.mapped(x=number(1)), b"b"))
+    made = called(asked("numpy", "dtype"), text("i1"))
+    assert "two states" in refused(whole(made, tupled(number(1)), b"b", tupled(number(2)), b"b"))
+
+
+def test_a_table_whose_cells_hide_a_call_is_refused() -> None:
+    harm = Calls(os.system, "touch ran")
+    cell = pd.DataFrame({"a": pd.Series([1, [2, {"deep": harm}]], dtype=object)})
+    label = pd.DataFrame({"a": [1, 2]}, index=pd.Index([harm, 2], dtype=object))
+    note = pd.DataFrame({"a": [1]})
+    note.attrs["note"] = harm
+    for hidden in (cell, label, note):
+        assert "posix.system" in refused(pickle.dumps(hidden))
+
+
+def test_what_is_asked_for_is_never_imported() -> None:
+    code = f"""
+import sys
+from bftrain_datasets.pickled_frame import load_frame
+with open({str(SAVED / "pandas-3.1-nodes.pkl")!r}, "rb") as file:
+    print(load_frame(file, "x").columns, sorted({{"pandas", "pyarrow"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "('n1', 'n2', 'n3') []\n"
+
+
+# Damage and greed
+
+
+@pytest.mark.parametrize("name", [f"pandas-{version}-nodes.pkl" for version in PANDAS])
+def test_a_pickle_cut_off_anywhere_is_refused(name: str) -> None:
+    content = (SAVED / name).read_bytes()
+    for end in range(len(content)):
+        assert refused(content[:end])
+    assert load(content + b"what comes after the end is not read").columns == ("n1", "n2", "n3")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "cut off"),
+        (b"time,node,state\n", "not a pickle of Python 3"),
+        (b"\x80\x09N.", "not a pickle of Python 3"),
+        (b"\x80\x01N.", "not a pickle of Python 3"),
+        (whole(), "a damaged pickle"),
+        (whole(b"NN"), "a damaged pickle"),
+        (whole(b"("), "a damaged pickle"),
+        (whole(b"e"), "a damaged pickle"),
+        (whole(b"a"), "a damaged pickle"),
+        (whole(b"NNa"), "a list is missing"),
+        (whole(b"N(e"), "a list is missing"),
+        (whole(b"]NNs"), "a dict is missing"),
+        (whole(b"})Ns"), "has a key that is no text"),
+        (whole(b"}(Nu"), "a damaged pickle"),
+        (whole(b"h\x05"), "recalls what was not there"),
+        (whole(b"\xff"), r"there is no operation b'\\xff'"),
+        (whole(b"NN\x93"), "asks for a name that is no text"),
+        (whole(b"X\x01\x00\x00\x00\xff"), "not UTF-8"),
+        (whole(b"\x8a\xff" + bytes(255)), "a whole number of 255 bytes"),
+        (whole(b"c" + b"x" * 5000), "a name that is too long"),
+        (whole(b"\x8e" + b"\xff" * 8), "more than [0-9,]+ bytes"),
+        (whole(b"\x96" + b"\xff\xff\xff\xff\x00\x00\x00\x00", b"x"), "cut off"),
+        (whole(b"X\xff\xff\xff\x7f"), "cut off"),
+        (whole(b"N"), "holds no pandas DataFrame"),
+        (whole(asked("pandas", "DataFrame")), "holds no pandas DataFrame"),
+        (whole(called(asked("pandas", "DataFrame"))), "holds no pandas DataFrame"),
+        (whole(pickles.with_state(called(asked("pandas", "DataFrame")), pickles.mapped())), "has no values"),
+    ],
+)
+def test_what_is_no_table_is_refused(content: bytes, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        load(content)
+
+
+def test_steps_and_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpickling, "MOST_STEPS", 10)
+    assert "more than 10 operations" in refused(whole(b"N" * 11))
+    monkeypatch.setattr(unpickling, "MOST_BYTES", 10)
+    assert "more than 10 bytes" in refused(whole(text("123456"), text("123456")))
+
+
+def test_depth_is_no_danger() -> None:
+    deep = 100_000
+    assert "no pandas DataFrame" in refused(whole(b"]" * deep, b"a" * (deep - 1)))
+    assert "no pandas DataFrame" in refused(whole(b"N", b"\x85" * deep))
+    made = called(asked("numpy.core.multiarray", "_reconstruct"), number(0))
+    shape = b"N" + b"\x85" * deep
+    values = pickles.with_state(made, tupled(number(1), shape, dtype("i1"), b"\x89", octets(b"")))
+    assert "a shape that no table has" in refused(pickles.table(values))
+
+
+def test_reading_a_huge_byte_string_needs_its_room_once() -> None:
+    size = 64 << 20
+    content = pickles.table(array(dtype("i1"), (2, size // 2), octets(bytes(size))), rows=2)
+    stream = io.BytesIO(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="does not fit"):
+            load_frame(stream, "x")
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * size
+    finally:
+        tracemalloc.stop()
+
+
+# Arrays
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (array(dtype("i1"), (2, 2), octets(bytes(5))), "does not have 5 bytes"),
+        (array(dtype("i1"), (1 << 40, 1 << 40), octets(b"")), "does not have 0 bytes"),
+        (array(dtype("i1"), (-1, 2), octets(b"")), "a shape that no table has"),
+        (array(dtype("i1"), (1, 2, 2), octets(bytes(4))), "a shape that no table has"),
+        (array(dtype("i1"), (2, 2), text("abcd")), "bytes are missing"),
+        (array(dtype("O8"), (2, 2), octets(bytes(32))), "does not have 4 values"),
+        (array(dtype("O8"), (2, 2), listed(b"N")), "does not have 4 values"),
+        (array(dtype("V8"), (2, 2), octets(bytes(32))), "a type that is not known"),
+        (array(dtype("M8"), (2, 2), octets(bytes(32))), "a type that is not known"),
+        (array(dtype("i3"), (2, 2), octets(bytes(12))), "a type that is not known"),
+        (array(dtype("i8", "="), (2, 2), octets(bytes(32))), "a type that is not known"),
+        (array(text("i1"), (2, 2), octets(bytes(4))), "a type that is not known"),
+        (number(1), "values of a kind that is not known"),
+        (called(asked("numpy", "ndarray"), tupled(number(1 << 30))), "values of a kind that is not known"),
+    ],
+)
+def test_arrays_are_checked_before_they_are_made(values: bytes, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        load(pickles.table(values))
+
+
+AB, TWO_ROWS, BOTH = pickles.names("a", "b"), pickles.times(1, 2), pickles.places(0, 2)
+NO_NAME = pickles.labels(array(dtype("O8"), (1,), listed(b"N")))
+NO_ROW = array(dtype("i1"), (1, 0), octets(b""))
+
+
+@pytest.mark.parametrize(
+    ("columns", "index", "blocks", "says"),
+    [
+        (AB, TWO_ROWS, [], "does not have each column once"),
+        (pickles.names("a"), TWO_ROWS, [(ZEROS, pickles.places(0, 1))], "does not fit 1 columns of 2 rows"),
+        (AB, pickles.times(1), [(ZEROS, BOTH)], "does not fit 2 columns of 1 rows"),
+        (pickles.names(*"abcd"), TWO_ROWS, [(ZEROS, BOTH), (ZEROS, BOTH)], "does not have each column once"),
+        (pickles.names("a", "a"), TWO_ROWS, [(ZEROS, BOTH)], "have the same name"),
+        (AB, number(1), [(ZEROS, BOTH)], "labels of a kind that is not known"),
+        (AB, TWO_ROWS, [(ZEROS, number(1))], "of a kind that is not known"),
+        (AB, TWO_ROWS, [(ZEROS, pickles.places(0, 2, 0))], "does not fit 0 columns"),
+        (AB, TWO_ROWS, [(ZEROS, called(asked("builtins", "slice"), text("x")))], "no number"),
+        (NO_NAME, pickles.times(), [(NO_ROW, pickles.places(0, 1))], "neither text nor a number"),
+    ],
+)
+def test_the_parts_of_a_table_must_fit(
+    columns: bytes, index: bytes, blocks: list[tuple[bytes, bytes]], says: str
+) -> None:
+    with pytest.raises(BadInput, match=says):
+        load(whole(pickles.frame(columns, index, *blocks)))
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 100])
+def test_a_range_is_not_made_into_labels_unless_there_are_values_for_it(size: int) -> None:
+    kind = asked("pandas", "RangeIndex")
+    octets_of_size = size.to_bytes(15, "little")
+    ends = pickles.mapped(start=number(0), stop=b"\x8a\x0f" + octets_of_size, step=number(1), name=b"N")
+    huge = called(asked("pandas.core.indexes.base", "_new_Index"), kind, ends)
+    assert refused(whole(pickles.frame(huge, pickles.times(1, 2), (ZEROS, pickles.places(0, 2)))))
+    assert refused(whole(pickles.frame(pickles.names("a", "b"), huge, (ZEROS, pickles.places(0, 2)))))
+
+
+# What is read
+
+
+@pytest.mark.parametrize("version", PANDAS)
+def test_tables_of_every_pandas_are_read_alike(version: str) -> None:
+    nodes = load((SAVED / f"pandas-{version}-nodes.pkl").read_bytes())
+    assert nodes.columns == ("n1", "n2", "n3")
+    assert [nodes.column(name).tolist() for name in nodes.columns] == [[1, 1, 0, 1, 1], [0, 1, 1, 1, 0], [0] * 5]
+    moments = np.asarray(nodes.index).astype("M8[ms]").astype(np.int64) - 1612951200000
+    assert moments.tolist() == [0, 30_000, 120_000, 120_500, 600_000]
+    bounds = load((SAVED / f"pandas-{version}-bounds.pkl").read_bytes())
+    assert np.asarray(bounds.index).tolist() == ["one", "two", "three"]
+    assert bounds.column("Pmax").tolist() == [1.3e8, 5e6, 2e6]
+    assert bounds.column("Tsub").astype("M8[s]").tolist()[2].isoformat() == "2021-02-10T12:00:00"
+    speeds = load((SAVED / f"pandas-{version}-speeds.pkl").read_bytes())
+    assert speeds.column("Ns")[2] == [0, 2, 4]
+    assert speeds.column("Ps")[2] == [0, 30.0, 50.0]
+    assert type(speeds.column("Ps")[2][1]) is float
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame(np.array([[1, 0], [0, 0], [1, 1]]), index=[5, 6, 9], columns=["a", "b"]),
+        pd.DataFrame(np.asfortranarray([[1.0, 0], [0, 0.5], [1, 1]]), columns=["a", "b"]),
+        pd.DataFrame({"a": [True, False], "b": [1, 2]}, index=pd.date_range("2021", periods=2, freq="min", tz="UTC")),
+        pd.concat([pd.DataFrame({"a": [1, 0]}), pd.DataFrame({"b": [0, 1]})], axis=1),
+        pd.DataFrame({"a": ["x", "y"], "b": ["ä", ""]}, dtype=object),
+        pd.DataFrame(np.zeros((3, 2), dtype=">i2")),
+        pd.DataFrame({"a": [], "b": []}),
+    ],
+    ids=["integers", "reals", "truths", "blocks", "texts", "big-endian", "empty"],
+)  # fmt: skip
+def test_what_this_pandas_writes_is_read(table: pd.DataFrame, protocol: int) -> None:
+    stream = io.BytesIO()
+    table.to_pickle(stream, protocol=protocol)
+    found = load(stream.getvalue())
+    assert list(found.columns) == [str(name) for name in table.columns]
+    assert len(found.index) == len(table.index)
+    for name, given in zip(found.columns, table.columns, strict=True):
+        assert found.column(name).tolist() == table[given].tolist()
+
+
+def test_the_allowlist_names_data_only() -> None:
+    homes = {module.partition(".")[0] for module, _ in ADMITTED}
+    assert homes == {"numpy", "pandas", "pyarrow", "builtins", "_codecs", "datetime", "pytz"}
+    assert {name for module, name in ADMITTED if module == "builtins"} == {"slice", "bytes", "bytearray"}
