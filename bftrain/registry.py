@@ -48,6 +48,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "lsf": "bftrain_datasets.readers.lsf",
         "sge": "bftrain_datasets.readers.sge",
         "oar": "bftrain_datasets.readers.oar",
+        "ndstat": "bftrain_datasets.readers.ndstat",
         "csv": "bftrain_datasets.readers.own_csv",
         "counts": "bftrain_datasets.readers.counts",
         "jobcomp": "bftrain_datasets.readers.jobcomp",

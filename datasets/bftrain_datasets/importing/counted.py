@@ -64,7 +64,7 @@ def _of_series(intake: Intake) -> _Steps:
     last = np.append(times[1:] != times[:-1], [True])
     if not last.all():
         first_s = float(times[~last][0])
-        intake.tally.unuse("duplicate", f"at {first_s:.0f} s UTC", int((~last).sum()), 0.0)
+        intake.tally.unuse("superseded", f"at {first_s:.0f} s UTC", int((~last).sum()), 0.0)
     active = np.array(intake.count_active, dtype=np.int64)[order][last]
     total = np.array(intake.count_total, dtype=np.int64)[order][last]
     steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))

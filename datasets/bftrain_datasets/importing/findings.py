@@ -62,6 +62,11 @@ class Tally:
         self._settle()
         self.used += 1
 
+    def use_many(self, rows: int) -> None:
+        """Begin and use so many rows at once."""
+        self.read += rows
+        self.used += rows
+
     def set_aside(self, reason: str, node_s: float = 0.0) -> None:
         """Set the row aside."""
         self._settle()

@@ -47,6 +47,7 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "preemptible": _aside("jobs that may be preempted", "row set aside: their nodes count as idle", "--preemptible"),
     "outside_window": _aside("rows outside the window", option="--window"),
     "step": _aside("steps of jobs", "row set aside: the job itself counts"),
+    "superseded": _aside("rows with the time of a later one", "row set aside: the later one holds"),
     "told_before": _aside("jobs that another of the files tells of as well"),
     "other_record": _aside("records that say nothing of when a node is held"),
     # rows that are not used, and may be missed

@@ -9,6 +9,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
+import numpy as np
+
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.findings import Tally
@@ -21,6 +23,8 @@ from bftrain_datasets.importing.stays import Stays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from bftrain_datasets.eventlog import NodeState
 
@@ -192,6 +196,28 @@ class Intake:
                 self.note("unknown_nodes")
                 continue
             self.states.add(time_s, name, state)
+
+    def table(
+        self,
+        rows: int,
+        node_names: Sequence[str],
+        times: NDArray[np.float64],
+        nodes: NDArray[np.int32],
+        states: NDArray[np.int8],
+    ) -> None:
+        """Take in a whole table of node states, with so many rows, as columns; it settles all of them.
+
+        At ``times`` the ``nodes``, which are places in ``node_names``, go to ``states``.
+        """
+        self.has_states = True
+        self.tally.use_many(rows)
+        wanted = [name for name in node_names if not self._fixed or name in self._places]
+        if len(wanted) < len(node_names):
+            self.note("unknown_nodes", count=len(node_names) - len(wanted))
+        place_of = {name: self.states.place(name) for name in wanted}
+        places = np.array([place_of.get(name, -1) for name in node_names], dtype=np.int32)[nodes]
+        kept = slice(None) if len(wanted) == len(node_names) else places >= 0
+        self.states.add_columns(times[kept], places[kept], states[kept])
 
     def counted(self, time_s: float, active: int, total: int) -> None:
         """Say that ``active`` of ``total`` nodes are busy from ``time_s`` on; ``use`` settles the row.

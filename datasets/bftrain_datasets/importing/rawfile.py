@@ -147,7 +147,7 @@ class RawFile:
 
     def _note_members(self, archive: tarfile.TarFile) -> None:
         try:
-            further = sum(1 for member in archive if member.isfile())
+            further = sum(1 for member in archive if member.isfile()) - 1  # it begins again with the one that we read
         except _DAMAGED as error:
             self._damage.append(error)
             return

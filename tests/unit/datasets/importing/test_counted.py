@@ -133,7 +133,7 @@ def test_counts_in_any_order_and_twice_at_one_time() -> None:
     log = log_from_counts(intake)
     assert log.pool_sizes().tolist() == [2, 1, 4][: len(log)]
     assert found(intake)["unsorted"].count == 1
-    assert found(intake)["duplicate"].count == 1
+    assert found(intake)["superseded"].count == 1
     assert intake.tally.rows().used == 3
 
 
