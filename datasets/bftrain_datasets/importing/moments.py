@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -21,7 +21,7 @@ WINDOW_REMEDY: Final = (
 _MINUTES: Final = {f":{minute:02d}:": minute * 60.0 for minute in range(60)}
 _SECONDS: Final = {f"{second:02d}": float(second) for second in range(60)}
 _LOCAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\Z")
-_SPAN: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)(?:\.(\d+))?\Z")
+_SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)\Z")
 
 
 class Clock:
@@ -149,5 +149,5 @@ def span_s(text: str) -> float:
     match = _SPAN.match(text)
     if match is None:
         raise ValueError(f"{text!r} is no span of time")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds

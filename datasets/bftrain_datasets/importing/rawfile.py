@@ -37,6 +37,7 @@ _UNREADABLE: Final = {
     b"\xfe\xff": ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8"),
 }
 _LOOK_BYTES: Final = 512
+_MEMBER_BYTES: Final = 4096  # of an archive, read at once: where it is cut off, what was read last is lost
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
@@ -181,10 +182,13 @@ class _Buffered(Protocol):
 class _Joined(io.RawIOBase):
     """What was read of a stream, and the rest of it. It ends where the rest is damaged, which is kept in ``damage``."""
 
-    def __init__(self, head: bytes, rest: _Buffered, damage: list[Exception] | None = None) -> None:
+    def __init__(
+        self, head: bytes, rest: _Buffered, damage: list[Exception] | None = None, most: int = _BLOCK_BYTES
+    ) -> None:
         self._head = head
         self._rest = rest
         self._damage = damage
+        self._most = most
         self._over = False
 
     def readable(self) -> bool:
@@ -200,7 +204,9 @@ class _Joined(io.RawIOBase):
         if self._over:
             return b""
         try:
-            return self._rest.read1(size)  # not read(), which would lose what it has when it comes upon damage
+            return self._rest.read1(
+                min(size, self._most)
+            )  # not read(), which would lose what it has when it comes upon damage
         except _DAMAGED as error:
             if self._damage is None:
                 raise
@@ -238,5 +244,6 @@ def _first_member(
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None
         if file is not None:
-            return io.BufferedReader(_Joined(b"", cast("_Buffered", file), damage), _BLOCK_BYTES), archive
+            content = _Joined(b"", cast("_Buffered", file), damage, _MEMBER_BYTES)
+            return io.BufferedReader(content, _BLOCK_BYTES), archive
     raise BadInput("an archive without a file in it", where=where, fix="give the file that should be read")
