@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
-from bftrain.errors import BadInput
 import numpy as np
 
+from bftrain.errors import BadInput
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.findings import Tally
