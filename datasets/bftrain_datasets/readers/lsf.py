@@ -72,7 +72,7 @@ def _take(line: str, intake: Intake) -> None:
         f"{fields[JOB]}[{index}]",
         start_s if start_s > 0 else None,
         end_s,
-        " ".join(hosts),
+        "\n".join(hosts),
         count=len(set(hosts)),
         queue=fields[QUEUE],
         expand=_names,
@@ -113,7 +113,7 @@ def _number(text: str) -> int | None:
 def _names(text: str) -> list[str]:
     """Names of hosts; ``16*name`` is one host with 16 slots."""
     names = []
-    for part in text.split(" "):
+    for part in text.split("\n"):
         match = _HOST.match(part)
         if match is None:
             raise ValueError(f"{part!r} is no host")

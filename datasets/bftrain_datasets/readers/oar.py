@@ -137,11 +137,13 @@ def _take(
 def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: Intake) -> float | None:
     """Read a time; 0 and nothing mean that there is none."""
     value = next((fields[key] for key in keys if key in fields), None)
-    if value is None or value in {0, "0", ""}:
+    if value is None:
         return None
-    if not isinstance(value, (int, float, str)):
-        raise ValueError(f"{value!r} is no time")  # noqa: TRY004 - a row that cannot be read, not a wrong call
-    return intake.clock.epoch(float(value) if not isinstance(value, int) or abs(value) < 1 << 53 else float("nan"))
+    try:
+        time_s = intake.clock.epoch(float(value))
+    except (TypeError, OverflowError) as error:  # a list; a number too large for any time
+        raise ValueError(f"{str(value)[:30]!r} is no time") from error
+    return time_s or None
 
 
 def _hosts(fields: Mapping[str, Any], hosts_of: Mapping[str, str]) -> list[str] | None:

@@ -10,20 +10,14 @@ from bftrain.errors import BadInput
 from bftrain_datasets.measures import summarise
 from bftrain_datasets.readers import swf
 from tests.helpers.records import busy_node_s, finding, imported, kinds
+from tests.helpers.samples import DAY
+from tests.helpers.samples import swf_job as row
 from tests.helpers.site_data import site_data
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DAY = 1_600_000_000
 HEADER = f"; Version: 2.2\n; UnixStartTime: {DAY}\n; MaxNodes: 4\n; MaxProcs: 4\n;\n"
-
-
-def row(job: int, submit: object, wait: object, run: object, procs: object = 2, **other: object) -> str:
-    """Write one job; further fields by name."""
-    asked, status, queue = other.get("asked", -1), other.get("status", 1), other.get("queue", -1)
-    hosts = f" {other['hosts']}" if "hosts" in other else ""
-    return f"{job} {submit} {wait} {run} {procs} -1 -1 {asked} -1 -1 {status} 7 1 -1 {queue} -1 -1 -1{hosts}\n"
 
 
 def test_hosts_of_each_processor_are_the_nodes(tmp_path: Path) -> None:
