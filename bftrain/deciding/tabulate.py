@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -26,6 +27,7 @@ class Tabulator:
         self.objective = objective
         self._rows: dict[tuple[CompetingTask, float, int], NDArray[np.float64]] = {}
         self._numbers = 0
+        self._before: tuple[AllocationProblem, NDArray[np.float64]] | None = None
 
     def table(self, problem: AllocationProblem) -> ValueTable:
         """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's."""
@@ -39,12 +41,24 @@ class Tabulator:
                 where="AllocationProblem.tasks",
                 fix="lower max_nodes, or let fewer tasks compete",
             )
-        values = np.full((len(problem.tasks), width), -np.inf)
-        for index, task in enumerate(problem.tasks):
-            row = self._row(task, problem.horizon_s, pool)
+        values, stale = self._begun(problem, width)
+        for index in stale:
+            row = self._row(problem.tasks[index], problem.horizon_s, pool)
             reach = min(width, row.size)
             values[index, :reach] = row[:reach]
+            values[index, reach:] = -np.inf
+        self._before = (problem, values)
         return ValueTable(problem=problem, values=values, coupling=_coupling(self.objective))
+
+    def _begun(self, problem: AllocationProblem, width: int) -> tuple[NDArray[np.float64], Sequence[int]]:
+        """Give a table to fill, and which of its rows are not those of the same tasks in the table before."""
+        tasks = problem.tasks
+        if self._before is not None:
+            before, values = self._before
+            if values.shape == (len(tasks), width) and before.horizon_s == problem.horizon_s:
+                pairs = enumerate(zip(tasks, before.tasks, strict=True))
+                return values.copy(), [index for index, (task, earlier) in pairs if task is not earlier]
+        return np.empty((len(tasks), width)), range(len(tasks))
 
     def _row(self, task: CompetingTask, horizon_s: float, pool: int) -> NDArray[np.float64]:
         # No further than the pool, but to a power of two: a pool that changes a little finds its rows again

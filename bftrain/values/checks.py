@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from bftrain.errors import BadValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from msgspec import Struct
 
@@ -95,7 +95,22 @@ def _name(given: object) -> str:
 
 
 def _names(given: object) -> tuple[str, ...]:
+    if type(given) is tuple and _all_names(given):
+        return given
     return _tuple(given, _name)
+
+
+def _all_names(given: Collection[object]) -> bool:
+    """Say whether all are names already: one look instead of one a name, for they come by the thousand."""
+    return set(map(type, given)) <= {str} and "" not in given
+
+
+def _counted(given: object) -> Mapping[str, int]:
+    items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
+    plain = set(map(type, items.values())) <= {int} and _all_names(items)
+    if plain and (not items or 0 <= min(items.values()) <= max(items.values()) <= _LARGEST_INTEGER):
+        return MappingProxyType(items)
+    return MappingProxyType({_name(name): _count(item) for name, item in items.items()})
 
 
 def _as_it_is(given: object) -> object:
@@ -197,7 +212,7 @@ def different(value: Struct, field: str, labels: Sequence[str], fix: str) -> Non
 
 def counts(value: Struct, field: str) -> Mapping[str, int]:
     """Hold ``field`` to a mapping from names to whole numbers that are not negative."""
-    return frozen_mapping(value, field, _count, "a mapping from names to whole numbers of at least 0")
+    return _normalise(value, field, _counted, "a mapping from names to whole numbers of at least 0")
 
 
 def holdings(value: Struct, field: str) -> Mapping[str, tuple[str, ...]]:
