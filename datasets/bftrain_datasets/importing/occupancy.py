@@ -87,7 +87,7 @@ def without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
         first = where(jobs, int(jobs.place[again].argmin()), intake, among=again)
         intake.tally.unuse("duplicate", first, int(again.size), node_s)
     falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
-    if falls.size:  # neither by start nor by end, as records are that are written when a job ends
+    if falls.size and not intake.open_jobs.any_begun:  # neither by start nor by end, where one row tells of both
         intake.tally.note("unsorted", count=int(falls.size), where=where(jobs, int(falls[0]), intake))
     return keep
 

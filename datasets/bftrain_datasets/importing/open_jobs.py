@@ -45,10 +45,12 @@ class OpenJobs:
     """Keeps jobs from the row of their start to that of their end; what is left when all files are read still runs.
 
     ``also`` are other names of a job, such as that of the array it belongs to. An end that comes before its start,
-    because the files are not in order, is kept as a few numbers and finds its start in the end.
+    because the files are not in order, is kept as a few numbers and finds its start in the end. ``any_begun`` says
+    whether the records are of this kind at all.
     """
 
     def __init__(self) -> None:
+        self.any_begun = False
         self._open: dict[str, OpenJob] = {}
         self._by_name: dict[str, dict[str, None]] = {}
         self._unended: list[OpenJob] = []  # started again without a record of their end
@@ -81,6 +83,7 @@ class OpenJobs:
             known.may_end_s = min(job.start_s, known.may_end_s or math.inf)
             self._forget(known)
             self._unended.append(known)
+        self.any_begun = True
         self._open[job.job] = job
         self._ended.pop(job.job, None)
         for name in job.also:

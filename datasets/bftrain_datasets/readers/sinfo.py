@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ import numpy as np
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.datelines import LONGEST, date_line, looks_like_time
 from bftrain_datasets.importing.moments import Clock
-from bftrain_datasets.importing.nodenames import expand
+from bftrain_datasets.importing.nodenames import MOST_NODES, expand
 from bftrain_datasets.importing.slurm_states import state_of
 
 if TYPE_CHECKING:
@@ -32,10 +33,13 @@ DEFAULT_COLUMNS: Final = ("partition", "avail", "timelimit", "nodes", "state", "
 BY_NODE_COLUMNS: Final = ("nodelist", "nodes", "partition", "state")
 AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
 RULES: Final = "#=-* \t"  # that a line between two polls is made of
+MOST_KNOWN_PARTS: Final = 1 << 16
 LOOKED_AT: Final = 400  # lines in which polls are looked for
 WIDE_GAP: Final = 3  # intervals between polls after which some are missing
-MOST_KNOWN_SETS: Final = 1 << 16
-MISSING: Final = -1  # in place of a state: the poll does not list the node
+MISSING: Final = -1  # in place of a state: the poll does not list the node; in place of a place: not known yet
+STRANGER: Final = -2  # in place of a place: the options do not name the node
+_ONE_BRACKET: Final = re.compile(r"([\w.-]*)\[(\d[\d,-]*)\]([\w.-]*)\Z")
+_NOTHING: Final = np.empty(0, dtype=np.int32)
 # Of several partitions that list a node, the state that leaves it least to us holds
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
 
@@ -114,11 +118,11 @@ class Polls:
         self._latest_s = -float("inf")
         self._names: list[str] = []
         self._places: dict[str, int] = {}
-        self._sets: dict[str, NDArray[np.int32] | None] = {}
+        self._parts: dict[tuple[str, str], dict[str, NDArray[np.int32]]] = {}
+        self._ranges: dict[tuple[str, int, str], NDArray[np.int32]] = {}  # number -> place, of nodes named alike
         self._told = np.empty(0, dtype=np.int8)  # the state of each node that was told last
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
         self._fixed = frozenset(intake.options.nodes or ())
-        self._strangers: set[str] = set()
         self._set_of(intake.node_names)  # of the options or an earlier file: this one should list them too
 
     def begin(self, time_s: float, line: int) -> None:
@@ -133,17 +137,12 @@ class Polls:
 
     def add(self, state: NodeState, nodes: str) -> bool:
         """Say that the poll shows these nodes in this state, or give back False if they cannot be read."""
-        if nodes not in self._sets:
-            if len(self._sets) >= MOST_KNOWN_SETS:
-                self._sets.clear()
-            try:
-                self._sets[nodes] = self._set_of(expand(nodes))
-            except ValueError:
-                self._sets[nodes] = None
-        places = self._sets[nodes]
-        if places is not None:
-            self._rows.append((state, places))
-        return places is not None
+        try:
+            places = self._places_of(nodes)
+        except ValueError:
+            return False
+        self._rows.append((state, places[places >= 0] if self._fixed else places))
+        return True
 
     def finish(self) -> None:
         """Tell what the poll changed. A poll without rows is none: the one before goes on."""
@@ -183,21 +182,53 @@ class Polls:
                 where=f"{self.intake.tally.file}:{self.lines[int(wide[0])]}",
             )
 
+    def _places_of(self, nodes: str) -> NDArray[np.int32]:
+        """Places of the nodes in a node set; those of a range are found at once, as most are known."""
+        match = _ONE_BRACKET.match(nodes)
+        if match is None:
+            return self._set_of(expand(nodes))
+        before, numbers, after = match.groups()
+        known = self._parts.setdefault((before, after), {})
+        if len(known) >= MOST_KNOWN_PARTS:
+            known.clear()
+        found = []
+        for part in numbers.split(","):
+            places = known.get(part)
+            if places is None:
+                places = known[part] = self._range(before, part, after)
+            found.append(places)
+        return np.concatenate(found)
+
+    def _range(self, before: str, part: str, after: str) -> NDArray[np.int32]:
+        first, dash, last = part.partition("-")
+        low = int(first)
+        high = int(last) if dash else low
+        if not low <= high < MOST_NODES:
+            raise ValueError(f"{part!r} is no range")
+        key = before, len(first), after
+        table = self._ranges.get(key, _NOTHING)
+        if table.size <= high:
+            more = np.full(max(high + 1, 2 * table.size) - table.size, MISSING, dtype=np.int32)
+            table = self._ranges[key] = np.concatenate((table, more))
+        places: NDArray[np.int32] = table[low : high + 1]
+        if (places == MISSING).any():
+            places[:] = self._set_of(expand(f"{before}[{part}]{after}"))
+        return places
+
     def _set_of(self, names: Sequence[str]) -> NDArray[np.int32]:
         for each in names:
-            if self._fixed and each not in self._fixed:
-                if each not in self._strangers:
-                    self._strangers.add(each)
+            if each not in self._places:
+                stranger = bool(self._fixed) and each not in self._fixed
+                self._places[each] = STRANGER if stranger else len(self._names)
+                if stranger:
                     self.intake.note("unknown_nodes")
-            elif each not in self._places:
-                self._places[each] = len(self._names)
-                self._names.append(each)
-                self.intake.name_node(each)
+                else:
+                    self._names.append(each)
+                    self.intake.name_node(each)
         if self._told.size < len(self._names):
             more = np.full(len(self._names) - self._told.size, MISSING, dtype=np.int8)
             self._told = np.concatenate((self._told, more))
-        places = (self._places.get(each) for each in names)
-        return np.array([place for place in places if place is not None], dtype=np.int32)
+        return np.array([self._places[each] for each in names], dtype=np.int32)
 
     def _missing(self, seen: NDArray[np.int8]) -> None:
         """Nodes that were or will be listed, and are not now, are down."""

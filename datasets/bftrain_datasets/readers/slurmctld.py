@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +23,7 @@ name: Final = "slurmctld"
 about: Final = "Slurm: the log of slurmctld, at its level info"
 
 LOOKED_AT: Final = 500  # lines in which something of ours is looked for
+AT_ONCE_S: Final = 1.0  # within which the lines of several threads may come in any order
 NO_NODES: Final = frozenset({"", "(null)", "None"})
 
 # [2026-11-20T09:44:28.863], with a zone, with a thread after it; or without brackets, as a journal prints it
@@ -89,6 +91,7 @@ def what_of(message: str) -> Line | None:
 def read(file: RawFile, intake: Intake) -> None:
     """Read every line."""
     last: re.Match[str] | None = None
+    latest_s = -math.inf
     for number, text in file.lines():
         if not text.strip():
             continue
@@ -107,6 +110,9 @@ def read(file: RawFile, intake: Intake) -> None:
         except ValueError:
             intake.set_aside("bad_time")
             continue
+        if time_s < latest_s - AT_ONCE_S:
+            intake.note("clock_step")
+        latest_s = max(latest_s, time_s)
         line.take(line.match, time_s, intake)
     if last is not None:  # the log was being written up to here
         try:
