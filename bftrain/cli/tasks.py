@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from bftrain.cli.output import Output, prints_results
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bftrain_datasets.published_tasks import PublishedTasks
+
 
 @click.group()
 def command() -> None:
-    """Generate task files."""
+    """Make task files: generated ones, or those of the published replayer."""
 
 
-@command.command("generate")
-@click.option(
+_output = click.option(
     "-o",
     "--output",
     "path",
@@ -24,6 +28,10 @@ def command() -> None:
     required=True,
     help="The file to write; its name ends in .toml or .csv.",
 )
+
+
+@command.command("generate")
+@_output
 @click.option(
     "--kind",
     type=click.Choice(["mix", "trials"]),
@@ -78,3 +86,62 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument for each option
     figures = {"file": str(path), "tasks": count, "kind": kind, "last_submit_s": last_s}
     arriving = f", the last at {last_s:,.0f} s" if arrivals_per_hour else ""
     out.result(figures, lambda: f"{path}: {count} tasks{arriving}")
+
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@command.command("import")
+@click.argument("jbnd", type=_FILE)
+@click.argument("jnps", type=_FILE)
+@_output
+@click.option("--log", type=_FILE, help="The log that the tasks are for: submit_s counts from its start.")
+@click.option("--exact", is_flag=True, help="Keep speeds as they are, even where a bundled profile has them rounded.")
+@prints_results
+def import_(jbnd: Path, jnps: Path, path: Path, log: Path | None, exact: bool, out: Output) -> None:  # noqa: FBT001 - click's way
+    """Read tasks of the published replayer: JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os), a pair.
+
+    Without --log the first task is handed in at 0.
+    """
+    from bftrain_datasets.files import load_log
+    from bftrain_datasets.published_tasks import import_tasks
+    from bftrain_datasets.taskfiles import check_task_name, save_tasks
+
+    check_task_name(path)
+    begin_s = load_log(log).start_s if log else None
+    found = import_tasks(jbnd, jnps, begin_s=begin_s, exact=exact)
+    words = list(_words(found))
+    save_tasks(found.tasks, path, note="\n".join(words))
+    moments = [task.submit_s for task in found.tasks]
+    figures = {
+        "file": str(path),
+        "tasks": len(found.tasks),
+        "objective": found.objective,
+        "begin_s": found.begin_s,
+        "first_submit_s": min(moments),
+        "last_submit_s": max(moments),
+        "profiles": found.profiles,
+        "rounded": found.rounded,
+        "sources": found.sources,
+    }
+    if found.objective is None:
+        out.warn("Os is neither samples/s nor speedup: the task file has no place for it, see docs/objectives.md")
+    if found.unused:
+        out.warn(f"not used: {', '.join(found.unused)}")
+    if min(moments) < 0:
+        out.warn(f"{sum(moment < 0 for moment in moments)} tasks are handed in before the log begins")
+    out.result(figures, lambda: f"{path}: {len(found.tasks)} tasks\n" + "\n".join(words))
+
+
+def _words(found: PublishedTasks) -> Iterator[str]:
+    """Say where the tasks come from, and what the file cannot hold."""
+    from bftrain_replay.words import moment
+
+    for source in found.sources:
+        yield f"from {source.name}, sha256 {source.sha256}"
+    yield f"submit_s counts from {moment(found.begin_s)}"
+    if found.objective is not None:
+        yield f"Os holds the objective {found.objective}: replay with --objective {found.objective}"
+    if found.rounded:
+        changed = sum(found.profiles.values())
+        yield f"speeds of {changed} tasks are those of profiles, changed by {100 * found.rounded:.3f} % at most"

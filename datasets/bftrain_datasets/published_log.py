@@ -52,7 +52,7 @@ def transitions_of(frame: SavedFrame) -> Transitions:
     for name in frame.columns:
         if not name or name != name.strip() or not name.isprintable():
             raise BadInput(f"a column is called {name!r}, which is no name of a node", where=where, fix=REMEDY)
-    moments = _seconds(frame.index, where)
+    moments = seconds_of(frame.index, where)
     steps = np.diff(moments)
     order = np.argsort(moments, kind="stable") if (steps < 0).any() else None
     sorted_s = moments if order is None else moments[order]
@@ -71,7 +71,8 @@ def transitions_of(frame: SavedFrame) -> Transitions:
     )
 
 
-def _seconds(index: Labels, where: str) -> NDArray[np.float64]:
+def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
+    """Give times as seconds UTC; ``BadInput`` names the first row that has none."""
     labels = np.asarray(index)
     if labels.dtype.kind == "M":
         unit = _UNITS_PER_S[np.datetime_data(labels.dtype)[0]]

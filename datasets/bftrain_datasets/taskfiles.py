@@ -82,7 +82,13 @@ def _toml(value: object) -> str:
         return f"[{', '.join(map(repr, value))}]"
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {_toml(part)}' for key, part in value.items())} }}"
-    return repr(value)
+    return _number(value)
+
+
+def _number(value: object) -> str:
+    """Write a number as people do, 1.3e8 and not 130000000.0, if that is exactly the same."""
+    brief = f"{value:.6g}".replace("e+0", "e").replace("e+", "e") if isinstance(value, float) else ""
+    return brief if "e" in brief and float(brief) == value else repr(value)
 
 
 def _csv_records(path: Path) -> Iterator[tuple[str, Record]]:
@@ -128,4 +134,4 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
 def _csv(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{size}:{rate!r}" for size, rate in zip(value["nodes"], value["rate"], strict=True))
-    return value if isinstance(value, str) else repr(value)
+    return value if isinstance(value, str) else _number(value)

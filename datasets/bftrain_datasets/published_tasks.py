@@ -1,0 +1,229 @@
+"""The task sets of the published replayer: a pair of pickled tables becomes tasks.
+
+``*-Jbnd-*.pkl`` says how each task may be run (Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub), ``*-JNPs-*.pkl`` how fast it is
+(Ns, Ps, Os, Tsub). Rows belong together by their label, the name of the task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput, BadValue
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.rawfile import RawFile
+from bftrain_datasets.pickled_frame import SavedFrame, load_frame
+from bftrain_datasets.profiles import Profile, profiles
+from bftrain_datasets.published_log import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bftrain_datasets.provenance import Source
+
+BOUND_COLUMNS: Final = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
+SPEED_COLUMNS: Final = ("Ns", "Ps", "Os", "Tsub")
+ROUNDING: Final = 0.5  # samples/s; the bundled profiles are published in whole samples/s
+_SAME: Final = 1e-9  # relative difference of numbers that were computed in two ways
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTasks:
+    """Tasks, and what became of the parts of the tables that a task file has no place for.
+
+    ``objective`` is the one whose values stand in ``Os``: throughput, speedup, or None if it is one of its own.
+    ``begin_s`` is the time (seconds UTC) that ``submit_s`` counts from. ``profiles`` counts the tasks that were
+    given a bundled profile; ``rounded`` is the largest relative change of a speed by that. ``unused`` names columns
+    that are not used.
+    """
+
+    tasks: tuple[TaskSpec, ...]
+    objective: str | None
+    begin_s: float
+    profiles: dict[str, int]
+    rounded: float
+    unused: tuple[str, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What both tables say of one task."""
+
+    name: str
+    bounds: dict[str, Any]
+    speeds: dict[str, Any]
+    where: str
+
+
+def import_tasks(
+    bounds_path: Path, speeds_path: Path, *, begin_s: float | None = None, exact: bool = False
+) -> PublishedTasks:
+    """Read a pair of files. ``submit_s`` counts from ``begin_s``, by default from the first task's Tsub.
+
+    A curve that is a bundled profile's to the whole sample/s becomes that profile's, unless ``exact`` is asked for.
+    """
+    bounds, bounds_source = _table(bounds_path, BOUND_COLUMNS, SPEED_COLUMNS)
+    speeds, speeds_source = _table(speeds_path, SPEED_COLUMNS, BOUND_COLUMNS)
+    rows = _pairs(bounds, speeds)
+    curves = [_curve(row) for row in rows]
+    begin_s = min(row.bounds["Tsub"] for row in rows) if begin_s is None else begin_s
+    tasks = []
+    named: dict[str, int] = {}
+    rounded = 0.0
+    for row, measured in zip(rows, curves, strict=True):
+        curve = measured
+        known = None if exact else _rounded_profile(measured)
+        if known is not None:
+            curve = known.curve
+            named[known.name] = named.get(known.name, 0) + 1
+            rounded = max(rounded, _largest_change(measured, curve))
+        tasks.append(_task(row, curve, begin_s))
+    return PublishedTasks(
+        tasks=tuple(tasks),
+        objective=_objective(rows, curves),
+        begin_s=begin_s,
+        profiles=dict(sorted(named.items())),
+        rounded=rounded,
+        unused=tuple(
+            sorted({*bounds.columns} - {*BOUND_COLUMNS}) + sorted({*speeds.columns} - {*SPEED_COLUMNS}),
+        ),
+        sources=(bounds_source, speeds_source),
+    )
+
+
+def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[SavedFrame, Source]:
+    """Read one of the files, which must have these columns and not those of the other one."""
+    with RawFile(path, Tally()) as file:
+        frame = load_frame(file.binary(), str(path))
+        source = file.source()
+    missing = [column for column in wanted if column not in frame.columns]
+    if missing:
+        swapped = set(other) <= set(frame.columns)
+        fix = "give the file with Tcup, Tcdw, Jmin, Jmax and Pmax first, then the one with Ns, Ps and Os"
+        what = "this is the other file of the pair" if swapped else f"the table has no column '{missing[0]}'"
+        raise BadInput(what, where=str(path), fix=fix)
+    if not len(frame.index):
+        raise BadInput("the table holds no task", where=str(path))
+    return frame, source
+
+
+def _rows(frame: SavedFrame, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+    names = [str(label) for label in np.asarray(frame.index).tolist()]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadInput(f"two tasks are called '{twice}'", where=frame.where, fix="give every task its own label")
+    table = {column: frame.column(column).tolist() for column in columns if column != "Tsub"}
+    table["Tsub"] = seconds_of(frame.column("Tsub"), f"{frame.where}: Tsub").tolist()
+    return {name: {column: table[column][place] for column in columns} for place, name in enumerate(names)}
+
+
+def _pairs(bounds: SavedFrame, speeds: SavedFrame) -> list[_Row]:
+    """Put the rows of both tables together; none may be alone."""
+    first, second = _rows(bounds, BOUND_COLUMNS), _rows(speeds, SPEED_COLUMNS)
+    for here, there, frame in ((first, second, speeds), (second, first, bounds)):
+        alone = [name for name in here if name not in there]
+        if alone:
+            more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
+            shown = ", ".join(f"'{name}'" for name in alone[:_SHOWN])
+            fix = f"{bounds.where} has {len(first)} tasks, {speeds.where} {len(second)}; they must have the same"
+            raise BadInput(f"no row for {shown}{more}", where=frame.where, fix=fix)
+    for name, row in first.items():
+        if row["Tsub"] != second[name]["Tsub"]:
+            raise BadInput(
+                f"task '{name}': Tsub is not the same in both files",
+                where=speeds.where,
+                fix="give two files of one pair",
+            )
+    return [_Row(name, row, second[name], f"{bounds.where}: task '{name}'") for name, row in first.items()]
+
+
+def _curve(row: _Row) -> SpeedCurve:
+    """Read Ns and Ps; the point at size 0 belongs to every curve and is left out."""
+    sizes, rates = row.speeds["Ns"], row.speeds["Ps"]
+    if not isinstance(sizes, list) or not isinstance(rates, list) or len(sizes) != len(rates):
+        raise BadInput("Ns and Ps must be lists of the same length", where=row.where)
+    points = list(zip(sizes, rates, strict=True))
+    if points and points[0][0] == 0:
+        if points[0][1] != 0:
+            raise BadInput("Ps must be 0 where Ns is 0", where=row.where)
+        del points[0]
+    try:
+        return SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))
+    except BadValue as error:
+        column = {"nodes": "Ns", "rate": "Ps"}[(error.where or "").rpartition(".")[2]]
+        raise BadInput(f"{column}: {error.what}", where=row.where, fix=error.fix) from error
+
+
+def _task(row: _Row, curve: SpeedCurve, begin_s: float) -> TaskSpec:
+    bounds = row.bounds
+    sizes = {}
+    for column in ("Jmin", "Jmax"):
+        if not (isinstance(bounds[column], (int, float)) and float(bounds[column]).is_integer()):
+            raise BadInput(f"{column}: {bounds[column]!r:.40} is no whole number", where=row.where)
+        sizes[column] = int(bounds[column])
+    try:
+        return TaskSpec(
+            name=row.name,
+            curve=curve,
+            min_nodes=sizes["Jmin"],
+            max_nodes=sizes["Jmax"],
+            work_samples=bounds["Pmax"],
+            submit_s=bounds["Tsub"] - begin_s,
+            grow_cost_s=bounds["Tcup"],
+            shrink_cost_s=bounds["Tcdw"],
+        )
+    except BadValue as error:
+        field = (error.where or "").rpartition(".")[2]
+        raise BadInput(f"{_COLUMN_OF.get(field, field)}: {error.what}", where=row.where, fix=error.fix) from error
+
+
+_COLUMN_OF: Final = {
+    "name": "the label",
+    "min_nodes": "Jmin",
+    "max_nodes": "Jmax",
+    "work_samples": "Pmax",
+    "grow_cost_s": "Tcup",
+    "shrink_cost_s": "Tcdw",
+}
+
+
+def _rounded_profile(curve: SpeedCurve) -> Profile | None:
+    """Give the bundled profile whose speeds are these, rounded to whole samples/s."""
+    for known in profiles().values():
+        if known.curve.nodes == curve.nodes and all(
+            abs(ours - theirs) <= ROUNDING for ours, theirs in zip(known.curve.rate, curve.rate, strict=True)
+        ):
+            return known
+    return None
+
+
+def _largest_change(measured: SpeedCurve, rounded: SpeedCurve) -> float:
+    pairs = zip(measured.rate, rounded.rate, strict=True)
+    return max(abs(after / before - 1) for before, after in pairs if before > 0)
+
+
+def _objective(rows: Sequence[_Row], curves: Sequence[SpeedCurve]) -> str | None:
+    """Find the objective whose values stand in Os: the speeds themselves, or over the speed on one node."""
+    pairs = list(zip(rows, curves, strict=True))
+    if all(_is_times_speed(row, 1.0) for row, _ in pairs):
+        return "throughput"
+    if all(_is_times_speed(row, curve.speed(1)) for row, curve in pairs):
+        return "speedup"
+    return None
+
+
+def _is_times_speed(row: _Row, single: float) -> bool:
+    """Whether Os is Ps over ``single``."""
+    values, rates = row.speeds["Os"], row.speeds["Ps"]
+    if not isinstance(values, list) or len(values) != len(rates) or single <= 0:
+        return False
+    if not all(isinstance(value, (int, float)) for value in values):
+        return False
+    return all(abs(value - rate / single) <= _SAME * rate / single for value, rate in zip(values, rates, strict=True))

@@ -1,0 +1,202 @@
+"""The published replayer's task sets: a pair of pickled tables becomes tasks, and nothing is lost without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from bftrain.cli.main import main
+from bftrain.errors import BadInput
+from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.files import save_log
+from bftrain_datasets.profiles import profile
+from bftrain_datasets.published_tasks import import_tasks
+from bftrain_datasets.taskfiles import load_tasks, save_tasks
+from tests.helpers.site_data import site_data
+
+SAVED = Path(__file__).parent / "pickles"
+BEGIN_S = 1612951200.0  # 2021-02-10 10:00 UTC, the first Tsub of the saved pairs
+
+
+def pair(folder: Path, **changes: object) -> tuple[Path, Path]:
+    """Save a pair of two tasks, with some columns changed."""
+    moments = pd.DatetimeIndex(["2021-02-10 10:00", "2021-02-10 11:00"])
+    bounds: dict[str, Any] = {
+        "Tcup": [18.0, 20.0], "Tcdw": [12.0, 9.0], "Jmin": [1.0, 2.0], "Jmax": [8.0, 4.0], "Pmax": [1e6, 2e6],
+        "Tsub": moments,
+    }  # fmt: skip
+    speeds: dict[str, Any] = {
+        "Ns": [[0, 1, 8], [0, 2, 4]],
+        "Ps": [[0, 10.0, 70.0], [0, 30.0, 50.0]],
+        "Os": [[0, 10.0, 70.0], [0, 30.0, 50.0]],
+        "Tsub": moments,
+    }
+    names = list(changes.pop("names", ["a", "b"]))  # type: ignore[call-overload]  # a list of names
+    other = list(changes.pop("other_names", names))  # type: ignore[call-overload]  # a list of names
+    for key, value in changes.items():
+        (speeds if key in {"Ns", "Ps", "Os", "more"} else bounds)[key] = value
+    first, second = folder / "Jbnd.pkl", folder / "JNPs.pkl"
+    pd.DataFrame(bounds, index=pd.Index(names, dtype=object)).to_pickle(first)
+    pd.DataFrame(speeds, index=pd.Index(other, dtype=object)).to_pickle(second)
+    return first, second
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(main, ["tasks", "import", *map(str, arguments)])
+    if isinstance(result.exception, BadInput):
+        raise result.exception
+    return result
+
+
+@pytest.mark.parametrize("version", ["0.25", "1.1", "1.5", "2.2", "3.1"])
+def test_every_column_has_its_place(version: str) -> None:
+    found = import_tasks(SAVED / f"pandas-{version}-bounds.pkl", SAVED / f"pandas-{version}-speeds.pkl")
+    one, two, three = found.tasks
+    assert [task.name for task in found.tasks] == ["one", "two", "three"]
+    assert one.curve == profile("vgg16").curve
+    assert (two.curve.nodes, two.curve.rate) == ((1, 8), (100.5, 700.0))
+    assert (two.grow_cost_s, two.shrink_cost_s, two.start_cost_s) == (20.0, 10.0, 0.0)
+    assert (three.min_nodes, three.max_nodes, three.work_samples) == (2, 4, 2e6)
+    assert [task.submit_s for task in found.tasks] == [0.0, 0.0, 7200.0]
+    assert found.begin_s == BEGIN_S
+    assert found.profiles == {"vgg16": 1}
+    assert found.objective is None  # the third task's Os is neither
+    assert [source.name for source in found.sources] == [f"pandas-{version}-bounds.pkl", f"pandas-{version}-speeds.pkl"]
+
+
+def test_a_curve_is_a_profile_if_it_is_the_same_to_the_sample() -> None:
+    files = SAVED / "pandas-3.1-bounds.pkl", SAVED / "pandas-3.1-speeds.pkl"
+    rounded, exact = import_tasks(*files), import_tasks(*files, exact=True)
+    assert rounded.tasks[0].curve.rate[:2] == (1193.0, 2389.0)
+    assert exact.tasks[0].curve.rate[:2] == (1193.4, 2389.2)
+    assert rounded.rounded == pytest.approx(0.4 / 1193.4)
+    assert (exact.rounded, exact.profiles) == (0.0, {})
+
+
+def test_times_count_from_where_one_says(tmp_path: Path) -> None:
+    found = import_tasks(*pair(tmp_path), begin_s=BEGIN_S + 600)
+    assert [task.submit_s for task in found.tasks] == [-600.0, 3000.0]
+
+
+@pytest.mark.parametrize(
+    ("os_values", "objective"),
+    [
+        ([[0, 10.0, 70.0], [0, 30.0, 50.0]], "throughput"),
+        ([[0, 1.0, 7.0], [0, 2.0, 50.0 / 15]], "speedup"),
+        ([[0, 1.0, 7.0], [0, 30.0, 50.0]], None),
+        ([[0, 10.0], [0, 30.0, 50.0]], None),
+        ([[0, 10.0, "x"], [0, 30.0, 50.0]], None),
+        ([3.0, 4.0], None),
+    ],
+)
+def test_what_the_objective_column_holds_is_told(tmp_path: Path, os_values: object, objective: str | None) -> None:
+    assert import_tasks(*pair(tmp_path, Os=os_values)).objective == objective
+
+
+def test_tables_in_another_order_are_joined_by_name(tmp_path: Path) -> None:
+    first, second = pair(tmp_path)
+    expected = import_tasks(first, second).tasks
+    pd.read_pickle(second).iloc[::-1].to_pickle(second)  # noqa: S301 - written above
+    assert import_tasks(first, second).tasks == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"other_names": ["a", "c"]}, r"JNPs.pkl: no row for 'b' .*Jbnd.pkl has 2 tasks"),
+        ({"names": ["a", "a"]}, r"Jbnd.pkl: two tasks are called 'a'"),
+        ({"Tsub": pd.DatetimeIndex(["2021-02-10 10:00", "2021-02-10 10:30"])}, "task 'b': Tsub is not the same"),
+        ({"Tsub": pd.DatetimeIndex(["2021-02-10", "NaT"])}, "Jbnd.pkl: Tsub: row 2 has no time"),
+        ({"Tsub": ["soon", "later"]}, "Jbnd.pkl: Tsub: the rows are not labelled with times"),
+        ({"Jmin": [1.5, 1.0]}, "Jbnd.pkl: task 'a': Jmin: 1.5 is no whole number"),
+        ({"Jmin": [float("nan"), 1.0]}, "task 'a': Jmin: nan is no whole number"),
+        ({"Jmin": ["x", "y"]}, "task 'a': Jmin: 'x' is no whole number"),
+        ({"Jmax": [8.0, 1.0]}, "task 'b': Jmax: is 1, below min_nodes = 2"),
+        ({"Pmax": [0.0, 1.0]}, "task 'a': Pmax: must be above 0"),
+        ({"Tcup": [-1.0, 1.0]}, "task 'a': Tcup: must be at least 0"),
+        ({"Ns": [[0, 1, 8], [0, 4, 2]]}, "task 'b': Ns: must rise strictly"),
+        ({"Ns": [[0, 1], [0, 4, 8]]}, "task 'a': Ns and Ps must be lists of the same length"),
+        ({"Ns": [1, 2]}, "task 'a': Ns and Ps must be lists"),
+        ({"Ps": [[0, 1, -8], [0, 4, 5]]}, "task 'a': Ps: has the negative speed"),
+        ({"Ps": [[5, 1, 8], [0, 4, 5]]}, "task 'a': Ps must be 0 where Ns is 0"),
+        ({"Ns": [[], [0, 4, 8]], "Ps": [[], [0, 4, 5]]}, "task 'a': Ns: has no point"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        import_tasks(*pair(tmp_path, **changes))
+
+
+def test_the_files_are_told_apart(tmp_path: Path) -> None:
+    first, second = pair(tmp_path)
+    with pytest.raises(BadInput, match=r"JNPs.pkl: this is the other file of the pair .*first"):
+        import_tasks(second, first)
+    with pytest.raises(BadInput, match=r"the table has no column 'Tcup'"):
+        import_tasks(SAVED / "pandas-1.1-nodes.pkl", second)
+    (tmp_path / "text.pkl").write_text("name,curve\n")
+    with pytest.raises(BadInput, match=r"text.pkl: not a pickle"):
+        import_tasks(tmp_path / "text.pkl", second)
+
+
+def test_the_command_writes_tasks_and_says_where_they_are_from(tmp_path: Path) -> None:
+    first, second = pair(tmp_path)
+    log = tmp_path / "log.npz"
+    save_log(log_from_transitions([(BEGIN_S - 60, "n1", NodeState.IDLE)], end_s=BEGIN_S + 9), log)
+    result = run(first, second, "-o", tmp_path / "tasks.toml", "--log", log)
+    assert result.exit_code == 0, result.output
+    assert "2 tasks" in result.stdout
+    tasks = load_tasks(tmp_path / "tasks.toml")
+    assert [task.submit_s for task in tasks] == [60.0, 3660.0]
+    head = (tmp_path / "tasks.toml").read_text()
+    assert "# from Jbnd.pkl, sha256 " in head
+    assert "# submit_s counts from 2021-02-10 09:59:00 UTC" in head
+    assert "# Os holds the objective throughput: replay with --objective throughput" in head
+    told = json.loads(run(first, second, "-o", tmp_path / "tasks.csv", "--json").stdout)
+    assert load_tasks(tmp_path / "tasks.csv") == import_tasks(first, second).tasks
+    assert told["tasks"] == 2
+    assert told["begin_s"] == BEGIN_S
+    assert [source["name"] for source in told["sources"]] == ["Jbnd.pkl", "JNPs.pkl"]
+
+
+def test_the_command_warns_of_what_a_task_file_cannot_hold(tmp_path: Path) -> None:
+    first, second = pair(tmp_path, Os=[[0, 1, 1], [0, 5, 6]], more=[1, 2])
+    log = tmp_path / "log.csv"
+    save_log(log_from_transitions([(BEGIN_S + 60, "n1", NodeState.IDLE)], end_s=BEGIN_S + 90), log)
+    said = run(first, second, "-o", tmp_path / "tasks.csv", "--log", log).stderr
+    assert "warning: Os is neither samples/s nor speedup" in said
+    assert "warning: not used: more" in said
+    assert "warning: 1 tasks are handed in before the log begins" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "objective"),
+    [
+        ("hps-shufflenet-{}-10J.pkl", 10, "throughput"),
+        ("hps-shufflenet-{}-1000J.pkl", 1000, "throughput"),
+        ("ImageNet-imgps-{}-1001J.pkl", 1001, "throughput"),
+        ("ImageNet-spdup-{}-1001J.pkl", 1001, "speedup"),
+    ],
+)
+def test_the_published_pairs(tmp_path: Path, name: str, count: int, objective: str) -> None:
+    files = [site_data(f"summit/{name.format(part)}") for part in ("Jbnd", "JNPs")]
+    found = import_tasks(*files)
+    assert len(found.tasks) == sum(found.profiles.values()) == count
+    assert found.objective == objective
+    assert found.rounded < 3e-4
+    assert {task.max_nodes for task in found.tasks} == {64}
+    assert {task.work_samples for task in found.tasks} == {1.3e8}
+    assert max(task.submit_s for task in found.tasks) == 36_000
+    for suffix in (".toml", ".csv"):
+        path = tmp_path / f"tasks{suffix}"
+        save_tasks(found.tasks, path)
+        begin = perf_counter()
+        assert load_tasks(path) == found.tasks
+        assert perf_counter() - begin < 1
+        assert path.stat().st_size < 200 * count
