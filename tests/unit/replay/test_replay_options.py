@@ -1,0 +1,246 @@
+"""What a virtual clock can be told: latency, intervals, commits, start-up, and the part of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from msgspec.structs import fields
+
+from bftrain import config
+from bftrain.assembly import build_harvester
+from bftrain.cli.replay import OPTIONS
+from bftrain.config import Settings
+from bftrain.errors import BadInput, BadValue
+from bftrain.values.events import TaskMeasured
+from bftrain_replay.engine import run
+from bftrain_replay.pace import Pace
+from bftrain_replay.selection import select
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import study
+from tests.unit.replay.cases import START_S, log_of, task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bftrain.values.actions import Action
+    from bftrain.values.decision import Decision
+    from bftrain.values.events import Event
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.result import Result, TaskRecord
+
+ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
+ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)
+THREE = log_of((0.0, ("n1", "n2"), ()), (40.0, ("n3",), ()), (70.0, (), ("n1",)), end_s=100.0)
+
+
+def result_of(log: EventLog, *tasks: TaskSpec, **settings: object) -> Result:
+    return study(log, tasks, ReplaySettings(**settings)).result  # type: ignore[arg-type]  # the fields' own types
+
+
+def record_of(log: EventLog, spec: TaskSpec, **settings: object) -> TaskRecord:
+    (record,) = result_of(log, spec, **settings).tasks
+    return record
+
+
+# -- when decisions take effect
+
+
+def test_new_sizes_take_effect_after_the_latency() -> None:
+    result = result_of(ONE_JOIN, task(), decision_latency_s=20.0)
+    assert result.harvested_samples == 50 * 10.0 + 30 * 18.0  # starts at 20 s, grows at 70 s
+    assert {str(why): node_s for why, node_s in result.unused_node_s.items() if node_s} == {"undecided": 40.0}
+    assert len(result.decisions) == 2
+
+
+def test_nodes_are_given_back_at_once_whatever_the_latency() -> None:
+    record = record_of(ONE_LOSS, task(shrink_cost_s=1.0), decision_latency_s=20.0)
+    assert (record.preemptions, record.node_s) == (1, 80 * 2 + 200.0)
+
+
+def test_a_task_that_ends_frees_its_nodes_for_a_decision_to_come() -> None:
+    first, second = task("t", rate=(10.0,), work_samples=300.0), task("u", rate=(10.0,))
+    result = result_of(log_of((0.0, "a", ""), end_s=100.0), first, second, decision_latency_s=20.0)
+    assert [record.first_start_s for record in result.tasks] == [20.0, 70.0]
+    assert result.tasks[0].finish_s == 50.0
+
+
+def test_decisions_keep_their_distance() -> None:
+    result = result_of(ONE_JOIN, task(), min_interval_s=60.0)
+    assert result.harvested_samples == 60 * 10.0 + 40 * 18.0
+    assert len(result.decisions) == 2
+
+
+def test_a_latency_longer_than_the_log_never_decides() -> None:
+    result = result_of(ONE_LOSS, task(), decision_latency_s=1000.0)
+    assert (result.harvested_samples, len(result.decisions), result.complete) == (0.0, 0, True)
+
+
+def test_the_measured_latency_is_that_of_the_solver() -> None:
+    pace = Pace.of(ReplaySettings(decision_latency_s="measured", min_interval_s=5.0))
+    pace.call(0.0)
+    assert pace.due_s == 0.0
+    pace.decided(0.0, took_s=2.5)
+    pace.call(3.0)
+    pace.call(4.0)  # one is on its way already
+    assert pace.due_s == 5.0 + 2.5
+
+
+# -- what is lost
+
+
+def test_work_since_the_last_commit_is_lost_instead_of_what_shrinking_costs() -> None:
+    assert record_of(ONE_LOSS, task(shrink_cost_s=3.0)).lost_preemption_samples == 54.0
+    record = record_of(ONE_LOSS, task(shrink_cost_s=3.0), checkpoint_interval_s=30.0)
+    assert record.lost_preemption_samples == 10 * 18.0  # it committed at 90 s
+    assert record.done_samples == 1800.0 + 2000.0 - 180.0
+
+
+def test_waiting_is_no_work_that_could_be_lost() -> None:
+    record = record_of(ONE_LOSS, task(start_cost_s=7.0), checkpoint_interval_s=1000.0)
+    assert record.lost_start_up_samples == 126.0
+    assert record.lost_preemption_samples == 1800.0 - 126.0
+
+
+def test_a_stop_loses_what_was_not_committed() -> None:
+    log = log_of((0.0, "a", ""), (100.0, "", "a"), (150.0, "a", ""), end_s=300.0)
+    record = record_of(log, task(rate=(10.0,), shrink_cost_s=50.0), checkpoint_interval_s=40.0)
+    assert (record.lost_preemption_samples, record.done_samples) == (200.0, 1000.0 + 1500.0 - 200.0)
+
+
+def test_start_up_may_be_set_for_all_tasks() -> None:
+    assert record_of(ONE_LOSS, task(start_cost_s=7.0), start_cost_s=2.0).lost_start_up_samples == 36.0
+    assert record_of(ONE_LOSS, task(start_cost_s=7.0)).lost_start_up_samples == 126.0
+
+
+def test_the_ceiling_pays_for_none_of_it() -> None:
+    done = study(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, checkpoint_interval_s=30.0))
+    assert done.ceiling is not None
+    assert done.ceiling.harvested_samples == 100 * 18.0 + 200 * 10.0
+
+
+# -- what decisions know
+
+
+class Listening:
+    """A decision core that remembers how much work it was told to be left."""
+
+    def __init__(self, *, wants: bool) -> None:
+        self._core = build_harvester(Settings())
+        self.uses_work_left = wants
+        self.told: list[tuple[float, str, float | None]] = []
+
+    def absorb(self, *events: Event) -> Sequence[Action]:
+        self.told += [(e.time_s, e.task, e.work_left_samples) for e in events if isinstance(e, TaskMeasured)]
+        return self._core.absorb(*events)
+
+    def decide(self, time_s: float) -> Decision:
+        return self._core.decide(time_s)
+
+
+def test_work_left_is_told_to_those_who_use_it() -> None:
+    log = log_of((0.0, "ab", ""), (100.0, "", "b"), (150.0, "", "a"), (170.0, "c", ""), end_s=300.0)
+    core = Listening(wants=True)
+    run(log, [task(work_samples=3000.0, shrink_cost_s=3.0), task("endless", submit_s=200.0)], core)
+    # 54 are to be done again from 100 s on; 446 of 500 count by 150 s; stopping costs 30 and then it waits
+    assert core.told == [(100.0, "t", 1254.0), (150.0, "t", 784.0), (200.0, "t", 484.0)]
+
+
+def test_work_left_costs_nobody_who_does_not_ask() -> None:
+    core = Listening(wants=False)
+    run(ONE_LOSS, [task(work_samples=3000.0)], core)
+    assert core.told == []
+    assert not build_harvester(Settings()).uses_work_left
+    assert build_harvester(Settings(objective="deadline")).uses_work_left
+
+
+def test_a_deadline_is_weighed_against_the_work_that_is_really_left() -> None:
+    due = task("due", rate=(10.0, 20.0), work_samples=4000.0, deadline_s=250.0)
+    other = task("other", rate=(15.0,), weight=2.0, submit_s=100.0)
+    result = result_of(log_of((0.0, "ab", ""), end_s=400.0), due, other, objective="deadline")
+    # At 100 s half of the work is left: both nodes keep the deadline. The whole work could not be done in time any
+    # more, and then the other task would get a node.
+    assert [record.first_start_s for record in result.tasks] == [0.0, 200.0]
+    assert result.tasks[0].finish_s == 200.0
+
+
+# -- which part of the log
+
+
+def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -> None:
+    chosen = select(THREE, ReplaySettings(window=f"{START_S + 10}..", skip_events=1, nodes="n[1-2]"))
+    assert (chosen.log.start_s, chosen.log.end_s, chosen.log.node_names) == (START_S + 40, START_S + 100, ("n1", "n2"))
+    assert chosen.event_times_s.tolist() == [0.0, 30.0]
+    assert select(THREE, ReplaySettings(nodes="1:")).log.node_names == ("n2", "n3")
+    assert select(THREE, ReplaySettings(nodes="2:3", events="chosen")).event_times_s.tolist() == [0.0, 40.0]
+
+
+def test_the_whole_log_is_the_log_itself() -> None:
+    assert select(THREE, ReplaySettings()).log is THREE
+
+
+def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
+    record = record_of(THREE, task(submit_s=5.0), skip_events=1)
+    assert (record.submit_s, record.first_start_s, record.node_s) == (5.0, 5.0, 55 * 2.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"window": "10..20"},
+            "window: '10..20' does not lie within the log (the log goes from 1000000.0 to 1000100.0",
+        ),
+        ({"window": "yesterday.."}, "is no window"),
+        ({"skip_events": 3}, "skip_events: 3 events cannot be skipped (there are 3, the begin included)"),
+        ({"nodes": "2:9"}, "nodes: '2:9' cuts no nodes out of 0:3"),
+        ({"nodes": "n[1-9]"}, "nodes: the log has no 'n4', 'n5', 'n6' and 3 others"),
+        ({"nodes": "n[1-"}, "nodes: 'n[1-' is no node set"),
+    ],
+)
+def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        select(THREE, ReplaySettings(**settings))  # type: ignore[arg-type]  # the fields' own types
+    assert words in str(caught.value)
+
+
+# -- the settings themselves
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("semantics", "publshed"),
+        ("events", "some"),
+        ("skip_events", -1),
+        ("decision_latency_s", "soon"),
+        ("decision_latency_s", -1.0),
+        ("min_interval_s", np.nan),
+        ("start_cost_s", -1.0),
+        ("checkpoint_interval_s", 0.0),
+        ("seed", -1),
+        ("window", " "),
+    ],
+)
+def test_a_wrong_setting_is_refused(name: str, value: object) -> None:
+    with pytest.raises(BadValue, match=rf"ReplaySettings\.{name}: "):
+        ReplaySettings(**{name: value})  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_every_setting_has_an_option() -> None:
+    own = {field.name for field in fields(ReplaySettings)} - {field.name for field in fields(Settings)}
+    assert set(OPTIONS) == own
+
+
+def test_settings_survive_their_file(tmp_path: Path) -> None:
+    odd = ReplaySettings(
+        semantics="realistic", events="chosen", window="1..2", nodes="0:4", skip_events=3, seed=5,
+        decision_latency_s="measured", min_interval_s=2.0, start_cost_s=3.0, checkpoint_interval_s=60.0, max_tasks=7,
+    )  # fmt: skip
+    for settings in (odd, ReplaySettings()):
+        path = tmp_path / "config.toml"
+        path.write_text(config.dump(settings))
+        assert config.load(path, ReplaySettings) == settings
