@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+from tests.helpers import scheduler_lines as lines
+
 DAY: Final = 1_600_000_000
 
 
@@ -70,6 +72,14 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         oar_details(j1={"stopTime": DAY + 60, "assigned_network_address": ["a", "b"]}).encode(),
         oar_gantt({1: "a", 2: "b"}, j1={"stop_time": DAY + 60, "resources": [1, 2]}).encode(),
     ],
+    "jobcomp": [lines.jobcomp_job(1, DAY, DAY + 60, "n[1-2]").encode()],
+    "slurmctld": [(lines.allocated(DAY, 1, "n[1-2]") + lines.done(DAY + 60, 1)).encode()],
+    "sinfo": [
+        (lines.poll(DAY, lines.shown("idle", "n1")) + lines.poll(DAY + 60, lines.shown("mix", "n1"))).encode(),
+        f"{DAY}\nidle n1\nalloc n2\n{DAY + 60}\nidle n[1-2]\n".encode(),
+        f"{DAY}\nn1 idle\nn2 mix\n{DAY + 60}\nn1 idle\n".encode(),
+    ],
+    "pbs": [(lines.pbs("Q", "1.s", DAY) + lines.pbs_end("1.s", DAY, DAY + 60, "n1/0*4+n2/0")).encode()],
     "ndstat": [path.read_bytes() for path in sorted(PICKLES.glob("*-nodes.pkl"))],
     "csv": [f"# end_s: {DAY + 60}\ntime,node,state\n{DAY},a,idle\n{DAY + 5},a,busy\n".encode()],
     "counts": [

@@ -36,6 +36,7 @@ RULES: Final = "#=-* \t"  # that a line between two polls is made of
 MOST_KNOWN_PARTS: Final = 1 << 16
 LOOKED_AT: Final = 400  # lines in which polls are looked for
 WIDE_GAP: Final = 3  # intervals between polls after which some are missing
+MOST_IN_RANGES: Final = 1 << 24
 MISSING: Final = -1  # in place of a state: the poll does not list the node; in place of a place: not known yet
 STRANGER: Final = -2  # in place of a place: the options do not name the node
 _ONE_BRACKET: Final = re.compile(r"([\w.-]*)\[(\d[\d,-]*)\]([\w.-]*)\Z")
@@ -119,6 +120,7 @@ class Polls:
         self._names: list[str] = []
         self._places: dict[str, int] = {}
         self._parts: dict[tuple[str, str], dict[str, NDArray[np.int32]]] = {}
+        self._range_size = 0
         self._ranges: dict[tuple[str, int, str], NDArray[np.int32]] = {}  # number -> place, of nodes named alike
         self._told = np.empty(0, dtype=np.int8)  # the state of each node that was told last
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
@@ -209,6 +211,10 @@ class Polls:
         table = self._ranges.get(key, _NOTHING)
         if table.size <= high:
             more = np.full(max(high + 1, 2 * table.size) - table.size, MISSING, dtype=np.int32)
+            self._range_size += more.size
+            if self._range_size > MOST_IN_RANGES:  # names without end, as no machine has them
+                self._ranges.clear()
+                self._range_size = table.size + more.size
             table = self._ranges[key] = np.concatenate((table, more))
         places: NDArray[np.int32] = table[low : high + 1]
         if (places == MISSING).any():

@@ -30,7 +30,7 @@ NO_NODES: Final = frozenset({"", "(null)", "None"})
 _LINE: Final = re.compile(
     r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)(Z|[+-]\d\d:?\d\d)?[^\]\s]*\]? ?(.*)", re.DOTALL
 )
-_JOB: Final = r"[Jj]ob[ _]?(?:[Ii][Dd])?[= ]\s?([\w+]+(?:_\[[^\]]*\])?)(?: ?\((\d+)\))?"
+_JOB: Final = r"[Jj]ob[ _]?(?:[Ii][Dd])?[= ]\s?(\d+(?:\+\d+|_\d+|_\[[^\]]*\])?)(?: ?\((\d+)\))?"
 _ALLOCATED: Final = re.compile(
     rf"(?:Allocate|_slurm_rpc_allocate_resources:?) {_JOB} NodeList=(\S+)(?: #CPUs=\S*)?(?: Partition=(\S+))?"
 )

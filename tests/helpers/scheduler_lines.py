@@ -1,0 +1,68 @@
+"""Lines that Slurm and PBS write about jobs and nodes, of our own making. Times are seconds UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+NO_TIME = "Unknown"
+
+
+def iso(time_s: float | str) -> str:
+    """Write a time as Slurm does; a text stays as it is."""
+    if isinstance(time_s, str):
+        return time_s
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def jobcomp_job(job: object, start: float | str, end: float | str, nodes: str, **other: object) -> str:
+    """Write the line of jobcomp/filetxt about a job."""
+    return (
+        f"JobId={job} UserId=ann(501) GroupId=staff(16) Name={other.get('name', 'a job')} "
+        f"JobState={other.get('state', 'COMPLETED')} Partition={other.get('queue', 'main')} TimeLimit=7 "
+        f"StartTime={iso(start)} EndTime={iso(end)} NodeList={nodes} NodeCnt={other.get('count', 1)} ProcCnt=4 "
+        f"WorkDir={other.get('folder', '/home/ann')} ReservationName= Account=staff QOS=normal WcKey= Cluster=c "
+        f"SubmitTime={iso(start)} EligibleTime={iso(start)} DerivedExitCode=0:0 ExitCode=0:0 \n"
+    )
+
+
+def ctld(time_s: float, message: str) -> str:
+    """Write a line of slurmctld.log."""
+    return f"[{iso(int(time_s))}.{round(time_s % 1 * 1000):03d}] {message}\n"
+
+
+def allocated(time_s: float, job: object, nodes: str, queue: str = "main") -> str:
+    """Write that slurmctld's main loop starts a job."""
+    return ctld(time_s, f"sched: Allocate JobId={job} NodeList={nodes} #CPUs=4 Partition={queue}")
+
+
+def done(time_s: float, job: object) -> str:
+    """Write that a job is done: two lines."""
+    return ctld(time_s, f"_job_complete: JobId={job} WEXITSTATUS 0") + ctld(time_s, f"_job_complete: JobId={job} done")
+
+
+def poll(time: float | str, *rows: str, header: str = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST") -> str:
+    """Write a poll of sinfo: a rule, a line that says when, a header unless it is empty, and rows."""
+    when = f"t: {datetime.fromtimestamp(time, UTC):%a %b %e %H:%M:%S UTC %Y}" if isinstance(time, int | float) else time
+    return "\n".join(["#" * 40, when, *([header] if header else []), *rows]) + "\n"
+
+
+def shown(state: str, nodes: str, partition: str = "main*") -> str:
+    """Write a row of sinfo."""
+    return f"{partition}      up   infinite     10  {state:>5} {nodes}"
+
+
+def pbs(kind: str, job: object, time_s: float, **values: object) -> str:
+    """Write a record of PBS accounting; the server's clock is UTC."""
+    texts = {"user": "ann", "group": "staff", "account": '"A B"', "jobname": "STDIN", "queue": "workq", **values}
+    words = " ".join(f"{key.replace('__', '.')}={value}" for key, value in texts.items() if value is not None)
+    return f"{datetime.fromtimestamp(time_s, UTC):%m/%d/%Y %H:%M:%S};{kind};{job};{words}\n"
+
+
+def pbs_start(job: object, start: float, hosts: str, **values: object) -> str:
+    """Write the record of a job's start."""
+    return pbs("S", job, start, start=start, exec_host=hosts, **values)
+
+
+def pbs_end(job: object, start: float, end: float, hosts: str, kind: str = "E", **values: object) -> str:
+    """Write the record of a job's end."""
+    return pbs(kind, job, end, start=start, exec_host=hosts, session=1, end=end, Exit_status=0, **values)
