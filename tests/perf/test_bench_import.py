@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -37,25 +38,30 @@ print(json.dumps({"nodes": len(found.log.node_names), "times": len(found.log), "
 
 @dataclass(frozen=True)
 class Import:
-    """What an import gave, and what it took; the time is that of the whole process."""
+    """What an import gave, and what the whole process took: by the clock, and of a core.
+
+    The bars are on the second, which other programs on the machine change little; on an idle one both are the same.
+    """
 
     took_s: float
+    core_s: float
     told: dict[str, Any]
+
+    def show(self, figures: Figures, what: str) -> None:
+        """Print what it took."""
+        figures.add(what, self.core_s, "s")
+        figures.add("by the clock", self.took_s, "s")
+        figures.add("memory", self.told["peak_mb"], "MB")
 
 
 def measured(path: Path, **options: object) -> Import:
-    """Import a file in a process of its own, twice, as other programs may disturb one; the faster counts."""
-    best: Import | None = None
-    for _ in range(2):
-        begin = perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(path), json.dumps(options)], capture_output=True, text=True, check=True
-        )
-        took_s = perf_counter() - begin
-        if best is None or took_s < best.took_s:
-            best = Import(took_s, json.loads(done.stdout))
-    assert best is not None
-    return best
+    """Import a file in a process of its own."""
+    begin, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", PROGRAM, str(path), json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    core_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return Import(perf_counter() - begin, core_s, json.loads(done.stdout))
 
 
 def sacct_rows(path: Path, jobs: int, nodes: int) -> None:
@@ -85,26 +91,22 @@ def test_sacct_rows(figures: Figures, tmp_path: Path) -> None:
     path = tmp_path / "sacct.txt"
     sacct_rows(path, 300_000, 4_000)
     found = measured(path)
-    figures.add("300,000 rows of sacct", found.took_s, "s")
-    figures.add("memory", found.told["peak_mb"], "MB")
-    figures.add("rows a second", 300_000 / found.took_s)
+    found.show(figures, "300,000 rows of sacct")
     assert found.told["read"] == 300_000
-    assert found.took_s < 6
+    assert found.core_s < 6
 
 
 def test_summit(figures: Figures) -> None:
     found = measured(site_data("summit/ndstat-10sdn6-evt.tar.gz"))
-    figures.add("the published Summit log", found.took_s, "s")
-    figures.add("memory", found.told["peak_mb"], "MB")
+    found.show(figures, "the published Summit log")
     assert (found.told["nodes"], found.told["times"]) == (4734, 23_883)
-    assert found.took_s < 5
+    assert found.core_s < 5
     assert found.told["peak_mb"] < 600
 
 
 def test_theta_as_counts(figures: Figures) -> None:
     found = measured(site_data("swf/theta_2022.swf.gz"), counts=True)
-    figures.add("Theta 2022 as counts", found.took_s, "s")
-    figures.add("memory", found.told["peak_mb"], "MB")
+    found.show(figures, "Theta 2022 as counts")
     assert found.told["used"] == 23_911
     assert "461.4 h" in found.told["told"]["suspected_downtime"]
-    assert found.took_s < 3
+    assert found.core_s < 3
