@@ -35,7 +35,7 @@ _ALLOCATED: Final = re.compile(
     rf"(?:Allocate|_slurm_rpc_allocate_resources:?) {_JOB} NodeList=(\S+)(?: #CPUs=\S*)?(?: Partition=(\S+))?"
 )
 _STARTED: Final = re.compile(rf"Started {_JOB} (?:in (\S+) )?on (\S+)")
-_DONE: Final = re.compile(rf"job_complete: (?:requeue )?{_JOB} (?:.{0, 100} )?(?:done|per user/system request)")
+_DONE: Final = re.compile(rf"job_complete: (?:requeue )?{_JOB} (?:.{{0,100}} )?(?:done|per user/system request)")
 _PREEMPTED: Final = re.compile(
     rf"preempted {_JOB} (?:has been (?:requeued|killed|checkpointed|cancelled|canceled)|had to be killed)"
 )
