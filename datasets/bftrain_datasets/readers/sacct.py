@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -126,15 +127,14 @@ def _is_time(text: str) -> bool:
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a header of ours, or the first one a row without."""
     lines = head.decode(errors="replace").splitlines()[:5]
-    return any(header_of(line) for line in lines) or any(headless(line) for line in lines[:1])
+    if any(header_of(line) for line in lines) or any(headless(line) for line in lines[:1]):
+        return True
+    return any(_is_rule(rule) and "jobid" in words.lower().split() for words, rule in pairwise(lines))
 
 
 def read(file: RawFile, intake: Intake) -> None:
     """Read every job."""
-    columns = intake.options.columns
-    layout = Layout(columns, "|") if columns else None
-    if layout is not None and not layout.complete():
-        raise BadInput(f"not enough columns: {', '.join(columns or ())}", where="--columns", fix=f"name {_wanted()}")
+    layout = _told(intake.options.columns, file.head)
     for number, line in file.lines():
         if not line.strip():
             continue
@@ -150,6 +150,8 @@ def read(file: RawFile, intake: Intake) -> None:
             if cells is not None:
                 intake.note("delimiter_in_text")
         if layout is None or cells is None:
+            if layout is None and _is_rule(line):
+                raise BadInput("columns that are cut to a width", where=file.name, fix="use sacct with --parsable2")
             intake.set_aside("malformed")
             continue
         take_job(layout.pick(cells), intake)
@@ -157,6 +159,22 @@ def read(file: RawFile, intake: Intake) -> None:
         raise BadInput(
             "no header, and not the columns that we know", where=file.name, fix=f"name {_wanted()} with --columns"
         )
+
+
+def _told(columns: Sequence[str] | None, head: bytes) -> Layout | None:
+    """Make a layout of the columns that the options name; the first line tells what stands between them."""
+    if not columns:
+        return None
+    first = head.decode(errors="replace").lstrip().partition("\n")[0]
+    layout = Layout(columns, next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
+    if not layout.complete():
+        raise BadInput(f"not enough columns: {', '.join(columns)}", where="--columns", fix=f"name {_wanted()}")
+    return layout
+
+
+def _is_rule(line: str) -> bool:
+    """Whether it is the line of dashes that sacct puts under its header unless it is asked for --parsable."""
+    return line.startswith("---") and not line.strip("- ")
 
 
 def take_job(cells: Iterable[str], intake: Intake) -> None:
