@@ -64,7 +64,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(
-    epilog="DIR gets summary.json, decisions.csv, tasks.csv, config.toml, timings.json and report.html; "
+    epilog="DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
     "docs/semantics.md says what is counted and how. Ctrl-C ends it early and keeps what is done by then."
 )
 @click.argument("log", type=_existing_file)
@@ -79,6 +79,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Folder for the result.",
 )
 @click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the three tables [csv].")
 @with_options(OPTIONS)
 @decides
 @prints_results
@@ -87,6 +88,7 @@ def command(
     task_file: Path,
     folder: Path,
     baseline: str,
+    tables: str,
     config: Path | None,
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
@@ -103,11 +105,12 @@ def command(
     if baseline == settings.solver:
         raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
     check_parts(settings, baseline)
+    outputs.check_tables(tables)
     events, tasks = load_log(log), load_tasks(task_file)
     outputs.prepare(folder)
     source = Source(log=str(log), tasks=str(task_file), baseline=baseline)
     study = replay(events, tasks, settings, baseline, out)
-    outputs.write(study, folder, source)
+    outputs.write(study, folder, source, tables=tables)
     show(study, source, out, title=f"{log} with {task_file}")
     out.say(f"result: {folder}")
     leave_if_interrupted(study, folder)
@@ -146,7 +149,7 @@ def show(study: Study, source: Source, out: Output, *, title: str, **more: objec
     """Print the figures side by side, or as JSON with ``more`` added."""
     from bftrain_replay import outputs
 
-    data = {**outputs.summary(study, source), "timings": outputs.timings(study), **more} if out.json else None
+    data = {**outputs.summary(study, source), **more} if out.json else None
     out.result(data, lambda: compared(study, title))
 
 

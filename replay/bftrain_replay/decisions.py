@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bftrain.values.decision import Decision
 
@@ -30,10 +30,15 @@ class DecisionColumns:
 
     __slots__ = (
         "_bound",
+        "_changed_size",
+        "_changed_task",
+        "_changes",
         "_competing",
         "_kind",
         "_kinds",
         "_pool",
+        "_sizes",
+        "_tasks",
         "_time_s",
         "_used",
         "_value",
@@ -49,6 +54,10 @@ class DecisionColumns:
         self.solve_s, self.decide_s = array("d"), array("d")
         self._pool, self._used, self._competing, self._kind = array("i"), array("i"), array("i"), array("i")
         self._kinds: dict[tuple[str, str, str], int] = {}
+        # Sizes are kept as changes, since most tasks keep theirs: how many in a decision, and task and size of each
+        self._changes, self._changed_task, self._changed_size = array("i"), array("i"), array("i")
+        self._tasks: dict[str, int] = {}
+        self._sizes: Mapping[str, int] = {}
         self.fallbacks: dict[int, str] = {}
         self.notes: list[tuple[float, str]] = []
         self.notes_counted = 0
@@ -70,14 +79,47 @@ class DecisionColumns:
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
         self.solve_s.append(decision.solve_s)
         self.decide_s.append(decide_s)
+        self._note_sizes(decision.sizes)
         if decision.notes:
             self.notes_counted += len(decision.notes)
             room = NOTES_KEPT - len(self.notes)
             self.notes.extend((decision.time_s, note) for note in decision.notes[:room])
 
+    def _note_sizes(self, sizes: Mapping[str, int]) -> None:
+        before, count = self._sizes, len(self._changed_task)
+        if sizes != before:
+            for name in before:
+                if name not in sizes and before[name]:
+                    self._note_size(name, 0)
+            for name, size in sizes.items():
+                if before.get(name, 0) != size:
+                    self._note_size(name, size)
+            self._sizes = sizes
+        self._changes.append(len(self._changed_task) - count)
+
+    def _note_size(self, name: str, size: int) -> None:
+        self._changed_task.append(self._tasks.setdefault(name, len(self._tasks)))
+        self._changed_size.append(size)
+
+    def sizes(self) -> Iterator[Mapping[str, int]]:
+        """Give for each decision the sizes that it led to, without those of tasks that hold nothing."""
+        names, sizes, begin = list(self._tasks), dict[str, int](), 0
+        for count in self._changes:
+            if count:
+                sizes = dict(sizes)
+            for place in range(begin, begin + count):
+                name, size = names[self._changed_task[place]], self._changed_size[place]
+                if size:
+                    sizes[name] = size
+                else:
+                    sizes.pop(name, None)
+            begin += count
+            yield sizes
+
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Rows under :data:`HEADINGS`; nothing in them depends on how fast the machine is."""
+        """Give the rows of the table; nothing in them depends on how fast the machine is."""
         kinds = list(self._kinds)
+        sizes = self.sizes()
         for place, time_s in enumerate(self._time_s):
             bound = self._bound[place]
             yield (
@@ -87,25 +129,11 @@ class DecisionColumns:
                 self._used[place],
                 self._competing[place],
                 self._value[place],
-                "" if math.isnan(bound) else bound,
+                None if math.isnan(bound) else bound,
                 *kinds[self._kind[place]],
                 self.fallbacks.get(place, ""),
+                next(sizes),
             )
-
-
-HEADINGS: Final = (
-    "number",
-    "time_s",
-    "pool",
-    "used",
-    "competing",
-    "value",
-    "bound",
-    "solver",
-    "termination",
-    "quality",
-    "fallback",
-)
 
 
 def spread_ms(seconds: array[float]) -> Spread:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.allocations import Allocations
     from bftrain_replay.progress import TaskProgress
 
     KeepGoing = Callable[[float, int], bool]
@@ -58,6 +59,7 @@ class Run:
     ledger: Ledger
     decisions: DecisionColumns
     wall_s: float
+    allocations: Allocations | None = None
 
 
 def run(
@@ -68,17 +70,19 @@ def run(
     semantics: Semantics | None = None,
     pace: Pace | None = None,
     keep_going: KeepGoing | None = None,
+    allocations: Allocations | None = None,
 ) -> Run:
     """Replay ``log`` against ``tasks``, whose ``submit_s`` counts from the log's start.
 
     By default the rules are realistic and every decision takes effect at once.
     ``keep_going(simulated seconds, decisions)`` is asked at every moment; when it says no, the run ends there as
-    an incomplete one whose books are in order all the same.
+    an incomplete one whose books are in order all the same. ``allocations`` takes down who holds which node when.
     """
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
-    return _Engine(log, tasks, decider, semantics or Realistic(), pace or Pace(), keep_going or _always).run()
+    rules = semantics or Realistic()
+    return _Engine(log, tasks, decider, rules, pace or Pace(), keep_going or _always, allocations).run()
 
 
 def _always(_simulated_s: float, _decisions: int) -> bool:
@@ -96,6 +100,7 @@ class _Engine:
         semantics: Semantics,
         pace: Pace,
         keep_going: KeepGoing,
+        allocations: Allocations | None,
     ) -> None:
         self._log = log
         self._specs = tasks
@@ -103,6 +108,7 @@ class _Engine:
         self._semantics = semantics
         self._pace = pace
         self._keep_going = keep_going
+        self._allocations = allocations
         self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
         self._timeline = semantics.timeline(log, tasks)
         self._ledger = Ledger()
@@ -131,6 +137,7 @@ class _Engine:
             ledger=self._ledger,
             decisions=self._decisions,
             wall_s=perf_counter() - begun,
+            allocations=self._allocations,
         )
 
     def _moments(self) -> tuple[float, bool]:
@@ -222,6 +229,8 @@ class _Engine:
             self._full_size -= task.spec.max_nodes
         self._unfinished -= 1
         task.finish(now_s)
+        if self._allocations is not None:
+            self._allocations.end(task.spec.name, now_s)
 
     def _apply(self, actions: Iterable[Action], now_s: float) -> None:
         """Carry actions out, as a launcher would; a task that has just finished has nothing more to lose."""
@@ -233,6 +242,8 @@ class _Engine:
                 continue
             before, was_running = task.size, task.size > 0
             _act(task, action, now_s)
+            if self._allocations is not None:
+                self._allocations.act(action, now_s)
             self._used += task.size - before
             if (task.size > 0) != was_running:
                 step = -1 if was_running else 1
@@ -281,6 +292,8 @@ class _Engine:
         for task in self._arrived.values():
             if task.finish_s is None:
                 task.settle(now_s)
+        if self._allocations is not None:
+            self._allocations.close(now_s)
         self._ledger.close(now_s)
         self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))
 

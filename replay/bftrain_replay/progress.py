@@ -51,6 +51,7 @@ class TaskProgress:
         "_size_before",
         "_speed_before",
         "_speeds",
+        "_waiting",
         "_waits_at_change",
         "done_samples",
         "finish_s",
@@ -65,6 +66,8 @@ class TaskProgress:
         "speed",
         "starts",
         "version",
+        "waited_s",
+        "waits",
         "work_samples",
     )
 
@@ -82,10 +85,13 @@ class TaskProgress:
         self.first_start_s: float | None = None
         self.finish_s: float | None = None
         self.starts = self.rescales = self.preemptions = 0
+        self.waits = 0  # stretches of time without a node
+        self.waited_s = 0.0
         self.version = 0  # rises with every change that moves the end of its work
         self._speeds = speeds
         self._checkpoint_interval_s = checkpoint_interval_s
         self._settled_s = self._changed_s = now_s
+        self._waiting = False  # whether the present stretch without a node is counted
         self._size_before, self._speed_before = 0, 0.0  # before the last change of size
         self._committed = 0.0  # samples that were done when the size last changed, and so committed
         self._waits_at_change = 0.0  # samples that rescaling and start-up will take
@@ -167,7 +173,12 @@ class TaskProgress:
         """Let time pass up to ``now_s``; gives the seconds in which it held nodes."""
         seconds = now_s - self._settled_s
         self._settled_s = now_s
-        if seconds <= 0.0 or self.size == 0:
+        if seconds <= 0.0:
+            return 0.0
+        if self.size == 0:
+            self.waits += not self._waiting
+            self._waiting = True
+            self.waited_s += seconds
             return 0.0
         self.node_s += self.size * seconds
         return seconds
@@ -191,6 +202,7 @@ class TaskProgress:
     def _change(self, now_s: float, size: int) -> float:
         """Settle, commit and take on a new size; gives the speed before."""
         self.settle(now_s)
+        self._waiting = False
         self._size_before, self._speed_before = self.size, self.speed
         self.size = size
         self.speed = self._speeds[size]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
+    from bftrain_replay.allocations import Allocations
     from bftrain_replay.decisions import DecisionColumns
     from bftrain_replay.engine import Run
 
@@ -37,7 +38,10 @@ class TaskState(StrEnum):
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid."""
+    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
+
+    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up.
+    """
 
     name: str
     state: TaskState
@@ -47,6 +51,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     starts: int = 0
     rescales: int = 0
     preemptions: int = 0
+    waits: int = 0
+    waited_s: float = 0.0
     node_s: float = 0.0
     work_samples: float | None = None
     done_samples: float = 0.0
@@ -55,6 +61,11 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     lost_start_up_samples: float = 0.0
     lost_unnoticed_samples: float = 0.0
     owed_samples: float = 0.0
+
+    @property
+    def node_h(self) -> float:
+        """Node-hours that it held."""
+        return self.node_s / SECONDS_AN_HOUR
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +76,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one replay. What cannot be told is ``None``."""
+    """The figures of one replay; ``harvested`` counts samples. What cannot be told is ``None``."""
 
     complete: bool
     solver: str
@@ -76,7 +87,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     used_node_h: float
     unused_node_h: dict[str, float]
     coverage: float | None
-    harvested_samples: float
+    harvested: float
     owed_samples: float
     efficiency: float | None
     ceiling_efficiency: float | None
@@ -121,6 +132,7 @@ class Result:
     wall_s: float
     tasks: tuple[TaskRecord, ...]
     decisions: DecisionColumns
+    allocations: Allocations | None = None  # taken down for the replay that was asked for only
     times_s: NDArray[np.float64]
     pool: NDArray[np.int64]
     used: NDArray[np.int64]
@@ -180,7 +192,7 @@ class Result:
             used_node_h=self.used_node_s / SECONDS_AN_HOUR,
             unused_node_h={str(why): seconds / SECONDS_AN_HOUR for why, seconds in self.unused_node_s.items()},
             coverage=self.coverage,
-            harvested_samples=self.harvested_samples,
+            harvested=self.harvested_samples,
             owed_samples=math.fsum(task.owed_samples for task in self.tasks),
             efficiency=self.efficiency,
             ceiling_efficiency=_share(ceiling, dedicated),
@@ -222,6 +234,7 @@ def result_of(run: Run, settings: Settings) -> Result:
         wall_s=run.wall_s,
         tasks=tuple(_record(task) for task in run.tasks),
         decisions=run.decisions,
+        allocations=run.allocations,
         times_s=ledger.times_s,
         pool=ledger.pool,
         used=ledger.used,
@@ -247,6 +260,8 @@ def _record(task: TaskProgress | TaskSpec) -> TaskRecord:
         starts=task.starts,
         rescales=task.rescales,
         preemptions=task.preemptions,
+        waits=task.waits,
+        waited_s=task.waited_s,
         node_s=task.node_s,
         work_samples=task.spec.work_samples,
         done_samples=task.done_samples,

@@ -14,6 +14,7 @@ from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
+from bftrain_replay.allocations import Allocations
 from bftrain_replay.engine import run
 from bftrain_replay.pace import Pace
 from bftrain_replay.result import Result, Yardsticks, result_of
@@ -64,7 +65,7 @@ def study(
     chosen = select(log, settings)
     part, pool = chosen.log, dedicated_log(chosen.log)
     paying, free, at_no_cost = as_replayed(tasks, settings), without_costs(tasks), without_waits(settings)
-    main = passes.replay(settings.solver, chosen, paying, settings)
+    main = passes.replay(settings.solver, chosen, paying, settings, Allocations(part.node_names))
     simple = passes.replay(baseline, chosen, paying, changed(settings, solver=baseline)) if baseline else None
     ceiling = passes.replay(CEILING, chosen, free, at_no_cost)
     dedicated = None
@@ -158,7 +159,12 @@ class _Passes:
         self.going = True
 
     def replay(
-        self, name: str, chosen: Selection, tasks: Sequence[TaskSpec], settings: ReplaySettings
+        self,
+        name: str,
+        chosen: Selection,
+        tasks: Sequence[TaskSpec],
+        settings: ReplaySettings,
+        allocations: Allocations | None = None,
     ) -> Result | None:
         """Replay, unless told to stop before."""
         if not self.going:
@@ -170,5 +176,13 @@ class _Passes:
 
         harvester = build_harvester(settings, objective=self._objective)
         semantics, pace = semantics_of(settings, chosen.event_times_s), Pace.of(settings)
-        done = run(chosen.log, tasks, harvester, semantics=semantics, pace=pace, keep_going=keep_going)
+        done = run(
+            chosen.log,
+            tasks,
+            harvester,
+            semantics=semantics,
+            pace=pace,
+            keep_going=keep_going,
+            allocations=allocations,
+        )
         return result_of(done, settings)

@@ -41,7 +41,7 @@ def test_replay_writes_what_it_prints(bftrain: CommandLine, log: Path, tasks: Pa
     written = json.loads((folder / "summary.json").read_text())
     assert written["complete"] is True
     told = json.loads(bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "two", "--json", "-q").out)
-    assert told["harvested_samples"] == written["harvested_samples"]
+    assert told["harvested"] == written["harvested"]
 
 
 def test_replay_against_itself_makes_no_sense(bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path) -> None:

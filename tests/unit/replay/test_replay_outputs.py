@@ -25,7 +25,7 @@ TASKS = [
     task("late", submit_s=1000.0),
 ]
 SOURCE = Source(log="a log.npz", tasks="tasks.toml", baseline="equal-share")
-FILES = {"summary.json", "timings.json", "decisions.csv", "tasks.csv", "config.toml", "report.html"}
+FILES = {"summary.json", "decisions.csv", "tasks.csv", "allocations.csv", "config.toml", "report.html"}
 
 
 def made() -> Study:
@@ -49,8 +49,14 @@ def test_nothing_but_the_files_that_are_documented(folder: Path) -> None:
 
 def test_the_same_inputs_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     outputs.write(made(), tmp_path / "again", SOURCE)
-    for name in FILES - {"timings.json"}:
+    for name in FILES - {"summary.json"}:
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+    one, two = (
+        json.loads((place / "summary.json").read_text(encoding="utf-8")) for place in (folder, tmp_path / "again")
+    )
+    assert one["wall_s"] != two["wall_s"]
+    assert outputs.repeatable(one) == outputs.repeatable(two)
+    assert one["figures_sha256"] == two["figures_sha256"]
 
 
 def test_the_summary_has_the_figures_and_where_they_come_from(folder: Path) -> None:
@@ -59,7 +65,7 @@ def test_the_summary_has_the_figures_and_where_they_come_from(folder: Path) -> N
     assert summary["format"] == outputs.FORMAT
     assert summary["complete"] is True
     assert summary["decisions"] == len(result.decisions)
-    assert summary["harvested_samples"] == result.harvested_samples
+    assert summary["harvested"] == result.harvested_samples
     assert summary["efficiency"] == result.efficiency
     assert summary["lost"]["preemption"] == {"samples": 54.0, "node_h": 5.4 / 3600}
     idle = summary["used_node_h"] + sum(summary["unused_node_h"].values())
@@ -72,11 +78,16 @@ def test_the_summary_has_the_figures_and_where_they_come_from(folder: Path) -> N
     assert summary["versions"]["bftrain"]
 
 
-def test_measured_times_stand_in_their_own_file(folder: Path) -> None:
-    timings = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
-    assert set(timings) == {"result", "baseline", "ceiling"}
-    assert timings["result"]["wall_s"] > 0.0
-    assert set(timings["result"]["solve_ms"]) == {"p50", "p99", "max"}
+def test_the_summary_has_what_was_measured_but_its_sum_leaves_that_out(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    for figures in (summary, summary["baseline"], summary["ceiling"]):
+        assert figures["wall_s"] > 0.0
+        assert 0.0 < figures["solve_ms"]["p50"] <= figures["solve_ms"]["p99"] <= figures["solve_ms"]["max"]
+        assert set(figures) >= outputs.MEASURED
+    told = outputs.repeatable(summary)
+    assert "wall_s" not in {*told, *told["baseline"], *told["ceiling"]}
+    assert outputs.summary(made(), SOURCE)["figures_sha256"] == summary["figures_sha256"]
+    assert outputs.summary(made(), Source())["figures_sha256"] != summary["figures_sha256"]
 
 
 def test_one_row_a_decision_and_one_a_task(folder: Path) -> None:

@@ -1,0 +1,81 @@
+"""Tables as CSV: UTF-8, one header line, numbers as short as they can be without loss, no value left empty."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.values import wire
+from bftrain_datasets.storage import whole_file
+from bftrain_replay import tables
+from bftrain_replay.tables import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from bftrain_replay.allocations import Allocations
+    from bftrain_replay.result import Result
+    from bftrain_replay.tables import Column
+
+SUFFIX: Final = ".csv"
+
+
+def write(result: Result, folder: Path) -> None:
+    """Write all tables; each appears complete or not at all."""
+    _write_rows(folder / "decisions.csv", tables.DECISIONS, tables.decision_rows(result))
+    _write_rows(folder / "tasks.csv", tables.TASKS, tables.task_rows(result))
+    if result.allocations is not None:
+        _write_allocations(folder / "allocations.csv", result.allocations)
+
+
+def _write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    sizes = {place for place, column in enumerate(columns) if column.kind is Kind.SIZES}
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.name for column in columns)
+        if sizes:
+            rows = (
+                [wire.encode(cell).decode() if place in sizes else cell for place, cell in enumerate(row)]
+                for row in rows
+            )
+        writer.writerows(rows)
+        text.detach()
+
+
+def _write_allocations(path: Path, allocations: Allocations) -> None:
+    """Write block by block: there may be a great many rows, and few names and times in them."""
+    task_names, node_names = _cells(allocations.tasks), _cells(allocations.nodes)
+    with whole_file(path) as file:
+        file.write((",".join(column.name for column in tables.ALLOCATIONS) + "\n").encode())
+        for block in allocations.blocks():
+            rows = zip(
+                map(task_names.__getitem__, block.task.tolist()),
+                map(node_names.__getitem__, block.node.tolist()),
+                _numbers(block.from_s),
+                _numbers(block.to_s),
+                strict=True,
+            )
+            file.write("".join(f"{task},{node},{from_s},{to_s}\n" for task, node, from_s, to_s in rows).encode())
+
+
+def _cells(names: Iterable[str]) -> list[str]:
+    """Give names as they stand in a cell: in quotes where they need it."""
+    cells = []
+    for name in names:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow((name, ""))
+        cells.append(line.getvalue().removesuffix(","))
+    return cells
+
+
+def _numbers(column: NDArray[np.float64]) -> list[str]:
+    """Write each number once, since most of them come many times."""
+    different, places = np.unique(column, return_inverse=True)
+    return list(map(list(map(repr, different.tolist())).__getitem__, places.tolist()))

@@ -1,0 +1,93 @@
+"""Tables as Parquet files, for those who have pyarrow: typed, compressed, and quick to read in part."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.errors import NotAvailable
+from bftrain_datasets.storage import whole_file
+from bftrain_replay import tables
+from bftrain_replay.tables import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from bftrain_replay.allocations import Allocations
+    from bftrain_replay.result import Result
+    from bftrain_replay.tables import Column
+
+SUFFIX: Final = ".parquet"
+_ROWS_AT_ONCE: Final = 8192
+
+
+def pyarrow() -> Any:  # noqa: ANN401 - a module without types
+    """Import pyarrow, or say what brings it."""
+    try:
+        import_module("pyarrow.parquet")  # reached through the package
+        return import_module("pyarrow")
+    except ImportError as error:
+        what, fix = "pyarrow is not installed", "pip install 'bftrain[parquet]'"
+        raise NotAvailable(what, where="parquet", fix=fix) from error
+
+
+def write(result: Result, folder: Path, file_format: str) -> None:
+    """Write all tables; each appears complete or not at all, and names its ``file_format`` in its metadata."""
+    pa = pyarrow()
+    rows = {"decisions": tables.decision_rows(result), "tasks": tables.task_rows(result)}
+    for name, content in rows.items():
+        with _writer(pa, folder / f"{name}.parquet", tables.TABLES[name], file_format) as add:
+            _write_rows(pa, tables.TABLES[name], content, add)
+    if result.allocations is not None:
+        with _writer(pa, folder / "allocations.parquet", tables.ALLOCATIONS, file_format) as add:
+            _write_allocations(pa, result.allocations, add)
+
+
+@contextmanager
+def _writer(pa: Any, path: Path, columns: Sequence[Column], file_format: str) -> Iterator[Callable[[list[Any]], None]]:  # noqa: ANN401 - a module without types
+    """Give a function that appends one group of rows, column by column."""
+    schema = pa.schema(
+        [(column.name, _type_of(pa, column)) for column in columns], metadata={"format": file_format.encode()}
+    )
+    with whole_file(path) as file, pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        yield lambda arrays: writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _type_of(pa: Any, column: Column) -> Any:  # noqa: ANN401 - a module without types
+    names = pa.dictionary(pa.int32(), pa.string())
+    if column in tables.ALLOCATIONS and column.kind is Kind.TEXT:
+        return names  # a handful of names, each many times
+    return {
+        Kind.TEXT: pa.string(),
+        Kind.NUMBER: pa.float64(),
+        Kind.WHOLE: pa.int64(),
+        Kind.SIZES: pa.map_(pa.string(), pa.int32()),
+    }[column.kind]
+
+
+def _write_rows(
+    pa: Any,  # noqa: ANN401 - a module without types
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[object]],
+    add: Callable[[list[Any]], None],
+) -> None:
+    rows = iter(rows)
+    while chunk := list(islice(rows, _ROWS_AT_ONCE)):
+        arrays = []
+        for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
+            content = [list(cell.items()) for cell in cells] if column.kind is Kind.SIZES else cells
+            arrays.append(pa.array(content, type=_type_of(pa, column)))
+        add(arrays)
+
+
+def _write_allocations(pa: Any, allocations: Allocations, add: Callable[[list[Any]], None]) -> None:  # noqa: ANN401 - a module without types
+    task_names, node_names = pa.array(allocations.tasks, pa.string()), pa.array(allocations.nodes, pa.string())
+    for block in allocations.blocks():
+        named = [
+            pa.DictionaryArray.from_arrays(pa.array(places), names)
+            for places, names in ((block.task, task_names), (block.node, node_names))
+        ]
+        add([*named, pa.array(block.from_s), pa.array(block.to_s)])
