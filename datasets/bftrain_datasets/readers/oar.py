@@ -1,4 +1,4 @@
-"""OAR's jobs as JSON: details of jobs (``oarstat --json --details``), or the data of its Gantt chart, or both."""
+"""OAR's jobs as JSON: details of jobs (``oarstat --json``), or the data of its Gantt chart, or both."""
 
 from __future__ import annotations
 
