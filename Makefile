@@ -5,8 +5,8 @@
 VENV ?= .venv
 WORKERS ?= 2
 APT ?= yes
-# Solvers that bftrain can do without, but whose tests want to run
-EXTRAS ?= cbc,gurobi
+# What bftrain can do without, but whose tests want to run
+EXTRAS ?= cbc,gurobi,parquet
 
 export PYTHON VENV APT
 # What a site's module system puts there would reach into our virtual environment
