@@ -21,7 +21,7 @@ def command() -> None:
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The file to write; its name ends in .npz or .csv.",
+    help="The file to write; its name ends in .npz, .csv or .parquet.",
 )
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."

@@ -5,30 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets import csv_log, npz_log
+from bftrain_datasets import csv_log, npz_log, parquet_log
 from bftrain_datasets.eventlog import FORMAT
 from bftrain_datasets.storage import by_suffix, whole_file
 
 if TYPE_CHECKING:
     from bftrain_datasets.eventlog import EventLog
 
-LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load}
-SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save}
+PARQUET: Final = ".parquet"
+LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load, PARQUET: parquet_log.load}
+SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save, PARQUET: parquet_log.save}
 # How log files begin: a zip archive, a Parquet file, and our comment in a CSV file
 _MARKS: Final = (b"PK\x03\x04", b"PAR1", f"# {FORMAT}".encode())
 _MARK_BYTES: Final = max(map(len, _MARKS))
 
 
 def load_log(path: Path | str) -> EventLog:
-    """Load the log in this file; its name ends in ``.npz`` or ``.csv``."""
+    """Load the log in this file; its name ends in ``.npz``, ``.csv`` or ``.parquet``."""
     path = Path(path)
     return by_suffix(path, LOADERS, "log file")(path)
 
 
 def save_log(log: EventLog, path: Path | str) -> None:
-    """Save the log under this name, which ends in ``.npz`` or ``.csv``; the file appears complete or not at all.
+    """Save the log under this name, which ends in ``.npz``, ``.csv`` or ``.parquet``.
 
-    The same log gives the same bytes.
+    The file appears complete or not at all. The same log gives the same bytes.
     """
     path = Path(path)
     save = by_suffix(path, SAVERS, "log file")
@@ -39,6 +40,8 @@ def save_log(log: EventLog, path: Path | str) -> None:
 def check_log_name(path: Path) -> None:
     """Refuse a name that no log can be saved under, before work is done for it."""
     by_suffix(path, SAVERS, "log file")
+    if path.suffix.lower() == PARQUET:
+        parquet_log.require(str(path))
 
 
 def holds_log(path: Path) -> bool:

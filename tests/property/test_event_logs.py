@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,7 @@ from bftrain_datasets.measures import fragments, summarise
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), codec="utf-8"), min_size=1, max_size=4)
 TIMES = st.one_of(st.integers(0, 12).map(float), st.floats(-1e9, 1e9, allow_nan=False))
 Transition = tuple[float, str, NodeState]
+SUFFIXES = [".npz", ".csv", *([".parquet"] if find_spec("pyarrow") else [])]
 
 
 @st.composite
@@ -82,7 +84,7 @@ def test_replaying_the_events_by_hand_gives_pool_sizes_and_idle_time(
     assert {time: known[time] for time in sizes} == sizes
 
 
-@given(told(), st.sampled_from([".npz", ".csv"]))
+@given(told(), st.sampled_from(SUFFIXES))
 def test_files_give_back_what_was_saved(what: tuple[list[str], list[Transition]], suffix: str) -> None:
     log = built(*what)
     with TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from bftrain_datasets.provenance import Provenance, Source
 from bftrain_datasets.storage import whole_file
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
-SUFFIXES = (".npz", ".csv")
+_HAS_PARQUET = pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")
+SUFFIXES = (".npz", ".csv", pytest.param(".parquet", marks=_HAS_PARQUET))
 
 
 def awkward_log() -> EventLog:

@@ -1,0 +1,205 @@
+"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and whoever else reads Parquet.
+
+Needs pyarrow, which is imported only when such a file is read or written.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec.structs import replace as replace_struct
+
+from bftrain.errors import BadInput, NotAvailable, suggestion
+from bftrain.values import wire
+from bftrain_datasets.builder import LogBuilder
+from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog
+from bftrain_datasets.provenance import Provenance, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+COLUMNS: Final = ("time", "node", "state")
+FORMAT_KEY: Final = b"bftrain.format"
+END_KEY: Final = b"bftrain.end_s"
+CHECKSUM_KEY: Final = b"bftrain.sha256"
+PROVENANCE_KEY: Final = b"bftrain.provenance"
+MOST_ROWS: Final = 1 << 30
+REMEDY: Final = "the columns are time, node and state; docs/formats.md describes them"
+INSTALL: Final = "pip install 'bftrain[parquet]'"
+_ROWS_AT_ONCE: Final = 1 << 16
+_GROUP_ROWS: Final = 1 << 18
+_UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def require(where: str) -> None:
+    """Refuse if pyarrow is not there."""
+    try:
+        import pyarrow as pa  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        raise NotAvailable("Parquet files need pyarrow, which is not installed", where=where, fix=INSTALL) from error
+
+
+def save(log: EventLog, file: IO[bytes]) -> None:
+    """Write the log."""
+    require(str(getattr(file, "name", "")))
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    first = log.states_at(log.start_s)
+    later = slice(int(log.offsets[1]), None)
+    times = np.concatenate((np.full(first.size, log.start_s), log.times[log.time_index[later]]))
+    nodes = np.concatenate((np.arange(first.size, dtype=np.int32), log.nodes[later]))
+    states = np.concatenate((first, log.states[later]))
+    table = pa.table(
+        [
+            pa.array(times),
+            pa.DictionaryArray.from_arrays(pa.array(nodes), pa.array(log.node_names, pa.string())),
+            pa.DictionaryArray.from_arrays(pa.array(states), pa.array(STATE_WORDS)),
+        ],
+        names=COLUMNS,
+    ).replace_schema_metadata(
+        {
+            FORMAT_KEY: FORMAT.encode(),
+            END_KEY: repr(log.end_s).encode(),
+            CHECKSUM_KEY: log.sha256.encode(),
+            PROVENANCE_KEY: wire.encode(log.provenance),
+        }
+    )
+    parquet.write_table(
+        table, file, row_group_size=_GROUP_ROWS, compression="zstd", use_dictionary=True, write_page_checksum=True
+    )
+
+
+def load(path: Path) -> EventLog:
+    """Read the log. Rows may come in any order; without an ``end_s`` the log ends with its last row."""
+    require(str(path))
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    builder = LogBuilder()
+    with path.open("rb") as opened:
+        try:
+            file = parquet.ParquetFile(opened, page_checksum_verification=True)
+            story = _checked_schema(file, path)
+            row = 0
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(COLUMNS), use_threads=False):
+                _add(builder, batch, row, path)
+                row += batch.num_rows
+        except (pa.ArrowException, ValueError, OSError, MemoryError, OverflowError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise BadInput(
+                f"not a readable Parquet file: {reason}", where=str(path), fix="fetch the file again"
+            ) from error
+    end_s = _end(story, path)
+    try:
+        log = builder.build(end_s=end_s, provenance=Provenance(made_by="reader parquet"))
+    except BadInput as error:
+        raise BadInput(error.what, where=str(path), fix=error.fix or REMEDY) from error
+    return _with_story(log, story, path)
+
+
+def _checked_schema(file: Any, path: Path) -> dict[bytes, bytes]:  # noqa: ANN401 - pyarrow has no types
+    """Give the file's own metadata, if its columns are those of a log."""
+    schema = file.schema_arrow
+    if sorted(schema.names) != sorted(COLUMNS):
+        shown = ", ".join(schema.names)[:100]
+        raise BadInput(f"not a log: the columns are {shown or 'none'}", where=str(path), fix=REMEDY)
+    if file.metadata.num_rows > MOST_ROWS:
+        raise BadInput(f"{file.metadata.num_rows:,} rows are too many for a log", where=str(path), fix=REMEDY)
+    return dict(schema.metadata or {})
+
+
+def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa: ANN401 - pyarrow has no types
+    """Add the rows of one batch, the first of which is number ``row`` from 0."""
+    for name in COLUMNS:
+        column = batch.column(name)
+        if column.null_count:
+            place = row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]) + 1
+            raise BadInput(f"row {place} has no {name}", where=str(path), fix=REMEDY)
+    times = _seconds(batch.column("time"), row, path)
+    nodes = _codes(batch.column("node"), "node", path)
+    states = _codes(batch.column("state"), "state", path)
+    for word in states[1]:
+        if word not in STATE_WORDS:
+            what = f"state: there is no state {word!r:.40}"
+            raise BadInput(what, where=str(path), fix=suggestion(str(word), STATE_WORDS))
+    for name in nodes[1]:
+        if not name or name != name.strip() or not name.isprintable():
+            raise BadInput(
+                f"node: {name!r:.40} is no name", where=str(path), fix="give every row a printable node name"
+            )
+    numbers = np.array([STATE_WORDS.index(word) for word in states[1]], dtype=np.int8)
+    places = np.array([builder.place(name) for name in nodes[1]], dtype=np.int32)
+    builder.add_columns(times, places[nodes[0]], numbers[states[0]])
+
+
+def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types
+    """Seconds UTC of numbers or timestamps."""
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "M":
+        unit = _UNITS_PER_S[np.datetime_data(values.dtype)[0]]
+        whole, rest = np.divmod(values.astype(np.int64), unit)
+        times: NDArray[np.float64] = whole + rest / unit
+        return times
+    if values.dtype.kind not in "iuf":
+        raise BadInput(f"time: {column.type} are no times", where=str(path), fix=REMEDY)
+    times = values.astype(np.float64)
+    if not np.isfinite(times).all():
+        place = row + int(np.flatnonzero(~np.isfinite(times))[0]) + 1
+        raise BadInput(f"row {place}: time: {times[place - row - 1]} is no time", where=str(path), fix=REMEDY)
+    return times
+
+
+def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int64], list[str]]:  # noqa: ANN401 - pyarrow has no types
+    """Give texts as numbers and the different texts, in order of first mention."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    words = column.dictionary.to_pylist()
+    if not all(isinstance(word, str) for word in words):
+        raise BadInput(f"{name}: {column.dictionary.type} is no text", where=str(path), fix=REMEDY)
+    codes = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < len(words):
+        raise BadInput(f"the {name}s are damaged", where=str(path), fix="fetch the file again")
+    used, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places = np.empty_like(order)
+    places[order] = np.arange(order.size)
+    return places[codes], [words[code] for code in used[order].tolist()]
+
+
+def _end(story: dict[bytes, bytes], path: Path) -> float | None:
+    text = story.get(END_KEY)
+    if text is None:
+        return None
+    try:
+        end_s = float(text)
+    except ValueError:
+        end_s = math.nan
+    if not math.isfinite(end_s):
+        raise BadInput(f"{END_KEY.decode()}: {text!r:.40} is no time", where=str(path), fix=REMEDY)
+    return end_s
+
+
+def _with_story(log: EventLog, story: dict[bytes, bytes], path: Path) -> EventLog:
+    """Give the log the story in its file, if it has one and the rows are still those it belongs to."""
+    told = story.get(PROVENANCE_KEY)
+    if told is None:
+        return replace(log, provenance=replace_struct(log.provenance, sources=(Source.of(path),)))
+    provenance = wire.decode(told, Provenance, where=f"{path} ({PROVENANCE_KEY.decode()})")
+    checksum = story.get(CHECKSUM_KEY)
+    if checksum is None:
+        return replace(log, provenance=provenance.and_then("read from a Parquet file without a checksum"))
+    if checksum.decode(errors="replace") != log.sha256:
+        raise BadInput(
+            "the rows are not those that were saved: the file was edited, with its metadata kept",
+            where=str(path),
+            fix=f"fetch the file again, or delete {CHECKSUM_KEY.decode()} from the metadata if the change is meant",
+        )
+    return replace(log, provenance=provenance)

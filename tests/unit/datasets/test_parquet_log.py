@@ -1,0 +1,211 @@
+"""The Parquet log: what others write is read, what is damaged is refused, and what is lacking is told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bftrain.errors import BadInput, NotAvailable
+from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.eventlog import EventLog, NodeState
+from bftrain_datasets.files import check_log_name, load_log, save_log
+from bftrain_datasets.generators import sample_log
+from bftrain_datasets.provenance import Source
+
+pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
+
+
+def small_log() -> EventLog:
+    return log_from_transitions([(0, "a", IDLE), (5, "a", DOWN), (7.5, "c", IDLE)], node_names="ba", end_s=9)
+
+
+def other(path: Path, time: object, node: object, state: object) -> Path:
+    """Write a table of somebody else's."""
+    parquet.write_table(pa.table({"time": time, "node": node, "state": state}), path)
+    return path
+
+
+def test_the_file_opens_as_a_plain_table(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    save_log(small_log(), path)
+    table = pd.read_parquet(path).astype({"node": str, "state": str})
+    assert list(table.columns) == ["time", "node", "state"]
+    assert table.to_numpy().tolist() == [
+        [0.0, "b", "busy"],
+        [0.0, "a", "idle"],
+        [0.0, "c", "busy"],
+        [5.0, "a", "down"],
+        [7.5, "c", "idle"],
+    ]
+
+
+def test_the_metadata_are_those_of_the_csv_comments(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    log = small_log()
+    save_log(log, path)
+    told = parquet.read_schema(path).metadata
+    assert told[b"bftrain.format"] == b"bftrain event log 1"
+    assert told[b"bftrain.end_s"] == b"9.0"
+    assert told[b"bftrain.sha256"] == log.sha256.encode()
+    assert told[b"bftrain.provenance"].startswith(b'{"made_by":"hand"')
+
+
+def test_a_table_of_somebody_else_is_read_and_its_source_is_told(tmp_path: Path) -> None:
+    path = other(tmp_path / "theirs.parquet", [20, 10, 10, 25], ["a", "a", "b", "b"], ["busy", "idle", "busy", "idle"])
+    log = load_log(path)
+    assert log.node_names == ("a", "b")
+    assert (log.start_s, log.end_s, log.idle_node_s) == (10.0, 25.0, 10.0)
+    assert log.provenance.made_by == "reader parquet"
+    assert log.provenance.sources == (Source.of(path),)
+    assert log.provenance.counts["transitions"] == 4
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_times_may_be_timestamps(tmp_path: Path, unit: str, zone: str | None) -> None:
+    moments = pa.array([1612951200, 1612951260], pa.int64()).cast(pa.timestamp("s")).cast(pa.timestamp(unit, zone))
+    log = load_log(other(tmp_path / "t.parquet", moments, ["a", "a"], ["idle", "busy"]))
+    assert log.times.tolist() == [1612951200.0, 1612951260.0]
+
+
+def test_what_pandas_writes_is_read_whatever_the_order_of_columns_and_names(tmp_path: Path) -> None:
+    count = 200_000  # more than are read at once
+    rng = np.random.default_rng(1)
+    names = np.array([f"n{number}" for number in range(50)])
+    table = pd.DataFrame({
+        "state": np.where(np.arange(count) % 2, "busy", "idle"),
+        "node": names[rng.integers(0, 50, count)],
+        "time": np.arange(count) / 4,
+    })  # fmt: skip
+    table.to_parquet(tmp_path / "p.parquet", index=False)
+    table[["time", "node", "state"]].to_csv(tmp_path / "p.csv", index=False)
+    assert load_log(tmp_path / "p.parquet").sha256 == load_log(tmp_path / "p.csv").sha256
+    assert load_log(tmp_path / "p.parquet").node_names == tuple(dict.fromkeys(table["node"]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"time": [1.0, None], "node": ["a", "a"], "state": ["idle", "busy"]}, "row 2 has no time"),
+        ({"time": [1.0, 2.0], "node": [None, "a"], "state": ["idle", "busy"]}, "row 1 has no node"),
+        ({"time": [1.0, 2.0], "node": ["a", "a"], "state": ["idle", None]}, "row 2 has no state"),
+        ({"time": [1.0, float("nan")], "node": ["a", "a"], "state": ["idle", "busy"]}, "row 2: time: nan is no time"),
+        ({"time": ["x", "y"], "node": ["a", "a"], "state": ["idle", "busy"]}, "time: string are no times"),
+        ({"time": [1, 2], "node": [1, 2], "state": ["idle", "busy"]}, "node: int64 is no text"),
+        ({"time": [1, 2], "node": ["a", " b"], "state": ["idle", "busy"]}, "node: ' b' is no name"),
+        ({"time": [1, 2], "node": ["a", ""], "state": ["idle", "busy"]}, "node: '' is no name"),
+        ({"time": [1, 2], "node": ["a", "b"], "state": ["idle", "bus"]}, "no state 'bus' .*did you mean 'busy'"),
+        ({"time": [], "node": [], "state": []}, "node: null is no text|no node changes its state"),
+        ({"time": [1], "node": ["a"], "state": ["idle"], "more": [1]}, "the columns are time, node, state, more"),
+        ({"time": [1], "node": ["a"]}, "the columns are time, node"),
+    ],
+)
+def test_what_is_no_log_is_refused_with_its_place(tmp_path: Path, columns: dict[str, list[Any]], says: str) -> None:
+    path = tmp_path / "bad.parquet"
+    parquet.write_table(pa.table(columns), path)
+    with pytest.raises(BadInput, match=says) as caught:
+        load_log(path)
+    assert str(path) in (caught.value.where or "")
+
+
+def test_a_node_without_a_name_in_a_later_batch_is_counted_from_the_first_row(tmp_path: Path) -> None:
+    nodes = ["a"] * 70_000 + [None]
+    path = other(tmp_path / "x.parquet", list(range(70_001)), nodes, ["idle"] * 70_001)
+    with pytest.raises(BadInput, match="row 70001 has no node"):
+        load_log(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({b"bftrain.sha256": b"00"}, "the rows are not those that were saved"),
+        ({b"bftrain.end_s": b"soon"}, "bftrain.end_s: b'soon' is no time"),
+        ({b"bftrain.end_s": b"inf"}, "is no time"),
+        ({b"bftrain.end_s": b"3"}, "ends at 3.0, before"),
+        ({b"bftrain.provenance": b"{"}, "not valid JSON"),
+        ({b"bftrain.provenance": b"\xff"}, "not valid JSON"),
+    ],
+)
+def test_metadata_are_checked(tmp_path: Path, changes: dict[bytes, bytes], says: str) -> None:
+    path = tmp_path / "log.parquet"
+    save_log(small_log(), path)
+    table = parquet.read_table(path)
+    parquet.write_table(table.replace_schema_metadata({**table.schema.metadata, **changes}), path)
+    with pytest.raises(BadInput, match=says):
+        load_log(path)
+
+
+def test_an_edited_table_without_its_checksum_is_read_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    save_log(small_log(), path)
+    table = parquet.read_table(path)
+    told = {key: value for key, value in table.schema.metadata.items() if key != b"bftrain.sha256"}
+    parquet.write_table(table.slice(0, 4).replace_schema_metadata(told), path)
+    assert load_log(path).provenance.steps == ("read from a Parquet file without a checksum",)
+    parquet.write_table(table.slice(0, 4), path)
+    with pytest.raises(BadInput, match="not those that were saved"):
+        load_log(path)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    save_log(sample_log(), path)
+    whole = path.read_bytes()
+    for damaged in (
+        b"",
+        b"PAR1",
+        whole[1:],
+        whole[: len(whole) // 2],
+        whole[:-30],
+        b"text\n",
+        whole[:100] + whole[200:],
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="not a readable Parquet file"):
+            load_log(path)
+
+
+def test_a_flipped_byte_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    log = small_log()
+    save_log(log, path)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 5):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            found = load_log(path)
+        except BadInput:
+            continue
+        # What says so does not make a log another one: only the name of a piece of metadata may have changed
+        assert (
+            found.sha256 == log.sha256
+            or "without a checksum" in str(found.provenance.steps)
+            or found.end_s != log.end_s
+        )
+
+
+def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.parquet"
+    save_log(small_log(), path)
+    monkeypatch.setattr("bftrain_datasets.parquet_log.MOST_ROWS", 4)
+    with pytest.raises(BadInput, match="5 rows are too many"):
+        load_log(path)
+
+
+def test_without_pyarrow_one_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.parquet"
+    save_log(small_log(), path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for call in (lambda: load_log(path), lambda: save_log(small_log(), path), lambda: check_log_name(path)):
+        with pytest.raises(NotAvailable, match=r"need pyarrow.*pip install 'bftrain\[parquet\]'"):
+            call()
+    check_log_name(tmp_path / "log.npz")
+    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
