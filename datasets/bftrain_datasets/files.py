@@ -48,5 +48,8 @@ def holds_log(path: Path) -> bool:
     """Whether the file is a log of ours, by how it begins, and not what some scheduler wrote."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(_MARK_BYTES).startswith(_MARKS)
+    try:
+        with path.open("rb") as file:
+            return file.read(_MARK_BYTES).startswith(_MARKS)
+    except OSError:  # whoever reads it next says so
+        return False

@@ -13,6 +13,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import BUSY, IDLE, EventLog, NodeState
+from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.nodenames import MOST_NODES
 from bftrain_datasets.importing.occupancy import observed, without_duplicates
 
@@ -64,7 +65,7 @@ def _of_series(intake: Intake) -> _Steps:
     last = np.append(times[1:] != times[:-1], [True])
     if not last.all():
         first_s = float(times[~last][0])
-        intake.tally.unuse("superseded", f"at {first_s:.0f} s UTC", int((~last).sum()), 0.0)
+        intake.tally.unuse("superseded", f"at {moments.told(first_s)}", int((~last).sum()), 0.0)
     active = np.array(intake.count_active, dtype=np.int64)[order][last]
     total = np.array(intake.count_total, dtype=np.int64)[order][last]
     steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))
@@ -75,7 +76,7 @@ def _of_series(intake: Intake) -> _Steps:
 def _note_order(times: NDArray[np.float64], intake: Intake) -> None:
     falls = np.flatnonzero(np.diff(times) < 0) + 1
     if falls.size:
-        intake.tally.note("unsorted", count=int(falls.size), where=f"at {times[falls[0]]:.0f} s UTC")
+        intake.tally.note("unsorted", count=int(falls.size), where=f"at {moments.told(times[falls[0]])}")
 
 
 def _note_gaps(steps: _Steps, intake: Intake) -> None:
@@ -87,7 +88,7 @@ def _note_gaps(steps: _Steps, intake: Intake) -> None:
     long = np.flatnonzero(gaps > _POLL_GAP * usual)
     if long.size and float(np.mean(np.abs(gaps - usual) <= usual / 10)) >= _REGULAR:
         node_s = float((gaps[long] * np.maximum(steps.total[long], steps.active[long])).sum())
-        where = f"at {steps.times[long[0]]:.0f} s UTC"
+        where = f"at {moments.told(steps.times[long[0]])}"
         intake.tally.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
 
 
@@ -116,7 +117,7 @@ def _cut(steps: _Steps, intake: Intake) -> _Steps:
     high = steps.end_s if end_s is None else min(end_s, steps.end_s)
     if low > high:
         raise BadInput(
-            f"the counts go from {steps.times[0]:.0f} to {steps.end_s:.0f} s UTC, all outside of --window",
+            f"the counts go from {moments.told(steps.times[0])} to {moments.told(steps.end_s)}, outside of --window",
             where=intake.file_names[0],
         )
     first = int(np.searchsorted(steps.times, low, side="right")) - 1
@@ -159,7 +160,7 @@ def _within_capacity(steps: _Steps, capacity: int, intake: Intake) -> _Steps:
             "over_capacity",
             count=int(places.size),
             node_s=float((over * lasting)[places].sum()),
-            where=f"at {steps.times[places[0]]:.0f} s UTC",
+            where=f"at {moments.told(steps.times[places[0]])}",
         )
     return replace(steps, active=active, total=total)
 

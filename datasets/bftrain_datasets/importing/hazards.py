@@ -53,7 +53,9 @@ HAZARDS: Final[dict[str, Hazard]] = {
     # rows that are not used, and may be missed
     "duplicate": _doubtful_row("the same job again with the same times and nodes"),
     "backwards": _doubtful_row("jobs that end before they start"),
-    "no_nodes": _doubtful_row("jobs that ran and name no node", option="--counts reads how many instead of which"),
+    "no_nodes": _doubtful_row(
+        "jobs that ran and name no node", option="--counts, which reads how many instead of which"
+    ),
     "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
     "no_end": _doubtful_row("jobs that neither ended nor still run"),
     "no_start": _doubtful_row(

@@ -144,6 +144,13 @@ def window(text: str, where: str = "--window") -> tuple[float | None, float | No
     return begin_s, end_s
 
 
+def told(time_s: float) -> str:
+    """Write a time for people; one that counts from zero stays a number."""
+    if not SMALLEST_EPOCH_S <= time_s < LARGEST_S:
+        return f"{time_s:.0f} s"
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def span_s(text: str) -> float:
     """Seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raises ``ValueError`` for anything else."""
     match = _SPAN.match(text)

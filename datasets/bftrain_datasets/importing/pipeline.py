@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain_datasets.edits import close_short_gaps, mark_down
-from bftrain_datasets.importing import suspicions
+from bftrain_datasets.importing import moments, suspicions
 from bftrain_datasets.importing.counted import log_from_counts
 from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
 from bftrain_datasets.importing.intake import Intake
@@ -130,7 +130,7 @@ def _from_states(intake: Intake) -> EventLog:
     high = log.end_s if end_s is None else min(end_s, log.end_s)
     if low > high:
         raise BadInput(
-            f"the records go from {log.start_s:.0f} to {log.end_s:.0f} s UTC, all outside of --window",
+            f"the records go from {moments.told(log.start_s)} to {moments.told(log.end_s)}, all outside of --window",
             where=intake.file_names[0],
         )
     return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
