@@ -91,7 +91,9 @@ def read(file: RawFile, intake: Intake) -> None:
 def _check(layout: _Layout, intake: Intake, where: str) -> None:
     """Refuse counts of idle nodes where it is not known of how many."""
     if layout.active is None and layout.total is None and _machine(intake) is None:
-        raise BadInput("only idle nodes are counted, and of how many is not said", where=where, fix="give --counts --nodes N")
+        raise BadInput(
+            "only idle nodes are counted, and of how many is not said", where=where, fix="give --counts --nodes N"
+        )
 
 
 def _machine(intake: Intake) -> int | None:
