@@ -11,7 +11,7 @@ import click
 from bftrain.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from bftrain_datasets.importing.options import ImportOptions
     from bftrain_datasets.importing.pipeline import Imported
@@ -21,6 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SUSPECTED: Final = "suspected"
+ROOM_FOR_TABLE: Final = 100  # columns of a terminal
 
 _OPTIONS: Final = (
     click.option(
@@ -134,19 +135,42 @@ def books(made: Imported) -> str:
     return f"{made.format}: {rows.read:,} rows read = {rows.used:,} used + {aside:,} set aside"
 
 
-def findings_table(title: str, findings: Sequence[Finding]) -> RenderableType:
-    """What was found, what was done about it, and what would change that."""
+class FindingsTable:
+    """What was found, what was done about it, and what would change that: a table, or a list where there is no room."""
+
+    def __init__(self, title: str, findings: Sequence[Finding]) -> None:
+        self._title = title
+        self._findings = findings
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Print it; the first line is the same in both forms."""
+        if options.max_width >= ROOM_FOR_TABLE:
+            columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
+            rows = ((each.name, f"{each.count:,}", _hours(each), _told(each)) for each in self._findings)
+            yield table(self._title, columns, rows, left=(0, 3))
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        yield Text(f"{self._title}\n")
+        for each in self._findings:
+            hours = f" ({_hours(each)} node-hours)" if each.node_s else ""
+            yield Text(f"{each.name}: {each.count:,}{hours}")
+            yield Padding(Text(_told(each), overflow="fold"), (0, 0, 0, 2), expand=False)
+        yield ""
+
+
+def _hours(each: Finding) -> str:
+    return f"{each.node_s / 3600:,.1f}" if each.node_s else ""
+
+
+def _told(each: Finding) -> str:
     from bftrain_datasets.importing.hazards import HAZARDS
 
-    def row(each: Finding) -> tuple[str, str, str, str]:
-        known = HAZARDS.get(each.name)
-        option = f"; change it with {known.option}" if known and known.option else ""
-        told = [known.says if known else each.name, f"{each.done}{option}", each.first]
-        hours = f"{each.node_s / 3600:,.1f}" if each.node_s else ""
-        return each.name, f"{each.count:,}", hours, "\n".join(line for line in told if line)
-
-    columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
-    return table(title, columns, map(row, findings), left=(0, 3))
+    known = HAZARDS.get(each.name)
+    option = f"; change it with {known.option}" if known and known.option else ""
+    lines = (known.says if known else each.name, f"{each.done}{option}", each.first)
+    return "\n".join(line for line in lines if line)
 
 
 def report(made_findings: Sequence[Finding]) -> RenderableType:
@@ -159,7 +183,7 @@ def report(made_findings: Sequence[Finding]) -> RenderableType:
     others = [each for each in made_findings if not is_doubt(each)]
     parts: list[RenderableType] = []
     if doubts:
-        parts.append(findings_table("Doubtful: look at these", doubts))
+        parts.append(FindingsTable("Doubtful: look at these", doubts))
     if others:
-        parts.append(findings_table("Ordinary: counted, and nothing to worry about", others))
+        parts.append(FindingsTable("Ordinary: counted, and nothing to worry about", others))
     return Group(*parts) if parts else "Nothing was found that is doubtful."

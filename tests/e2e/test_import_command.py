@@ -1,0 +1,121 @@
+"""``bftrain import`` and ``check`` as they are typed: on a narrow terminal, in a pipe, and stopped half-way."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broken_log import BROKEN
+from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
+
+DAY = 1_700_000_000
+HEADER = b"JobID|Start|End|NodeList|State\n"
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    path = tmp_path / "broken"
+    path.write_bytes(BROKEN)
+    return path
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_report_fits_any_terminal(broken: Path, columns: int) -> None:
+    for command in (["check", broken], ["import", broken, "-o", broken.with_name("log.npz")]):
+        ended = on_terminal(*command, columns=columns)
+        assert ended.code == 0
+        lines = ANSI.sub("", ended.out).splitlines()
+        assert max(map(len, lines)) <= columns
+        words = "".join("".join(lines).split())
+        assert ("──" in words) == (columns >= 100)  # a list where there is no room for a table
+        for wanted in ("suspected_downtime", "--downsuspected,or--downA..B", "29rowsread=14used+15setaside"):
+            assert wanted in words
+
+
+def test_a_pipe_in_and_a_pipe_out(broken: Path) -> None:
+    ended = shell(f"xz -c {broken} | bftrain check - --json | head -c 20")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith('{"format":"sacct"')
+
+
+def test_what_is_stopped_half_way_leaves_no_file(tmp_path: Path) -> None:
+    with start("import", "-", "-o", tmp_path / "log.npz") as running:
+        assert running.stdin is not None
+        running.stdin.write(HEADER)
+        for number in range(50_000):
+            running.stdin.write(f"{number}|{DAY}|{DAY + 5}|n{number % 99}|COMPLETED\n".encode())
+        running.stdin.flush()
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+        assert running.returncode == 130
+    assert err.decode().strip() == "bftrain: interrupted"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_not_be_read_is_said(broken: Path) -> None:
+    """A file of someone else: root may read everything, so this is tried as nobody."""
+    broken.chmod(0)
+    as_nobody = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if as_nobody and subprocess.run([*as_nobody, PROGRAM, "--version"], check=False, capture_output=True).returncode:
+        pytest.skip("nobody may run the program here: its folder is not open to all")
+    ended = subprocess.run([*as_nobody, PROGRAM, "check", broken], check=False, capture_output=True, env=environment())
+    assert ended.returncode == 2
+    assert b"is not readable" in ended.stderr or b"Permission denied" in ended.stderr or b"exist" in ended.stderr
+
+
+def rows_that_count_for_nothing(megabytes: int) -> bytes:
+    """Make a block of rows that are all set aside, each for another job and another set of nodes."""
+    rows = (f"{at}|{DAY}|{DAY + at % 2}|n[{at}-{at + 9}]|COMPLETED{'x' * 150}\n" for at in range(megabytes * 5000))
+    return "".join(rows).encode()
+
+
+def fed(megabytes: int, limit_mb: int, out: Path) -> subprocess.CompletedProcess[bytes]:
+    """Import so much through a pipe with no more memory than the limit."""
+    block = rows_that_count_for_nothing(1)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_mb << 20, limit_mb << 20))
+
+    with subprocess.Popen(
+        [PROGRAM, "import", "-", "-o", str(out), "--window", f"{DAY - 10}..{DAY - 5}", "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(OPENBLAS_NUM_THREADS="1"),
+        preexec_fn=limited,  # noqa: PLW1509 - no threads here
+    ) as running:
+        assert running.stdin is not None
+        running.stdin.write(HEADER)
+        running.stdin.write(f"0|{DAY - 10}|{DAY - 7}|n1|COMPLETED\n".encode())
+        for _ in range(megabytes):
+            running.stdin.write(block)
+        said, complaint = running.communicate(timeout=600)
+    return subprocess.CompletedProcess(running.args, running.returncode, said, complaint)
+
+
+@pytest.mark.parametrize(
+    "megabytes", [40, pytest.param(1500, marks=pytest.mark.bench)], ids=lambda megabytes: f"{megabytes} MB"
+)
+def test_memory_does_not_grow_with_rows_that_are_set_aside(tmp_path: Path, megabytes: int) -> None:
+    ended = fed(megabytes, 300, tmp_path / "log.npz")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["rows"]["used"] == 1
+    assert told["rows"]["read"] == 1 + 5000 * megabytes
+    assert told["rows"]["aside"] == {"zero_length": 2500 * megabytes, "outside_window": 2500 * megabytes}
+
+
+def test_help_answers_before_anything_is_loaded() -> None:
+    begin = time.perf_counter()
+    ended = bftrain("import", "--help")
+    assert ended.code == 0
+    assert "Formats are recognised by content" in " ".join(ended.out.split())
+    assert time.perf_counter() - begin < 5
