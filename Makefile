@@ -6,7 +6,7 @@ VENV ?= .venv
 WORKERS ?= 2
 APT ?= yes
 # What bftrain can do without, but whose tests want to run
-EXTRAS ?= cbc,gurobi,parquet
+EXTRAS ?= cbc,gurobi,parquet,horovod
 
 export PYTHON VENV APT
 # What a site's module system puts there would reach into our virtual environment
@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -22,16 +22,20 @@ pytest = $(bin)/python -m pytest
 # Tests of one file share what is dear to set up, so they run in one process
 parallel = -n $(WORKERS) --dist loadfile
 extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
+# Horovod is the one extra that pip alone cannot install
+horovod = $(if $(filter horovod,$(subst $(comma), ,$(EXTRAS))),$(bin)/python tools/horovod_wheel.py)
 
 help:
 	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
 	@echo 'make test    install what the tests need, and run them all'
 	@echo 'make check   ruff, mypy, import contracts, unit and property tests with coverage'
 	@echo 'make bench   measure, and print the figures'
+	@echo 'make horovod build Horovod for the torch in $(VENV), once a machine, and install it'
 	@echo 'make docs    build the documentation (site/)'
 	@echo 'make clean   remove all that make made, $(VENV) included'
 	@echo
-	@echo 'PYTHON=python3.12  use this Python        EXTRAS=       test without the extras $(EXTRAS)'
+	@echo 'PYTHON=python3.12  use this Python        EXTRAS=cbc    test with no other extras than this'
+	@echo '                                          (of $(EXTRAS); horovod brings torch)'
 	@echo 'VENV=DIR           keep the venv there    WORKERS=4     run so many tests at once'
 	@echo 'APT=no             install no Debian package for the tests, even as root'
 
@@ -42,6 +46,7 @@ demo:
 test:
 	@tools/venv.sh test$(extras)
 	@tools/debian-packages.sh
+	@$(if $(horovod),$(horovod) --if-possible)
 	@$(pytest) -q $(parallel) -m 'not bench' --durations=10 --durations-min=2
 
 check:
@@ -56,6 +61,10 @@ check:
 bench:
 	@tools/venv.sh test$(extras)
 	@$(pytest) -q -m bench tests/perf
+
+horovod:
+	@tools/venv.sh horovod
+	@$(bin)/python tools/horovod_wheel.py
 
 docs:
 	@tools/venv.sh docs

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -27,10 +28,7 @@ _EXTRAS: Final = {
     "pyarrow": ("Parquet files", "pip install 'bftrain[parquet]'"),
     "distributed": ("sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
     "torch": ("training", "pip install 'bftrain[torch]'"),
-    "horovod": (
-        "Elastic Horovod training",
-        "pip install 'bftrain[horovod]', then build Horovod from source against that torch",
-    ),
+    "horovod": ("Elastic Horovod training", "make horovod (in a checkout of bftrain)"),
 }
 # scheduler -> (what answers when it works, what brings the command, what helps if it does not answer, full name)
 _SCHEDULERS: Final = {
@@ -116,7 +114,31 @@ def _extra(package: str, purpose: str, fix: str) -> Finding:
         found = version(package)
     except PackageNotFoundError:
         found = "version unknown"
+    if package == "horovod" and (wrong := _horovod_trouble()):
+        return Finding(kind="extra", name=package, state=State.BROKEN, detail=f"{found}, {wrong}", fix=fix)
     return Finding(kind="extra", name=package, state=State.OK, detail=f"{found}, for {purpose}")
+
+
+def _horovod_trouble() -> str:
+    """Why the Horovod that is here cannot train with the torch that is here; nothing if it can.
+
+    Horovod works with the one version of torch that it was built against, and notes that version beside its code.
+    """
+    spec = find_spec("horovod")
+    try:
+        (place,) = spec.submodule_search_locations if spec and spec.submodule_search_locations else ()
+        built_for = msgspec.json.decode((Path(place) / "metadata.json").read_bytes(), type=dict[str, object]).get(
+            "pytorch"
+        )
+    except (OSError, ValueError):
+        built_for = None
+    if built_for is None:
+        return "built without PyTorch"
+    try:
+        here = version("torch")
+    except PackageNotFoundError:
+        return f"built for torch {built_for}, which is not installed"
+    return "" if built_for == here else f"built for torch {built_for}, but {here} is installed"
 
 
 def _scheduler(name: str, probe: tuple[str, ...], source: str, mending: str, purpose: str) -> Finding:

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Install the Debian packages that some tests need (a real Slurm, a real browser), if they are missing and we may:
-# as root on Debian, unless APT=no. Otherwise nothing happens: those tests skip and name the command that helps.
+# tools/debian-packages.sh [PACKAGE...]: install these Debian packages, or else those that some tests need (a real
+# Slurm, a real browser) where they are missing, if we may: as root on Debian, unless APT=no. Otherwise nothing happens,
+# and what needs them does without: those tests skip and name the command that helps.
 # No daemon is left running or enabled: the tests start their own, and stop them.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,14 +12,17 @@ PATH=$PATH:/usr/sbin:/sbin
 
 { [ "${APT:-yes}" = yes ] && [ "$(id -u)" = 0 ] && grep -qsx 'ID=debian' /etc/os-release; } || exit 0
 
-missing=''
-for pair in slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge chromium:chromium; do
-    command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
-done
+missing=$*
+if [ $# = 0 ]; then
+    for pair in slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge chromium:chromium; do
+        command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
+    done
+fi
+missing=${missing# }
 [ -n "$missing" ] || exit 0
 
 mkdir -p "$state"
-say "Installing for the tests:$missing ..."
+say "Installing Debian packages: $missing ..."
 export DEBIAN_FRONTEND=noninteractive
 
 # Debian asks this script before it starts a daemon; 101 means no
