@@ -35,13 +35,19 @@ _ALLOCATED: Final = re.compile(
     rf"(?:Allocate|_slurm_rpc_allocate_resources:?) {_JOB} NodeList=(\S+)(?: #CPUs=\S*)?(?: Partition=(\S+))?"
 )
 _STARTED: Final = re.compile(rf"Started {_JOB} (?:in (\S+) )?on (\S+)")
-_DONE: Final = re.compile(rf"job_complete: (?:requeue )?{_JOB} (?:.{{0,100}} )?(?:done|per user/system request)")
+_DONE: Final = re.compile(
+    rf"job_complete: (?:requeue )?{_JOB} (?:.{{0,100}} )?(?:done|per user/system request|due to node failure)"
+)
 _PREEMPTED: Final = re.compile(
     rf"preempted {_JOB} (?:has been (?:requeued|killed|checkpointed|cancelled|canceled)|had to be killed)"
 )
 _FAILED: Final = re.compile(rf"(?:Killing|[Rr]equeue(?: job)?) {_JOB} (?:on failed node|due to failure of node)")
 _TIMED_OUT: Final = re.compile(rf"ime limit (?:exhausted|reached) for {_JOB}")
 _REQUEUED: Final = re.compile(rf"Requeu(?:ing|e) {_JOB}")
+_REFUSED: Final = re.compile(
+    rf"(?:Security violation, REQUEST_KILL_JOB RPC for|job_str_signal\(\) uid=\d+) {_JOB}"
+    r"(?: sig=\d+ returned: Access| from)"
+)
 _KILLED: Final = re.compile(rf"REQUEST_KILL_JOB {_JOB}")
 _NODE_LINES: Final = (
     # words that are quick to see, how it reads, whether the nodes are out then, and for what reason, that alone passes
@@ -206,6 +212,14 @@ def _killed(match: re.Match[str], time_s: float, intake: Intake) -> None:
         _end_unseen(match[2] or match[1], time_s, intake, counts=False)
 
 
+def _not_killed(match: re.Match[str], _: float, intake: Intake) -> None:
+    """Take the refusal of such a request."""
+    for each in _named(match[1]):
+        for job in intake.open_jobs.named(each):
+            job.may_end_s = None
+    intake.use()
+
+
 def _named(text: str) -> list[str]:
     """Names in ``17``, ``17_2`` or ``17_[1-3]``."""
     if "[" not in text:
@@ -255,6 +269,8 @@ _MEANINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], floa
     ("ime limit ", _TIMED_OUT, _end),
     ("Requeu", _REQUEUED, _ended_if_open),
     ("KILL_JOB", _KILLED, _killed),
+    ("KILL_JOB", _REFUSED, _not_killed),
+    ("job_str_signal", _REFUSED, _not_killed),
     ("update_node: ", _SET, _set_by_hand),
     *((words, pattern, _node(out, why)) for words, pattern, out, why in _NODE_LINES),
 )

@@ -57,6 +57,7 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
         "job_complete: JobId=7 done",
         "job_complete: JobID=7 State=0x8003 NodeCnt=2 done",
         "_job_complete: requeue JobId=7 per user/system request",
+        "_job_complete: requeue JobId=7 due to node failure",
         "_job_complete: JobId=3_4(7) done",
         "Time limit exhausted for JobId=7",
         "job_time_limit: inactivity time limit reached for JobId=7",
@@ -128,6 +129,20 @@ def test_a_signal_is_no_end_if_one_follows(tmp_path: Path) -> None:
     found = imported(tmp_path, text)
     assert busy_node_s(found.log) == 60
     assert found.rows.aside == {"other_record": 2}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "error: Security violation, REQUEST_KILL_JOB RPC for JobId=1 from uid 501",
+        "_slurm_rpc_kill_job: job_str_signal() uid=501 JobId=1 sig=9 returned: Access/permission denied",
+    ],
+)
+def test_a_request_to_cancel_that_is_refused_is_no_end(tmp_path: Path, refusal: str) -> None:
+    kill = ctld(DAY + 10, "_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=1 uid 501")
+    found = imported(tmp_path, allocated(DAY, 1, "n1") + kill + ctld(DAY + 10, refusal) + ctld(DAY + 60, "and so on"))
+    assert busy_node_s(found.log) == 60
+    assert "still_running" in kinds(found)
 
 
 @pytest.mark.parametrize(("target", "busy_s"), [("17", 20), ("17_[1-2]", 20), ("17_[1,2%1]", 20), ("17_2", 10 + 100)])
