@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
     from rich.console import Group
 
+    from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.measures import LogSummary
+    from bftrain_datasets.provenance import Provenance
+
+_MOST_SOURCES: Final = 5
 
 
 @click.command()
@@ -25,19 +30,27 @@ def command(log: Path, out: Output) -> None:
     from bftrain_datasets.files import load_log
     from bftrain_datasets.measures import summarise
 
-    summary = summarise(load_log(log))
-    out.result(summary, lambda: _tables(log, summary))
+    found = load_log(log)
+    summary = summarise(found)
+    out.result(summary, lambda: _tables(log, found, summary))
 
 
-def _tables(log: Path, summary: LogSummary) -> Group:
+def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
     from rich.console import Group
 
+    from bftrain.cli.plot import StepPlot
     from bftrain_datasets.measures import CHANCE_WITHIN_S
     from bftrain_replay import words
 
     pool, lengths = summary.pool.percentiles, summary.fragments.percentiles_s
+    at_once = summary.leaving.at_once
     percentiles = (
-        (f"P{percentile}", f"{pool[percentile]:,}", f"{lengths[percentile]:,.0f}" if lengths else "-")
+        (
+            f"P{percentile}",
+            f"{pool[percentile]:,}",
+            f"{lengths[percentile]:,.0f}" if lengths else "-",
+            f"{at_once[percentile]:,}" if at_once else "-",
+        )
         for percentile in pool
     )
     shares = (
@@ -48,10 +61,12 @@ def _tables(log: Path, summary: LogSummary) -> Group:
         (words.duration(age), words.percent(chance)) for age, chance in summary.leaving.chance_within_300_s.items()
     )
     return Group(
-        table(str(log), ("", ""), _main_figures(summary), left=(0, 1)),
-        table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)"), percentiles),
+        table(str(file), ("", ""), _main_figures(summary), left=(0, 1)),
+        StepPlot("idle nodes", log.times, log.pool_sizes(), log.end_s),
+        table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave at once (nodes)"), percentiles),
         table("", ("idle fragments", "of all fragments", "of the idle time"), shares),
         table("", ("idle for", f"chance to leave within {words.duration(CHANCE_WITHIN_S)}"), chances),
+        table("", ("", ""), _story(summary.provenance), left=(0, 1)),
     )
 
 
@@ -64,9 +79,28 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
     begin, end = words.moment(summary.start_s), words.moment(summary.end_s)
     yield "span", f"{words.duration(summary.span_s)}, from {begin} to {end}"
     yield "idle", f"{100 * summary.idle_share:.2f} % of the node-time, {summary.idle_node_hours:,.0f} node-hours"
+    if summary.down_share:
+        share = words.percent(summary.down_share)
+        yield "down", f"{share} of the node-time, {summary.down_node_hours:,.0f} node-hours"
     yield "pool", f"{summary.pool.mean:,.1f} nodes on average, {summary.pool.largest:,} at most"
     pieces = summary.fragments
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
     yield "leaving", f"{words.percent(summary.leaving.together)} of the nodes that came together leave together"
     yield "", f"{words.percent(summary.leaving.in_large_departures)} leave at once with {LARGE_DEPARTURE_NODES} or more"
     yield "content sha256", summary.sha256
+
+
+def _story(told: Provenance) -> Iterator[tuple[str, str]]:
+    """Say where the log came from, and what was done to it."""
+    yield "made by", f"{told.made_by}, bftrain {told.version}"
+    for name, value in told.options.items():
+        yield "with", f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    for source in told.sources[:_MOST_SOURCES]:
+        yield "from", f"{source.name}, {source.size_bytes:,} bytes, sha256 {source.sha256}"
+    if len(told.sources) > _MOST_SOURCES:
+        yield "", f"and {len(told.sources) - _MOST_SOURCES:,} more files"
+    for step in told.steps:
+        yield "then", step
+    for finding in told.findings:
+        done = f": {finding.done}" if finding.done else ""
+        yield "found", f"{finding.name}, {finding.count:,} times{done}"

@@ -38,6 +38,7 @@ class NodeState(IntEnum):
 
 BUSY: Final = int(NodeState.BUSY)
 IDLE: Final = int(NodeState.IDLE)
+DOWN: Final = int(NodeState.DOWN)
 STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
 
 FORMAT: Final = "bftrain event log 1"  # heads every log file, and what its content hash is made of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,8 @@ import msgspec
 import numpy as np
 
 from bftrain_datasets.columns import by_node
+from bftrain_datasets.eventlog import DOWN
+from bftrain_datasets.provenance import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,16 +72,18 @@ class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     ``together``: of the nodes that joined with others, those that also left with the most of them.
     ``in_large_departures``: leaving nodes that leave at once with 64 or more.
+    ``at_once``: percentiles over leaving nodes of how many leave at the same time, themselves counted.
     ``chance_within_300_s``: by age in seconds, the chance that an idle node leaves within the next five minutes.
     """
 
     together: float
     in_large_departures: float
+    at_once: dict[int, int]
     chance_within_300_s: dict[int, float]
 
 
 class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures that ``bftrain inspect`` prints."""
+    """The figures that ``bftrain inspect`` prints; shares are parts of all node-time, 0 to 1."""
 
     sha256: str
     nodes: int
@@ -88,11 +93,14 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     span_s: float
     idle_share: float
     idle_node_hours: float
+    down_share: float
+    down_node_hours: float
     mean_gap_s: float
     median_gap_s: float
     pool: PoolSummary
     fragments: FragmentSummary
     leaving: LeavingSummary
+    provenance: Provenance
 
 
 def fragments(log: EventLog) -> Fragments:
@@ -143,6 +151,27 @@ def in_large_departures(log: EventLog, least: int = LARGE_DEPARTURE_NODES) -> fl
     return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
 
 
+def leaving_at_once(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
+    """For each percentile the smallest number that this part of the leaving nodes do not exceed in leaving at once."""
+    leaving = np.bincount(log.time_index[log.leaves], minlength=1)
+    sizes = np.sort(leaving[leaving > 0])
+    if sizes.size == 0:
+        return {}
+    passed = np.cumsum(sizes)
+    wanted = np.array(percentiles) / 100 * passed[-1]
+    found = sizes[np.minimum(np.searchsorted(passed, wanted), sizes.size - 1)]
+    return dict(zip(percentiles, found.tolist(), strict=True))
+
+
+def down_node_s(log: EventLog) -> float:
+    """Time that nodes are down, all together, node-seconds."""
+    change = np.equal(log.states, DOWN).astype(np.int64) - np.equal(log.before, DOWN)
+    if not change.any():
+        return 0.0
+    down = np.concatenate(([0], np.cumsum(change)))[log.offsets[1:]]
+    return math.fsum((down * log.durations_s).tolist())
+
+
 def leave_chance(pieces: Fragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
     """Chance that a node that has been idle for ``age_s`` leaves within ``within_s`` more.
 
@@ -158,6 +187,7 @@ def summarise(log: EventLog) -> LogSummary:
     pieces = fragments(log)
     gaps = np.diff(log.times)
     sizes = log.pool_sizes()
+    down_s = down_node_s(log)
     return LogSummary(
         sha256=log.sha256,
         nodes=len(log.node_names),
@@ -167,6 +197,8 @@ def summarise(log: EventLog) -> LogSummary:
         span_s=log.span_s,
         idle_share=log.idle_share,
         idle_node_hours=log.idle_node_s / 3600,
+        down_share=down_s / max(log.span_s * len(log.node_names), 1e-300),
+        down_node_hours=down_s / 3600,
         mean_gap_s=float(gaps.mean()) if gaps.size else 0.0,
         median_gap_s=float(np.median(gaps)) if gaps.size else 0.0,
         pool=PoolSummary(
@@ -178,8 +210,10 @@ def summarise(log: EventLog) -> LogSummary:
         leaving=LeavingSummary(
             together=leaving_together(pieces),
             in_large_departures=in_large_departures(log),
+            at_once=leaving_at_once(log),
             chance_within_300_s={age: leave_chance(pieces, age) for age in AGES_S},
         ),
+        provenance=log.provenance,
     )
 
 

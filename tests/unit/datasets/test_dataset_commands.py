@@ -10,8 +10,12 @@ from click.testing import CliRunner, Result
 
 from bftrain.cli.main import main
 from bftrain.errors import BadInput
+from bftrain.values import wire
+from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import generate_log, sample_log
+from bftrain_datasets.provenance import Finding, Provenance, Source
 from bftrain_datasets.task_generators import Arrivals, TaskShape, generate_mix, generate_trials
 from bftrain_datasets.taskfiles import load_tasks
 
@@ -91,6 +95,37 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     assert told["nodes"] == 256
     assert told["events"] == len(log)
     assert told["pool"]["percentiles"]["50"] >= 1
+    assert told["provenance"] == json.loads(wire.encode(log.provenance))
+    assert told["down_share"] == 0
+    assert "generator summit-like" in words
+    assert "seed = 54" in words
+    assert "idle nodes (█ mean, ░ largest)" in words
+    assert "down" not in words
+
+
+def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    story = Provenance(
+        made_by="reader sacct",
+        options={"min_gap_s": 5.0},
+        sources=tuple(Source(name=f"jobs-{number}", sha256="ab", size_bytes=1234) for number in range(7)),
+        findings=(Finding(name="over_capacity", count=1200, done="cut to the machine"),),
+        steps=("kept 2 nodes",),
+    )
+    log = log_from_transitions(
+        [(0, "a", NodeState.DOWN), (3600, "a", NodeState.IDLE), (3700, "a", NodeState.BUSY)],
+        end_s=7200,
+        provenance=story,
+    )
+    save_log(log, path)
+    lines = [" ".join(line.split()) for line in run("inspect", path).stdout.splitlines()]
+    assert "down 50.0 % of the node-time, 1 node-hours" in lines
+    assert "made by reader sacct, bftrain 0.1.0" in lines
+    assert "with min_gap_s = 5.0" in lines
+    assert "from jobs-4, 1,234 bytes, sha256 ab" in lines
+    assert "and 2 more files" in lines
+    assert "then kept 2 nodes" in lines
+    assert "found over_capacity, 1,200 times: cut to the machine" in lines
 
 
 def test_inspect_of_a_log_without_idle_time_or_calendar(tmp_path: Path) -> None:

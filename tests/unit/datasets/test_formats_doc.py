@@ -16,6 +16,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import sample_log
+from bftrain_datasets.measures import FragmentSummary, LeavingSummary, LogSummary
 from bftrain_datasets.npz_log import FORMAT, MEMBERS
 from bftrain_datasets.profiles import profiles
 from bftrain_datasets.provenance import Provenance
@@ -87,6 +88,8 @@ def test_every_setting_is_described_with_its_default() -> None:
 def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
     assert first_cells("### Log as `.npz`") == list(MEMBERS)
     assert first_cells("### Provenance") == list(Provenance.__struct_fields__)
+    figures = (LogSummary, FragmentSummary, LeavingSummary)
+    assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]
     described = first_cells("### Tasks as `.toml`")
     assert set(described) == set(KEYS) | set(profiles())
     assert set(KEYS) == set(TaskSpec.__struct_fields__) | {"profile"}

@@ -7,9 +7,11 @@ import pytest
 from bftrain_datasets.builder import log_from_transitions
 from bftrain_datasets.eventlog import EventLog, NodeState
 from bftrain_datasets.measures import (
+    down_node_s,
     fragments,
     in_large_departures,
     leave_chance,
+    leaving_at_once,
     leaving_together,
     pool_percentiles,
     summarise,
@@ -79,3 +81,24 @@ def test_a_log_in_which_nothing_is_ever_idle_has_figures_too() -> None:
     summary = summarise(log_from_transitions([(0, "a", BUSY)]))
     assert summary.fragments.count == 0
     assert summary.idle_share == summary.leaving.together == summary.pool.mean == summary.mean_gap_s == 0
+
+
+def test_how_many_leave_at_once_is_counted_over_the_leaving_nodes(log: EventLog) -> None:
+    # two leave together, one alone: of three leaving nodes one third leaves alone
+    assert leaving_at_once(log, (33, 34, 99)) == {33: 1, 34: 2, 99: 2}
+    assert leaving_at_once(log_from_transitions([(0, "a", IDLE)], end_s=9)) == {}
+
+
+def test_down_time_is_counted_apart(log: EventLog) -> None:
+    assert down_node_s(log) == 900  # b, from 100 to the end
+    summary = summarise(log)
+    assert summary.down_node_hours == 0.25
+    assert summary.down_share == 900 / 4000
+    nothing = log_from_transitions([(0, "a", BUSY), (5, "a", IDLE)], end_s=9)
+    assert summarise(nothing).down_share == 0
+    again = log_from_transitions([(0, "a", DOWN), (5, "a", IDLE), (6, "a", DOWN), (8, "a", BUSY)], end_s=9)
+    assert down_node_s(again) == 7
+
+
+def test_the_summary_tells_where_the_log_came_from(log: EventLog) -> None:
+    assert summarise(log).provenance == log.provenance
