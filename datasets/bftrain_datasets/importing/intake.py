@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.eventlog import NodeState
 
 MOST_KNOWN: Final = 1 << 25  # letters and nodes of the node sets that are remembered, so that memory stays bounded
+MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years of one a minute
 RUNNING: Final = math.inf  # the end of a job that still runs
 
 
@@ -224,6 +225,9 @@ class Intake:
 
         Neither may exceed ``MOST_NODES``; a ``total`` of -1 is not known.
         """
+        if len(self.count_times) >= MOST_COUNTS:
+            what = f"more than {MOST_COUNTS:,} counts"
+            raise BadInput(what, where=self.tally.where, fix="give a part of them, or fewer: one a minute will do")
         self.observed(time_s)
         self.count_times.append(time_s)
         self.count_active.append(active)

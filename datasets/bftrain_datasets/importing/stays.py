@@ -89,7 +89,7 @@ class Stays:
 
     def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, file: int, line: int) -> None:
         """Add a job; ``end_s`` is infinite while it runs."""
-        self._pairs += count if node_set >= 0 else 0  # where only the number counts there are no pairs
+        self._pairs += count if node_set >= 0 else 1  # a job without names takes memory once
         if self._pairs > MOST_PAIRS:
             raise BadInput(
                 f"more than {MOST_PAIRS:,} pairs of a job and a node",

@@ -10,6 +10,7 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import EventLog, NodeState
 from bftrain_datasets.importing import counted
+from bftrain_datasets.importing import intake as intake_module
 from bftrain_datasets.importing.counted import UNKNOWN_TOTAL, log_from_counts
 from bftrain_datasets.importing.intake import RUNNING, Intake
 from bftrain_datasets.importing.nodenames import MOST_NODES
@@ -179,6 +180,12 @@ def test_absurd_numbers_are_refused_or_set_aside(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(counted, "MOST_CHANGES", 10)
     with pytest.raises(BadInput, match="more than 10 changes"):
         log_from_counts(series([(0, 0, 20), (1, 20, 20)]))
+
+
+def test_more_counts_than_memory_allows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "MOST_COUNTS", 3)
+    with pytest.raises(BadInput, match="more than 3 counts"):
+        series([(float(second), 1, 2) for second in range(4)])
 
 
 def test_without_a_job_that_ran_the_reasons_are_told() -> None:
