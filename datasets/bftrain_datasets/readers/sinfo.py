@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.datelines import LONGEST, date_line, looks_like_time
 from bftrain_datasets.importing.moments import Clock
@@ -264,6 +265,8 @@ def read(file: RawFile, intake: Intake) -> None:
     """Read every poll."""
     columns = intake.options.columns
     layout = Layout(columns) if columns else None
+    if layout is not None and not layout.complete():
+        raise BadInput("not enough columns", where="--columns", fix=f"name {' and '.join(NEEDED)}")
     polls = Polls(intake)
     for number, line in file.lines():
         if not line.strip(RULES):
