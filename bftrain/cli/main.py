@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "generate": "Generate a log of idle nodes that looks like a real machine's.",
     "tasks": "Generate task files.",
     "inspect": "Describe a log: how much was idle, in what pieces.",
+    "slice": "Cut a part out of a log: some nodes, some time, or both.",
+    "anonymise": "Make a log that can be given away: no names, no sources.",
     "replay": "Replay a log against tasks: what would have been harvested, lost, and possible.",
     "solve": "Solve one allocation problem with one solver or all.",
     "decide": "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",

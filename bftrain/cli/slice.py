@@ -1,0 +1,63 @@
+"""``bftrain slice``: a part of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+
+
+@click.command()
+@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The log to write; its name ends in .npz, .csv or .parquet.",
+)
+@click.option(
+    "--nodes",
+    help="Nodes to keep: a node set such as nid[0001-0064], a file of them, or A:B for those from place A up to B, "
+    "counted from 0.",
+)
+@click.option("--window", help="Time to keep, A..B: seconds UTC or ISO times; either may be left out.")
+@prints_results
+def command(log: Path, path: Path, nodes: str | None, window: str | None, out: Output) -> None:
+    """Cut a part out of LOG: some of its nodes, or some of its time, or both.
+
+    Nodes keep the order of the log. The part begins with the states that they have when the window begins.
+    """
+    from bftrain_datasets.files import check_log_name, load_log, save_log
+    from bftrain_datasets.importing.nodenames import node_list
+    from bftrain_datasets.parts import chosen_nodes, chosen_window, places_of
+    from bftrain_replay.words import duration, percent
+
+    if nodes is None and window is None:
+        raise click.UsageError("give --nodes, --window, or both: they say what to keep")
+    check_log_name(path)
+    whole = load_log(log)
+    chosen = None
+    if nodes is not None and Path(nodes).is_file():
+        chosen = places_of(whole, node_list(nodes, Path(nodes)), where=nodes)
+    elif nodes is not None:
+        chosen = chosen_nodes(whole, nodes, where="--nodes")
+    part = whole.select(nodes=chosen, window=chosen_window(whole, window or "..", where="--window"))
+    save_log(part, path)
+    figures = {
+        "file": str(path),
+        "nodes": len(part.node_names),
+        "events": len(part),
+        "start_s": part.start_s,
+        "end_s": part.end_s,
+        "idle_share": part.idle_share,
+        "sha256": part.sha256,
+    }
+    words = (
+        f"{path}: {len(part.node_names):,} of {len(whole.node_names):,} nodes, {duration(part.span_s)} of "
+        f"{duration(whole.span_s)}, {percent(part.idle_share)} of the node-time idle"
+    )
+    out.result(figures, lambda: words)
