@@ -1,17 +1,25 @@
 """What runs on the training nodes. It needs the standard library and nothing else.
 
-A training script says once a step how far it is::
+A training script keeps what has to survive in a state, says where it is safe to stop, and how far it is::
 
-    from bftrain_elastic import report
+    from bftrain_elastic import State, report, run
 
-    for batch in batches:
-        loss = train(batch)
-        report(samples=len(batch), loss=loss)
+    def train(state):
+        model = state.parallel()
+        while state.position < STEPS:
+            loss = one_step(model, state)
+            state.position += 1
+            report(samples=BATCH, loss=loss)
+            state.commit()
 
-Alone, on a laptop, ``report`` does nothing; under bftrain its lines are what speeds and rescaling costs are
-measured from.
+    run(State(model=model, optimizer=optimizer, position=0), train)
+
+Alone, on a laptop, this trains; under bftrain it is resized while it runs. A script that only wants to be measured
+calls ``report`` and nothing else.
 """
 
 from bftrain_elastic.progress import Reporter, report
+from bftrain_elastic.running import run
+from bftrain_elastic.state import State
 
-__all__ = ["Reporter", "report"]
+__all__ = ["Reporter", "State", "report", "run"]

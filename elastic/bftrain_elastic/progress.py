@@ -1,8 +1,8 @@
-"""Progress: one line of JSON a step, appended to the file that the environment names.
+"""Progress: one line of JSON a step, to the agent or to the file that the environment names.
 
-A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": in this step, "loss": number or null}``.
-It is written with a single ``write`` to a file opened for appending, so lines of several workers do not mix and a
-worker that is killed leaves no half of one behind.
+A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
+or null}``. It is written with a single system call that never waits, so lines of several workers do not mix, a worker
+that is killed leaves no half of one behind, and a slow manager slows no training.
 """
 
 from __future__ import annotations
@@ -12,53 +12,107 @@ import math
 import os
 import time
 import warnings
-from functools import cache
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, SupportsFloat
 
-REPORT_FILE = "BFTRAIN_REPORT_FILE"  # where lines go; unset: nowhere
-SIZE = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on
+from bftrain_elastic.channel import SOCKET, Channel
+
+if TYPE_CHECKING:
+    from bftrain_elastic.groups import Place
+    from bftrain_elastic.state import State
+
+REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go
+SIZE: Final = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on
+RANK: Final = "RANK"  # which worker this is, if anybody says so; the first one's lines count
+
+Write = Callable[[bytes], object]
 
 
 class Reporter:
-    """Writes the progress of one worker to ``path``."""
+    """Writes the progress of one worker to the file ``path``."""
 
     def __init__(self, path: str, *, size: int) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._size = size
         self._step = 0
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def __call__(self, *, samples: int, loss: float | None = None, step: int | None = None) -> None:
+    def __call__(self, *, samples: int, loss: SupportsFloat | None = None, step: int | None = None) -> None:
         """Write one line; ``step`` is counted from 1 unless the script counts itself."""
         self._step = self._step + 1 if step is None else step
-        line = {
-            "t": time.time(),
-            "step": self._step,
-            "size": self._size,
-            "samples": int(samples),
-            # A diverged loss is no JSON number; that the step was done still counts
-            "loss": float(loss) if loss is not None and math.isfinite(loss) else None,
-        }
-        os.write(self._file, json.dumps(line).encode() + b"\n")
+        os.write(self._file, _line(self._step, self._size, samples, loss) + b"\n")
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
 
-@cache
-def _reporter() -> Reporter | None:
-    path = os.environ.get(REPORT_FILE)
-    return Reporter(path, size=int(os.environ.get(SIZE, "1"))) if path else None
+Report = Callable[[int, "SupportsFloat | None", "int | None"], None]
+_current: Report | None = None
 
 
-def report(*, samples: int, loss: float | None = None, step: int | None = None) -> None:
-    """Say that a step over ``samples`` samples is done; does nothing when no manager asked for it.
+def report(samples: int, loss: SupportsFloat | None = None, *, step: int | None = None) -> None:
+    """Say that a step is done, over ``samples`` samples of all workers together; nothing happens without a manager.
 
-    It never stops the training: if nothing can be written (a full disk, a bad environment), it warns and the step
-    goes unreported.
+    Every worker calls it: the first one's line counts. It never stops the training: if nothing can be written (a
+    full disk, a bad environment), it warns and the step goes unreported.
     """
+    global _current  # noqa: PLW0603 - found in the environment the first time
     try:
-        reporter = _reporter()
-        if reporter is not None:
-            reporter(samples=samples, loss=loss, step=step)
+        if _current is None:
+            _current = _from_environment()
+        _current(samples, loss, step)
     except (OSError, ValueError) as error:
         warnings.warn(f"this step's progress is not reported: {error}", RuntimeWarning, stacklevel=2)
+
+
+def use(one: Report) -> None:
+    """Report through ``one`` from now on."""
+    global _current  # noqa: PLW0603 - a process has one training
+    _current = one
+
+
+def through(channel: Channel, state: State, place: Place) -> Report:
+    """Report through a channel, for a worker at ``place``; the state counts the steps."""
+    from bftrain_elastic.state import inner
+
+    own = inner(state)
+
+    def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+        own.step = own.step + 1 if step is None else step
+        if place.rank == 0:
+            channel.mention(_said(own.step, place.size, samples, loss))
+
+    return write
+
+
+def _from_environment() -> Report:
+    if os.environ.get(REPORT_FILE):
+        reporter = Reporter(os.environ[REPORT_FILE], size=int(os.environ.get(SIZE, "1")))
+        return lambda samples, loss, step: reporter(samples=samples, loss=loss, step=step)
+    if os.environ.get(SOCKET) and os.environ.get(RANK, "0") == "0":
+        channel = Channel.from_environment()
+        if channel is not None:
+            return _counting(channel, int(os.environ.get(SIZE, "1")))
+    return lambda _samples, _loss, _step: None
+
+
+def _counting(channel: Channel, size: int) -> Report:
+    steps = 0
+
+    def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+        nonlocal steps
+        steps = steps + 1 if step is None else step
+        channel.mention(_said(steps, size, samples, loss))
+
+    return write
+
+
+def _said(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:
+    return b'{"say":"report",' + _line(step, size, samples, loss)[1:]
+
+
+def _line(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:
+    number = None if loss is None else float(getattr(loss, "detach", lambda: loss)())  # a tensor may carry gradients
+    if number is not None and not math.isfinite(number):
+        number = None  # a diverged loss is no JSON number; that the step was done still counts
+    return json.dumps({"t": time.time(), "step": step, "size": size, "samples": int(samples), "loss": number}).encode()

@@ -1,0 +1,88 @@
+"""The channel between a worker and the agent on its node: a Unix socket that keeps messages apart.
+
+A worker finds it by the environment. Messages that arrive are read by a thread, so that a script that computes need
+not look for them: what is asked of it stands in an attribute.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from contextlib import suppress
+from typing import Final
+
+from bftrain_elastic.messages import PACKET_LIMIT, Message, decode, encode
+
+SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
+WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
+
+
+class Channel:
+    """A worker's end. ``gather`` is the largest generation it was asked to gather for."""
+
+    def __init__(self, path: str, worker: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(path)
+        self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self.gather = 0
+        self.on_abort = _nothing
+        self.say({"say": "hello", "worker": worker})
+        self._reader: threading.Thread | None = None
+
+    @classmethod
+    def from_environment(cls) -> Channel | None:
+        """Connect to the agent that the environment names; nothing without one."""
+        path = os.environ.get(SOCKET)
+        return cls(path, os.environ.get(WORKER, "")) if path else None
+
+    def listen(self) -> None:
+        """Begin to read what arrives."""
+        self._reader = threading.Thread(target=self._read, name="bftrain-channel", daemon=True)
+        self._reader.start()
+
+    def say(self, message: Message) -> None:
+        """Send a message, waiting until it can be sent."""
+        self._socket.sendall(encode(message, limit=PACKET_LIMIT))
+
+    def mention(self, text: bytes) -> bool:
+        """Send an encoded message if that is possible at once; tell whether it was."""
+        try:
+            self._socket.send(text, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
+    def next(self, timeout_s: float | None = None) -> Message | None:
+        """Wait for the next message but ``gather``; nothing if the agent is gone, or the time is up."""
+        try:
+            return self._arrived.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._reader is not None:
+            self._reader.join()
+        self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            while packet := self._socket.recv(PACKET_LIMIT):
+                message = decode(packet)
+                if message.get("do") == "gather":
+                    self.gather = max(self.gather, int(message["generation"]))
+                elif message.get("do") == "abort":
+                    self.on_abort()
+                else:
+                    self._arrived.put(message)
+        except OSError:
+            pass
+        self._arrived.put(None)
+
+
+def _nothing() -> None:
+    """Do nothing when told to abort: there is no group."""

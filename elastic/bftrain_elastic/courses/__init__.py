@@ -1,0 +1,93 @@
+"""Courses: one task's life under one launcher, without I/O. A course is told what happened and says what to do.
+
+All calls happen in the hub's thread, and none may block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from bftrain_elastic.jobs import Job
+from bftrain_elastic.messages import Message
+
+
+class Floor(Protocol):
+    """What a course may ask for."""
+
+    def now(self) -> float:
+        """Seconds on a clock that does not run backwards."""
+        ...
+
+    def slots(self, node: str) -> int:
+        """How many workers a node takes; 0 where no agent is registered."""
+        ...
+
+    def address(self, node: str) -> str:
+        """Where other nodes reach this one."""
+        ...
+
+    def spawn(
+        self,
+        node: str,
+        worker: str,
+        *,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        slot: int = 0,
+        warm: bool = True,
+        want_port: bool = False,
+    ) -> None:
+        """Start ``worker`` on ``node`` as soon as no other task is left there.
+
+        A warm one is a script, run by a fork of a process that has imported torch; the other is any command.
+        With ``want_port`` a free port of the node is chosen, told to the course, and put into MASTER_PORT.
+        """
+        ...
+
+    def say(self, worker: str, message: Message) -> None:
+        """Send a worker a message."""
+        ...
+
+    def stop(self, worker: str, *, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL ``grace_s`` later; 0: SIGKILL at once."""
+        ...
+
+    def tell(self, told: Message) -> None:
+        """Tell the manager; task and time are added."""
+        ...
+
+
+class Course(Protocol):
+    """What a launcher does with one task."""
+
+    def want(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
+        """Hold these nodes, oldest first; leave those ``at_once`` now, and others when it costs nothing."""
+        ...
+
+    def node_up(self, node: str) -> None:
+        """Know that an agent registered."""
+        ...
+
+    def node_gone(self, node: str) -> None:
+        """Know that an agent left; the ends of its workers were told before."""
+        ...
+
+    def spawned(self, worker: str, port: int) -> None:
+        """Know that a worker was started, and which port was found if one was wanted."""
+        ...
+
+    def said(self, worker: str, message: Message) -> None:
+        """Hear what a worker says."""
+        ...
+
+    def exited(self, worker: str, code: int, tail: str) -> None:
+        """Know that a worker ended: its exit code (negative: the signal that killed it) and its last words."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Look at the clock, ten times a second."""
+        ...
+
+
+MakeCourse = Callable[[str, Job, Floor], Course]

@@ -1,0 +1,218 @@
+"""Groups: torch.distributed process groups that come and go while the processes stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from bftrain_elastic.interfaces import interface_of
+from bftrain_elastic.trees import Shape, Tensor, Tree, as_bytes
+
+FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
+TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
+_BUCKET_BYTES: Final = 64 * 1024 * 1024
+# What torch, Gloo and NCCL say when another member is gone: they have no error class of their own for it
+_LOST: Final = ("gloo", "nccl", "connection", "socket", "store", "timed out", "process group", "peer", "broken pipe")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A worker's place in a group: which generation, which of how many workers, on how many nodes."""
+
+    generation: int = 0
+    rank: int = 0
+    workers: int = 1
+    size: int = 1
+
+
+class Store:
+    """A meeting point that other workers reach at ``address``; it listens there and nowhere else."""
+
+    def __init__(self, address: str, port: int = 0) -> None:
+        import torch.distributed as dist
+
+        door = socket.create_server((address, port), backlog=1024)
+        self.host, self.port = door.getsockname()[:2]
+        self.store = dist.TCPStore(
+            self.host,
+            self.port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=FORMING,
+            master_listen_fd=door.detach(),
+        )
+
+
+def listen_on(address: str) -> None:
+    """Let Gloo and NCCL use the interface that has ``address``, unless the environment says otherwise."""
+    name = interface_of(address)
+    if name:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+
+
+class Group:
+    """The group that this process is a member of, if any."""
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self._before: set[int] = set()
+        self._joined = False
+
+    def join(self, place: Place, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
+        """Become rank ``place.rank`` of a new group."""
+        import torch
+        import torch.distributed as dist
+
+        self.place = place
+        if place.workers == 1:
+            return
+        self._before = _sockets()
+        self._joined = True
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=dist.PrefixStore(f"bftrain/{place.generation}", store),
+            rank=place.rank,
+            world_size=place.workers,
+            timeout=FORMING,
+        )
+
+    def settle(self) -> None:
+        """Know that all members are there: from now on steps may take their time."""
+        import torch.distributed as dist
+
+        if self._joined:
+            with suppress(AttributeError):  # not every version of torch can change it
+                dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
+
+    def leave(self) -> None:
+        """Leave the group, if there is one."""
+        import torch.distributed as dist
+
+        if self._joined and dist.is_initialized():
+            with suppress(RuntimeError):  # what is broken already cannot be closed well
+                dist.destroy_process_group()
+        self._joined = False
+        self._before = set()
+
+    def abort(self) -> None:
+        """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
+        if not self._joined:
+            return
+        for number in _sockets() - self._before:
+            with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+                if connection.family in {socket.AF_INET, socket.AF_INET6}:
+                    connection.shutdown(socket.SHUT_RDWR)
+        import torch
+
+        if torch.cuda.is_available():
+            import torch.distributed as dist
+
+            with suppress(Exception):  # NCCL may be anywhere; a group that cannot be aborted times out
+                dist.distributed_c10d._abort_process_group()  # noqa: SLF001 - there is no public way
+
+    # -- what members do together
+
+    def largest(self, number: int) -> int:
+        """Give the largest of all members' numbers."""
+        if self.place.workers == 1:
+            return number
+        import torch
+        import torch.distributed as dist
+
+        box = torch.tensor([number], dtype=torch.int64)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        return int(box.item())
+
+    def shared(self, tree: Tree | None) -> Tree:
+        """Give rank 0's tree to all members."""
+        header = b""
+        if tree is not None:
+            shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(Shape.of, tree.tensors)]
+            header = json.dumps([tree.plain, shapes], separators=(",", ":")).encode()
+        plain, shapes = json.loads(self._share_bytes(header))
+        tensors: Sequence[Tensor]
+        if tree is not None:
+            tensors = tree.tensors
+        else:
+            tensors = [Shape(dtype, tuple(sizes), device).empty() for dtype, sizes, device in shapes]
+        for device in sorted({tensor.device.type for tensor in tensors}):
+            self._share_tensors([one for one in tensors if one.device.type == device and one.numel()])
+        return Tree(plain, tensors)
+
+    def _share_bytes(self, data: bytes) -> bytes:
+        import torch
+        import torch.distributed as dist
+
+        length = torch.tensor([len(data)], dtype=torch.int64)
+        dist.broadcast(length, src=0)
+        box = (
+            torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if data
+            else torch.empty(int(length), dtype=torch.uint8)
+        )
+        dist.broadcast(box, src=0)
+        return bytes(box.tolist())
+
+    def _share_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Broadcast in few large pieces: each broadcast has a price of its own."""
+        bucket: list[Tensor] = []
+        for place, tensor in enumerate(tensors):
+            bucket.append(tensor)
+            full = sum(one.numel() * one.element_size() for one in bucket) >= _BUCKET_BYTES
+            if full or place == len(tensors) - 1:
+                self._share_bucket(bucket)
+                bucket = []
+
+    def _share_bucket(self, bucket: list[Tensor]) -> None:
+        import torch
+        import torch.distributed as dist
+
+        with torch.no_grad():
+            flat = torch.cat([as_bytes(one) for one in bucket])
+            dist.broadcast(flat, src=0)
+            if self.place.rank:
+                pieces = flat.split([one.numel() * one.element_size() for one in bucket])
+                for one, piece in zip(bucket, pieces, strict=True):
+                    # A copy of the piece: a tensor of eight-byte numbers must begin where its numbers may
+                    one.copy_(piece.clone().view(one.dtype).reshape(one.shape))
+
+
+def lost(error: RuntimeError) -> bool:
+    """Tell whether an error means that another member is gone, and not that the script is wrong."""
+    import torch.distributed as dist
+
+    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in _LOST)
+
+
+def warm_up() -> None:
+    """Do once what is slow the first time: connections, gradients, a wrapped model."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = DistributedDataParallel(torch.nn.Linear(2, 1))
+        model(torch.zeros(1, 2)).sum().backward()
+        box = torch.zeros(1)
+        dist.all_reduce(box)
+        dist.broadcast(box, src=0)
+    finally:
+        dist.destroy_process_group()
+
+
+def _sockets() -> set[int]:
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError, ValueError):
+            if str(path.readlink()).startswith("socket:"):
+                found.add(int(path.name))
+    return found

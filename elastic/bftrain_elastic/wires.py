@@ -1,0 +1,85 @@
+"""A wire: a stream socket that is never waited for, in a loop around ``selectors``."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from typing import Final
+
+_CHUNK: Final = 65536
+_OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: whoever lets so much pile up does not read any more
+
+
+class Wire:
+    """Hands what arrives to ``on_data``, and sends what it is given as soon as the other side takes it.
+
+    ``on_end`` is called once, with a reason, when the connection is over.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        connection: socket.socket,
+        on_data: Callable[[bytes], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        connection.settimeout(0)
+        if connection.family in {socket.AF_INET, socket.AF_INET6}:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._selector = selector
+        self._connection = connection
+        self._on_data = on_data
+        self._on_end = on_end
+        self._out = bytearray()
+        self.open = True
+        selector.register(connection, selectors.EVENT_READ, self.ready)
+
+    def send(self, data: bytes) -> None:
+        """Send, now or as soon as it goes."""
+        if not self.open:
+            return
+        self._out += data
+        self._flush()
+
+    def ready(self, events: int) -> None:
+        """Do what can be done now; the loop calls this with what the selector saw."""
+        if self.open and events & selectors.EVENT_WRITE:
+            self._flush()
+        if self.open and events & selectors.EVENT_READ:
+            try:
+                data = self._connection.recv(_CHUNK)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self.end(error.strerror or str(error))
+                return
+            if data:
+                self._on_data(data)
+            else:
+                self.end("the connection was closed")
+
+    def end(self, reason: str) -> None:
+        """Close the connection."""
+        if not self.open:
+            return
+        self.open = False
+        self._selector.unregister(self._connection)
+        self._connection.close()
+        self._on_end(reason)
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                sent = self._connection.send(self._out)
+                del self._out[:sent]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.end(error.strerror or str(error))
+            return
+        if len(self._out) > _OUT_LIMIT:
+            self.end("the other side does not read")
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        self._selector.modify(self._connection, wanted, self.ready)
