@@ -11,7 +11,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.intake import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bftrain_datasets.importing.intake import Intake
     from bftrain_datasets.importing.rawfile import RawFile
@@ -184,7 +184,7 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
         intake.set_aside("step")
         return
     try:
-        start_s, end_s = _time(start, intake), _time(end, intake)
+        start_s, end_s = _time(start, intake.clock.seconds), _time(end, intake.clock.seconds)
     except ValueError:
         intake.set_aside("bad_time")
         return
@@ -207,9 +207,14 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
     )
 
 
-def _time(text: str, intake: Intake) -> float | None:
+def _time(text: str, seconds: Callable[[str], float]) -> float | None:
     """Seconds UTC, or None where Slurm says in one of its ways that there was no such moment: 0 is one of them."""
-    return None if text.lower() in NO_TIME else intake.seconds(text) or None
+    try:
+        return seconds(text) or None
+    except ValueError:
+        if text.lower() in NO_TIME:
+            return None
+        raise
 
 
 def _wanted() -> str:
