@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bftrain.cli.output import Output, prints_results
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @click.command()
@@ -40,7 +45,7 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, out: O
         raise click.UsageError("give --nodes, --window, or both: they say what to keep")
     check_log_name(path)
     whole = load_log(log)
-    chosen = None
+    chosen: slice | NDArray[np.int64] | None = None
     if nodes is not None and Path(nodes).is_file():
         chosen = places_of(whole, node_list(nodes, Path(nodes)), where=nodes)
     elif nodes is not None:

@@ -62,14 +62,15 @@ def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[f
         raise BadInput(
             f"'{text}' does not lie within the log",
             where=where,
-            fix=f"the log goes from {_told(log.start_s)} to {_told(log.end_s)}",
+            fix=f"the log goes from {log.start_s!r} to {log.end_s!r} seconds UTC{_on_the_calendar(log)}",
         )
     return begin_s, end_s
 
 
-def _told(time_s: float) -> str:
-    """Seconds, and the time on the calendar where there is one."""
+def _on_the_calendar(log: EventLog) -> str:
+    """Give the log's window as one may type it, where the calendar reaches so far."""
     try:
-        return f"{time_s!r} ({datetime.fromtimestamp(time_s, UTC):%Y-%m-%dT%H:%M:%SZ})"
+        begin, end = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (log.start_s, log.end_s))
     except (OverflowError, ValueError, OSError):
-        return repr(time_s)
+        return ""
+    return f", {begin}..{end}"
