@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -125,13 +126,11 @@ def _horovod_trouble() -> str:
     Horovod works with the one version of torch that it was built against, and notes that version beside its code.
     """
     spec = find_spec("horovod")
-    try:
-        (place,) = spec.submodule_search_locations if spec and spec.submodule_search_locations else ()
-        built_for = msgspec.json.decode((Path(place) / "metadata.json").read_bytes(), type=dict[str, object]).get(
-            "pytorch"
-        )
-    except (OSError, ValueError):
-        built_for = None
+    built_for = None
+    for place in (spec and spec.submodule_search_locations) or ():
+        with suppress(OSError, ValueError):
+            notes = msgspec.json.decode((Path(place) / "metadata.json").read_bytes(), type=dict[str, object])
+            built_for = notes.get("pytorch")
     if built_for is None:
         return "built without PyTorch"
     try:
