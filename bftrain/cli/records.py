@@ -34,7 +34,10 @@ _OPTIONS: Final = (
         help="All nodes, in order: a node set such as nid[0001-0064], or a file of them; with --counts how many.",
     ),
     click.option(
-        "--window", default=None, metavar="A..B", help="Only this time: seconds UTC or ISO; an end may be empty."
+        "--window",
+        default=None,
+        metavar="A..B",
+        help="Only this time: seconds UTC or ISO in --timezone; an end may be empty.",
     ),
     click.option(
         "--down",
@@ -82,7 +85,10 @@ def reads_records(function: Callable[P, R]) -> Callable[P, R]:
 
 def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
     """Make sense of what was typed."""
-    from bftrain_datasets.importing.moments import window
+    from datetime import UTC
+    from functools import partial
+
+    from bftrain_datasets.importing import moments
     from bftrain_datasets.importing.options import ImportOptions
 
     downs = given.pop("down")
@@ -92,11 +98,13 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
         if text is not None:
             given[name] = tuple(part.strip() for part in text.split(",") if part.strip())
     wanted = given.pop("window")
+    zone = moments.zone(given["timezone"]) if given["timezone"] else UTC
+    window = partial(moments.window, zone=zone)
     return ImportOptions(
         nodes=nodes,
         node_count=node_count,
         window=window(wanted) if wanted is not None else (None, None),
-        down=tuple(window(text, "--down") for text in downs if text != SUSPECTED),
+        down=tuple(window(text, where="--down") for text in downs if text != SUSPECTED),
         down_suspected=SUSPECTED in downs,
         counts=counts,
         **given,

@@ -150,6 +150,23 @@ def test_spoilt_archives(sample: bytes, data: st.DataObject) -> None:
 
 # -- what was found once
 
+FOUND: Final[list[tuple[str, bytes, dict[str, Any]]]] = [
+    ("sinfo", b"1600000000\nidle n1\n", {"columns": ("JobID", "Start", "End")}),
+    ("csv", b'time,node,state\n0,a,idle\n1,"a"\rb,busy\n', {}),
+    ("csv", b'time,node,state\n0,a,idle\n1,"' + b"a" * 200_000 + b'",busy\n', {}),
+    ("sacct", b'JobID,Start,End,NodeList\n1,"5"\r6,7,n1\n', {}),
+    ("sacct", b"JobID|Start|End|NodeList\n1|5|9|n" + b"9" * 5000 + b"\n", {}),
+    ("sacct", b"JobID|Start|End|NodeList\n1|5|9|n[" + b",".join([b"0-999999"] * 9000) + b"]\n", {}),
+    ("sacct", b"JobID|Start|End|NodeList\n1|5|9|n[1-999999999]x[1-2]\n", {}),
+    ("sacct", b"JobID|Start|End|NodeList\n1|5|9|" + b"n," * 250_000 + b"[\n", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "options"), FOUND)
+def test_what_was_found_once_stays_mended(name: str, content: bytes, options: dict[str, Any]) -> None:
+    survives([content], options | {"format": name})
+    survives([content], options)
+
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(

@@ -72,7 +72,9 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
     "more_members": _doubt("archives with more than one file", "only the first is read", "give the files themselves"),
     "local_times": _doubt("times without a zone", "taken as UTC", "--timezone"),
-    "twice_times": _doubt("local times that a clock shows twice or never", "taken as the earlier one", "--timezone"),
+    "twice_times": _doubt(
+        "local times that a clock shows twice or never", "taken as the earlier one", "epochs in the records"
+    ),
     "epoch_ms": _ordinary("times in milliseconds", "divided by 1,000"),
     "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
     "odd_layout": _ordinary("tabs or fractions where spaces and whole numbers belong", "read all the same"),

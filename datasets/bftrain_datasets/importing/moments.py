@@ -129,12 +129,12 @@ def zone(name: str) -> tzinfo:
         ) from error
 
 
-def window(text: str, where: str = "--window") -> tuple[float | None, float | None]:
-    """Read ``A..B`` as seconds UTC; either end may be empty."""
+def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[float | None, float | None]:
+    """Read ``A..B`` as seconds UTC; either end may be empty, ISO times without a zone are in ``zone``."""
     begin, dots, end = text.partition("..")
     if not dots:
         raise BadInput(f"{text!r} is no window", where=where, fix=WINDOW_REMEDY)
-    clock = Clock()
+    clock = Clock(zone)
     try:
         begin_s, end_s = (clock.seconds(part.strip()) if part.strip() else None for part in (begin, end))
     except ValueError as error:

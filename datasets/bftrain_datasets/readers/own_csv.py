@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets import csv_log
+from bftrain_datasets.importing.quoting import unquoted
 
 if TYPE_CHECKING:
     from bftrain_datasets.importing.intake import Intake
@@ -53,7 +53,7 @@ def _take_comment(text: str, where: str, intake: Intake) -> None:
 
 def _take(line: str, where: str, intake: Intake) -> None:
     """Settle one row; what is wrong with it says which of its cells cannot be read."""
-    cells = line.split(",") if '"' not in line else next(csv.reader([line]), [])
+    cells = line.split(",") if '"' not in line else unquoted(line)
     if len(cells) != len(csv_log.COLUMNS):
         intake.set_aside("malformed")
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.intake import RUNNING
+from bftrain_datasets.importing.quoting import unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +72,7 @@ class Layout:
     def cells(self, line: str) -> list[str] | None:
         """Split a line into its cells, or give None if they do not fit the columns."""
         quoted = self.separator == "," and '"' in line
-        cells = _unquoted(line) if quoted else line.split(self.separator)
+        cells = unquoted(line) if quoted else line.split(self.separator)
         if len(cells) == self.width + 1 and not cells[-1]:  # --parsable ends each line with a separator
             cells.pop()
         return cells if len(cells) == self.width else None
@@ -92,13 +92,6 @@ class Layout:
         place = self.free[0]
         text = self.separator.join(cells[place : place + surplus + 1])
         return [*cells[:place], text, *cells[place + surplus + 1 :]]
-
-
-def _unquoted(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:  # a line feed or too many letters between quotes
-        return []
 
 
 def header_of(line: str) -> Layout | None:

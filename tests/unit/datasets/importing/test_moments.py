@@ -147,6 +147,10 @@ def test_windows(text: str, expected: tuple[float | None, float | None]) -> None
     assert window(text) == expected
 
 
+def test_windows_in_a_zone() -> None:
+    assert window("2026-01-01T01:00:00..2026-01-01T01:00:00Z", zone=zone(BERLIN)) == (NEW_YEAR, NEW_YEAR + 3600)
+
+
 @pytest.mark.parametrize("text", ["", "5", "a..b", "10..5", "5..5", "1...2", "-5..5"])
 def test_no_window(text: str) -> None:
     with pytest.raises(BadInput, match=r"--down: .*(no window|ends before).*write A..B"):
