@@ -12,7 +12,11 @@ from bftrain.values.solution import Limits
 
 
 def build_harvester(
-    settings: Settings, *, solver: Solver | None = None, objective: Objective | None = None
+    settings: Settings,
+    *,
+    solver: Solver | None = None,
+    fallback: Solver | None = None,
+    objective: Objective | None = None,
 ) -> Harvester:
     """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name."""
     chosen = solver or find_solver(settings.solver)
@@ -24,7 +28,7 @@ def build_harvester(
         )
     return Harvester(
         solver=chosen,
-        fallback=find_solver(settings.fallback) if settings.fallback else None,
+        fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
         objective=wanted,
         admission=registry.load("admission", settings.admission)(settings.max_tasks),
         placement=registry.load("placement", settings.placement),

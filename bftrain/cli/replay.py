@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +23,9 @@ if TYPE_CHECKING:
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.answers import Answers
     from bftrain_replay.origins import Source
     from bftrain_replay.study import Study
-
-_REDRAW_S = 0.1
-_AN_HOUR_S = 3600.0
 
 
 class _Latency(click.ParamType["float | str"]):
@@ -60,12 +57,14 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "seed": (int, "Where whatever is random comes from [0]."),
 }
 
+UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
+
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(
     epilog="DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
-    "docs/semantics.md says what is counted and how. Ctrl-C ends it early and keeps what is done by then."
+    "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on."
 )
 @click.argument("log", type=_existing_file)
 @click.option("--tasks", "task_file", type=_existing_file, required=True, help="Task file, .toml or .csv.")
@@ -80,6 +79,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the three tables [csv].")
+@click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
 @with_options(OPTIONS)
 @decides
 @prints_results
@@ -87,8 +87,10 @@ def command(
     log: Path,
     task_file: Path,
     folder: Path,
+    *,
     baseline: str,
     tables: str,
+    resume: bool,
     config: Path | None,
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
@@ -97,6 +99,7 @@ def command(
     from bftrain_datasets.files import load_log
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
+    from bftrain_replay.answers import Answers, origin_of
     from bftrain_replay.origins import Source
     from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import check_parts
@@ -106,38 +109,42 @@ def command(
         raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
     check_parts(settings, baseline)
     outputs.check_tables(tables)
-    events, tasks = load_log(log), load_tasks(task_file)
+    events, specs = load_log(log), load_tasks(task_file)
     outputs.prepare(folder)
     source = Source(log=str(log), tasks=str(task_file), baseline=baseline)
-    study = replay(events, tasks, settings, baseline, out)
-    outputs.write(study, folder, source, tables=tables)
+    unfinished = folder / UNFINISHED
+    if resume and not unfinished.exists():
+        out.say(f"nothing was interrupted in {folder}: beginning at the begin")
+    with Answers(unfinished, origin_of(events, specs, settings, baseline), resume=resume) as answers:
+        study = replay(events, specs, settings, baseline, out, answers)
+        outputs.write(study, folder, source, tables=tables)
+        if study.complete:
+            answers.discard()
     show(study, source, out, title=f"{log} with {task_file}")
     out.say(f"result: {folder}")
-    leave_if_interrupted(study, folder)
+    leave_if_interrupted(study, folder, "; the same command with --resume goes on")
 
 
-def replay(log: EventLog, tasks: Sequence[TaskSpec], settings: Settings, baseline: str, out: Output) -> Study:
-    """Replay with a progress bar; Ctrl-C ends it early, a second one at once."""
+def replay(
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: Settings,
+    baseline: str,
+    out: Output,
+    answers: Answers | None = None,
+) -> Study:
+    """Replay and show how far it is; Ctrl-C ends it early, a second one at once."""
+    from bftrain.cli.replay_progress import ReplayProgress
     from bftrain_replay.study import study
 
     with _interruption() as interrupted, out.progress() as bars:
-        total_h = max(log.span_s / _AN_HOUR_S, 1.0)
-        shown: dict[str, Any] = {}
-        drawn_s = 0.0
+        progress = ReplayProgress(bars, out, log.span_s)
 
-        def watch(name: str, simulated_s: float, _decisions: int) -> bool:
-            nonlocal drawn_s
-            now_s = time.monotonic()
-            if name not in shown or now_s - drawn_s > _REDRAW_S:
-                if name not in shown:
-                    for done in shown.values():
-                        bars.update(done, completed=total_h)
-                    shown[name] = bars.add_task(f"{name}, hours replayed", total=total_h)
-                bars.update(shown[name], completed=simulated_s / _AN_HOUR_S)
-                drawn_s = now_s
+        def watch(name: str, simulated_s: float, decisions: int) -> bool:
+            progress.tell(name, simulated_s, decisions)
             return not interrupted()
 
-        done = study(log, tasks, settings, baseline=baseline, watch=watch)
+        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers)
     for warning in done.result.warnings:
         out.warn(warning)
     for time_s, note in done.result.decisions.notes:
@@ -160,10 +167,10 @@ def compared(study: Study, title: str) -> RenderableType:
     return table(title, ("", *comparison.columns(study)), comparison.rows(study, measured=True))
 
 
-def leave_if_interrupted(study: Study, folder: Path) -> None:
+def leave_if_interrupted(study: Study, folder: Path, advice: str = "") -> None:
     """End as interrupted if it was."""
     if not study.complete:
-        raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false')
+        raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false{advice}')
 
 
 @contextmanager

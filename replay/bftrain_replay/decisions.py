@@ -78,7 +78,8 @@ class DecisionColumns:
         kind = (decision.solver, str(decision.termination), str(decision.quality))
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
         self.solve_s.append(decision.solve_s)
-        self.decide_s.append(decide_s)
+        # An answer that is repeated from an interrupted run took as long as when it was new
+        self.decide_s.append(max(decide_s, decision.solve_s))
         self._note_sizes(decision.sizes)
         if decision.notes:
             self.notes_counted += len(decision.notes)

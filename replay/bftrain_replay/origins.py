@@ -13,7 +13,6 @@ import bftrain
 from bftrain.assembly import find_solver
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
-from bftrain_replay.study import Study
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +29,8 @@ def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
     return hashlib.sha256(wire.encode([msgspec.structs.asdict(spec) for spec in tasks])).hexdigest()
 
 
-def versions(study: Study) -> dict[str, str]:
-    """Give the versions of what the figures depend on."""
-    solver = study.result.settings.solver
+def versions_with(solver: str) -> dict[str, str]:
+    """Give the versions of what figures depend on that ``solver`` decides."""
     return {
         "bftrain": bftrain.__version__,
         "python": platform.python_version(),

@@ -21,7 +21,7 @@ from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_datasets.storage import whole_file
 from bftrain_replay import csv_tables, parquet_tables
-from bftrain_replay.origins import Source, tasks_sha256, versions
+from bftrain_replay.origins import Source, tasks_sha256, versions_with
 from bftrain_replay.report import render
 from bftrain_replay.result import Result, Timings
 from bftrain_replay.study import Study
@@ -95,7 +95,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
             "tasks": {"name": source.tasks, "sha256": tasks_sha256(study.tasks)},
         },
         "settings": wire.plain(study.result.settings),
-        "versions": versions(study),
+        "versions": versions_with(study.result.settings.solver),
     }
     return {**told, "figures_sha256": hashlib.sha256(wire.encode(repeatable(told))).hexdigest()}
 

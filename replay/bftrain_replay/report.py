@@ -11,7 +11,7 @@ from bftrain.values import wire
 from bftrain_replay import comparison, words
 from bftrain_replay.charts import Bar, Curve, bars, step_areas
 from bftrain_replay.ledger import Unused
-from bftrain_replay.origins import Source, tasks_sha256, versions
+from bftrain_replay.origins import Source, tasks_sha256, versions_with
 from bftrain_replay.progress import Loss
 from bftrain_replay.result import SECONDS_AN_HOUR, Result, TaskRecord, TaskState
 from bftrain_replay.study import Study
@@ -271,7 +271,7 @@ def _configuration(study: Study, source: Source) -> str:
     inputs = [
         ("log", f"{source.log or 'made in memory'} (SHA-256 {study.log.sha256})"),
         ("tasks", f"{source.tasks or 'made in memory'} (SHA-256 {tasks_sha256(study.tasks)})"),
-        *versions(study).items(),
+        *versions_with(study.result.settings.solver).items(),
     ]
     return f'<h2>Configuration</h2><div class="scroll plain">{_table(["setting", "value"], [*settings, *inputs])}</div>'
 

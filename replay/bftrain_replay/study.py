@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
 
-from bftrain.assembly import build_harvester
+from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import Fault
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.allocations import Allocations
+from bftrain_replay.answers import Answers
 from bftrain_replay.engine import run
 from bftrain_replay.pace import Pace
 from bftrain_replay.result import Result, Yardsticks, result_of
@@ -54,14 +56,15 @@ def study(
     baseline: str = "",
     objective: Objective | None = None,
     watch: Watch | None = None,
+    answers: Answers | None = None,
 ) -> Study:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as yardsticks.
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
-    ``watch`` says no, the replay in hand ends where it is and the others are left out.
+    ``watch`` says no, the replay in hand ends where it is and the others are left out; ``answers`` let it go on later.
     """
     settings = ReplaySettings.of(settings)
-    passes = _Passes(check_parts(settings, baseline, objective), watch)
+    passes = _Passes(check_parts(settings, baseline, objective), watch, answers)
     chosen = select(log, settings)
     part, pool = chosen.log, dedicated_log(chosen.log)
     paying, free, at_no_cost = as_replayed(tasks, settings), without_costs(tasks), without_waits(settings)
@@ -153,9 +156,10 @@ def _it(names: Sequence[str]) -> str:
 class _Passes:
     """Replays one after the other until told to stop."""
 
-    def __init__(self, objective: Objective, watch: Watch | None) -> None:
+    def __init__(self, objective: Objective, watch: Watch | None, answers: Answers | None) -> None:
         self._objective = objective
         self._watch = watch
+        self._answers = answers
         self.going = True
 
     def replay(
@@ -171,10 +175,12 @@ class _Passes:
             return None
 
         def keep_going(simulated_s: float, decisions: int) -> bool:
+            if self._answers is not None:
+                self._answers.check()
             self.going = self._watch is None or self._watch(name, simulated_s, decisions)
             return self.going
 
-        harvester = build_harvester(settings, objective=self._objective)
+        harvester = self._harvester(name, settings)
         semantics, pace = semantics_of(settings, chosen.event_times_s), Pace.of(settings)
         done = run(
             chosen.log,
@@ -185,4 +191,21 @@ class _Passes:
             keep_going=keep_going,
             allocations=allocations,
         )
-        return result_of(done, settings)
+        result = result_of(done, settings)
+        if self._answers is None:
+            return result
+        self._answers.check()
+        return replace(result, wall_s=result.wall_s + self._answers.repeated_s)
+
+    def _harvester(self, name: str, settings: ReplaySettings) -> Harvester:
+        """Build the decision core; its solvers answer as they did before an interruption."""
+        answers = self._answers
+        if answers is None:
+            return build_harvester(settings, objective=self._objective)
+        answers.begin(name)
+        return build_harvester(
+            settings,
+            solver=answers.through(find_solver(settings.solver)),
+            fallback=answers.through(find_solver(settings.fallback)) if settings.fallback else None,
+            objective=self._objective,
+        )

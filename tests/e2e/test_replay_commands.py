@@ -125,6 +125,40 @@ def test_the_demo_shows_what_it_is_for(tmp_path: Path) -> None:
     assert said["fallbacks"] == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_interrupted_or_killed_goes_on_to_the_same_files(number: signal.Signals, tmp_path: Path) -> None:
+    made = (
+        bftrain("generate", "log", "-o", "log.npz", "--nodes", "128", "--days", "0.4", cwd=tmp_path),
+        bftrain("tasks", "generate", "-o", "t.toml", "--kind", "trials", "--count", "30", cwd=tmp_path),
+    )
+    assert [ended.code for ended in made] == [0, 0]
+    command = ("replay", "log.npz", "--tasks", "t.toml", "--solver", "highs", "--max-tasks", "4", "-o")
+    assert bftrain(*command, "whole", cwd=tmp_path).code == 0
+    unfinished = tmp_path / "part" / "unfinished.jsonl"
+    for answers in (20, 60):
+        with start(*command, "part", "--resume", cwd=tmp_path) as running:
+            deadline = time.monotonic() + 60.0
+            while time.monotonic() < deadline and running.poll() is None:
+                if unfinished.exists() and unfinished.read_bytes().count(b"\n") > answers:
+                    break
+                time.sleep(0.02)
+            running.send_signal(number)
+            assert running.wait(timeout=60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        assert unfinished.exists()
+    refused = bftrain(*command, "part", "--resume", "--horizon", "60", cwd=tmp_path)
+    assert refused.code == 3
+    assert "horizon_s (give the same inputs and options" in refused.err
+    ended = bftrain(*command, "part", "--resume", cwd=tmp_path)
+    assert ended.code == 0
+    assert {path.name for path in (tmp_path / "part").iterdir()} == FILES
+    for name in FILES - {"summary.json"}:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "part" / name).read_bytes(), name
+    whole, part = (
+        json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8")) for name in ("whole", "part")
+    )
+    assert whole["figures_sha256"] == part["figures_sha256"]
+
+
 def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
     assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", "2048", "--days", "15").code == 0
     assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "3000").code == 0

@@ -77,7 +77,23 @@ def test_ctrl_c_keeps_what_is_done(
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r")
     assert ended.code == 130
     assert "bftrain: interrupted" in ended.err
+    assert "the same command with --resume goes on" in ended.err
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["complete"] is False
+    monkeypatch.setattr(study, "study", really)
+    resumed = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--resume")
+    assert (resumed.code, "interrupted" in resumed.err) == (0, False)
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["complete"] is True
+    assert not (tmp_path / "r" / "unfinished.jsonl").exists()
+
+
+def test_resuming_what_was_never_interrupted_begins(
+    bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path
+) -> None:
+    ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--resume", "--tables", "parquet")
+    assert ended.code == 0
+    assert f"nothing was interrupted in {tmp_path / 'r'}: beginning at the begin" in ended.err
+    assert {path.suffix for path in (tmp_path / "r").iterdir()} == {".json", ".toml", ".html", ".parquet"}
+    assert "--tables parquet" in (tmp_path / "r" / "config.toml").read_text().splitlines()[0]
 
 
 def test_demo_shows_exact_beside_equal_share(bftrain: CommandLine, tmp_path: Path) -> None:

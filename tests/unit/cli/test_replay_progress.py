@@ -1,0 +1,74 @@
+"""What is said of how far a replay is."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from bftrain.cli import replay_progress
+from bftrain.cli.output import Output
+from bftrain.cli.replay_progress import ReplayProgress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Goes on when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(replay_progress.time, "monotonic", lambda: self.now_s)
+
+
+def test_a_log_gets_a_line_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, out = Clock(monkeypatch), Output(json=False, level=0)
+    with out.progress() as bars:
+        progress = ReplayProgress(bars, out, 40 * 3600.0)
+        for seconds in range(0, 71, 10):
+            clock.now_s = 100.0 + seconds
+            progress.tell("exact", seconds * 1800.0, seconds * 200)
+        progress.tell("ceiling", 0.0, 0)
+        clock.now_s += 30.0
+        progress.tell("ceiling", 0.0, 30)
+    assert capsys.readouterr().err.splitlines() == [
+        "exact: 15.0 of 40.0 hours replayed, 6,000 decisions, 200 a second, about 50 s left",
+        "exact: 30.0 of 40.0 hours replayed, 12,000 decisions, 200 a second, about 20 s left",
+        "ceiling: 0.0 of 40.0 hours replayed, 30 decisions, 1 a second",
+    ]
+
+
+def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock, out = Clock(monkeypatch), Output(json=False, level=-1)
+    with out.progress() as bars:
+        progress = ReplayProgress(bars, out, 3600.0)
+        progress.tell("exact", 0.0, 0)
+        clock.now_s += 99.0
+        progress.tell("exact", 10.0, 5)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_bar_with_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    clock, out = Clock(monkeypatch), Output(json=False, level=0)
+    bars = out.progress()
+    progress = ReplayProgress(bars, out, 40 * 3600.0)
+    progress.tell("exact", 0.0, 0)
+    clock.now_s += 2.0
+    progress.tell("exact", 7200.0, 900)
+    clock.now_s += 0.01
+    progress.tell("exact", 7300.0, 901)  # too soon to draw
+    (bar,) = bars.tasks
+    assert (bar.description, bar.completed, bar.total) == ("exact, hours replayed, 450 decisions/s", 2.0, 40.0)
+    progress.tell("ceiling", 0.0, 0)
+    assert [(each.description, each.completed) for each in bars.tasks] == [
+        ("exact, hours replayed", 40.0),
+        ("ceiling, hours replayed", 0.0),
+    ]
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]  # a Terminal
