@@ -55,9 +55,10 @@ class Tabulator:
         tasks = problem.tasks
         if self._before is not None:
             before, values = self._before
-            if values.shape == (len(tasks), width) and before.horizon_s == problem.horizon_s:
-                pairs = enumerate(zip(tasks, before.tasks, strict=True))
-                return values.copy(), [index for index, (task, earlier) in pairs if task is not earlier]
+            if values.shape[1] == width and before.horizon_s == problem.horizon_s and before.tasks:
+                places = {id(task): place for place, task in enumerate(before.tasks)}
+                origins = [places.get(id(task), -1) for task in tasks]
+                return values[origins], [index for index, origin in enumerate(origins) if origin < 0]
         return np.empty((len(tasks), width)), range(len(tasks))
 
     def _row(self, task: CompetingTask, horizon_s: float, pool: int) -> NDArray[np.float64]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from time import perf_counter
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
 from bftrain.values.actions import Action, Start
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
@@ -15,10 +15,12 @@ from bftrain.values.events import Event, NodesJoined, NodesLeft
 from bftrain.values.solution import Quality, Termination
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.builder import log_from_pool_changes
+from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import generate_trials
 from bftrain_replay.engine import run
 from tests.helpers.figures import Figures
+from tests.helpers.published_study import MIX, TRIALS, save_published_tasks, save_summit
+from tests.helpers.replay_case import PIECES, Figured, figured, save_year
 
 pytestmark = pytest.mark.bench
 
@@ -74,15 +76,74 @@ def test_the_engine_without_a_solver(figures: Figures) -> None:
     assert rate > 20_000
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with a log like Summit's: 4,734 nodes, 15 days."""
+    made = tmp_path_factory.mktemp("replay")
+    log = generate_log(4734, 15, seed=0)
+    save_log(log, made / "fortnight.npz")
+    save_log(log.select(nodes=slice(0, 1024)), made / "part.npz")
+    return made
+
+
+def shown(figures: Figures, what: str, found: Figured) -> Figured:
+    figures.add(f"{what}: time", found.wall_s, "s")
+    figures.add(f"{what}: memory at most", found.peak_mb, "MB")
+    figures.add(f"{what}: decisions", found.decisions)
+    figures.add(f"{what}: a decision, solver not counted", 1e6 * (found.wall_s - found.solve_s) / found.decisions, "us")
+    return found
+
+
 @pytest.mark.parametrize("max_tasks", [10, 35])
-def test_two_weeks_of_a_thousand_nodes(figures: Figures, max_tasks: int) -> None:
-    log, tasks = generate_log(1024, 15, seed=0), generate_trials(1000, seed=0)
-    begin = perf_counter()
-    done = run(log, tasks, build_harvester(Settings(max_tasks=max_tasks)))
-    took_s = perf_counter() - begin
-    figures.add(f"1,024 nodes, 1,000 tasks, {max_tasks} compete", took_s, "s")
-    figures.add("decisions in it", len(done.decisions))
-    figures.add(
-        "a decision, solver not counted", 1e6 * (took_s - sum(done.decisions.solve_s)) / len(done.decisions), "us"
-    )
-    assert took_s < 10.0
+def test_two_weeks_of_a_thousand_nodes(figures: Figures, folder: Path, max_tasks: int) -> None:
+    found = shown(figures, f"1,024 nodes, {max_tasks} compete", figured(folder / "part.npz", max_tasks=max_tasks))
+    assert found.core_s < 10.0
+    assert found.peak_mb < 300
+
+
+def test_two_weeks_of_a_thousand_nodes_of_summit(figures: Figures, tmp_path: Path) -> None:
+    log, tasks = tmp_path / "log.npz", tmp_path / "tasks.toml"
+    save_summit(tmp_path / "summit.npz")
+    save_log(load_log(tmp_path / "summit.npz").select(nodes=slice(0, 1024)), log)
+    save_published_tasks(tasks, TRIALS)
+    found = shown(figures, "Summit's first 1,024 nodes, 10 compete", figured(log, max_tasks=10, tasks=tasks))
+    assert found.finished == 1000
+    assert found.core_s < 10.0
+    assert found.peak_mb < 300
+
+
+def test_the_whole_of_summit_with_a_queue_that_never_empties(figures: Figures, tmp_path: Path) -> None:
+    log, tasks = tmp_path / "log.npz", tmp_path / "tasks.toml"
+    save_summit(log)
+    save_published_tasks(tasks, MIX)
+    found = shown(figures, "Summit, 100 compete", figured(log, max_tasks=100, tasks=tasks, times=12))
+    assert found.finished < found.tasks - 100
+    assert found.decisions > 22_883
+    assert found.core_s < 60.0
+    assert found.peak_mb < 500
+
+
+def test_a_whole_machine_with_a_queue_that_never_empties(figures: Figures, folder: Path) -> None:
+    found = shown(figures, "4,734 nodes, 100 compete", figured(folder / "fortnight.npz", max_tasks=100, times=12))
+    assert found.finished < found.tasks - 100
+    assert found.core_s < 60.0
+    assert found.peak_mb < 500
+
+
+def test_a_year_of_ten_thousand_nodes(figures: Figures, folder: Path, tmp_path: Path) -> None:
+    """By default a month of it, from which the year is inferred; BFTRAIN_BENCH_YEAR=full replays all of it."""
+    pieces = PIECES if os.environ.get("BFTRAIN_BENCH_YEAR") == "full" else 10
+    share = pieces / PIECES
+    save_year(tmp_path / "year.npz", pieces)
+    # Longer tasks than the trials, since a year of those would have 300,000 ends of tasks beside its million events
+    fortnight = figured(folder / "fortnight.npz", max_tasks=35, work_samples=1e9)
+    found = figured(tmp_path / "year.npz", max_tasks=35, work_samples=1e9)
+    year = shown(figures, f"{share:.2g} of a year, 10,000 nodes, 35 compete", found)
+    figures.add("events in it", year.events)
+    figures.add("the whole year at that rate", year.core_s / share, "s")
+    ratio = (year.core_s / year.events) / (fortnight.core_s / fortnight.events)
+    figures.add("an event, as a multiple of one of a fortnight of 4,734 nodes", ratio)
+    assert year.events > 1_000_000 * share
+    assert year.finished < year.tasks - 35
+    assert year.core_s < 600.0 * share
+    assert ratio < 1.3
