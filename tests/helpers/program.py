@@ -91,15 +91,25 @@ def shell(command: str, cwd: Path | None = None, **env: str) -> Ended:
 
 def on_terminal(*arguments: str | Path, columns: int = 80, cwd: Path | None = None, **env: str) -> Ended:
     """Run ``bftrain`` on a terminal of ``columns``; what it says comes as one text, as it would be seen."""
+    return _seen([PROGRAM, *map(str, arguments)], columns, cwd, environment(**env))
+
+
+def shell_on_terminal(lines: str, *, columns: int = 80, cwd: Path | None = None) -> Ended:
+    """Run lines of bash on a terminal, as a reader of a page would type them; the first that fails is the last."""
+    path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
+    return _seen(["bash", "-eu", "-c", lines], columns, cwd, environment(PATH=path))
+
+
+def _seen(command: list[str], columns: int, cwd: Path | None, env: dict[str, str]) -> Ended:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     with subprocess.Popen(
-        [PROGRAM, *map(str, arguments)],
+        command,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=cwd,
-        env=environment(**env),
+        env=env,
         start_new_session=True,
     ) as running:
         os.close(theirs)
