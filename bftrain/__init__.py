@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.files import load_log, save_log
+    from bftrain_datasets.importing.options import ImportOptions
+    from bftrain_datasets.importing.pipeline import Imported, import_logs
     from bftrain_datasets.taskfiles import load_tasks, save_tasks
 
 # where each public name lives
@@ -76,6 +78,8 @@ _HOMES = {
     "bftrain.values.task": ("TaskSpec",),
     "bftrain_datasets.eventlog": ("EventLog",),
     "bftrain_datasets.files": ("load_log", "save_log"),
+    "bftrain_datasets.importing.options": ("ImportOptions",),
+    "bftrain_datasets.importing.pipeline": ("Imported", "import_logs"),
     "bftrain_datasets.taskfiles": ("load_tasks", "save_tasks"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -91,6 +95,8 @@ __all__ = [
     "EventLog",
     "Grow",
     "Harvester",
+    "ImportOptions",
+    "Imported",
     "Journal",
     "Limits",
     "NodesJoined",
@@ -115,6 +121,7 @@ __all__ = [
     "__version__",
     "apply_actions",
     "build_harvester",
+    "import_logs",
     "load_log",
     "load_tasks",
     "save_log",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bftrain import registry
@@ -14,16 +15,15 @@ from bftrain_datasets.importing.counted import log_from_counts
 from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
 from bftrain_datasets.importing.intake import Intake
 from bftrain_datasets.importing.occupancy import log_from_jobs
+from bftrain_datasets.importing.options import ImportOptions
 from bftrain_datasets.importing.rawfile import RawFile
 from bftrain_datasets.importing.recognise import reader_for
 from bftrain_datasets.provenance import Finding, Provenance, Source, tellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from bftrain_datasets.eventlog import EventLog
-    from bftrain_datasets.importing.options import ImportOptions
 
 STDIN: Final = "-"
 ASIDE: Final = "rows_aside_"  # and the reason: how the rows set aside are called in a log's provenance
@@ -67,6 +67,11 @@ def import_files(
     findings = ordered((*intake.tally.findings(), *found))
     rows = intake.tally.rows()
     return Imported(_with_story(log, name, options, tuple(sources), rows, findings), name, rows, findings)
+
+
+def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
+    """Read what a scheduler wrote, files of one format, into one log: what ``bftrain import`` does, for Python."""
+    return import_files([Path(path) for path in paths], options or ImportOptions())
 
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import bftrain
 from bftrain.errors import BadInput, BrokenPlugin, UnknownName
 from bftrain_datasets.builder import log_from_transitions
 from bftrain_datasets.eventlog import NodeState
@@ -115,6 +116,14 @@ def test_progress_adds_up_to_the_size_of_the_files(tmp_path: Path) -> None:
     told: list[int] = []
     import_files([tmp_path / "0", tmp_path / "1"], ImportOptions(), tell=told.append)
     assert sum(told) == len(MONDAY) + len(TUESDAY)
+
+
+def test_python_can_import_too(tmp_path: Path) -> None:
+    made = imported(tmp_path, MONDAY, TUESDAY, min_gap_s=5.0)
+    again = bftrain.import_logs(tmp_path / "0", str(tmp_path / "1"), options=bftrain.ImportOptions(min_gap_s=5.0))
+    assert isinstance(again, bftrain.Imported)
+    assert again.log == made.log
+    assert bftrain.import_logs(tmp_path / "0").log.provenance.options == {}
 
 
 def test_nothing_to_read_is_said() -> None:
