@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "slice": "Cut a part out of a log: some nodes, some time, or both.",
     "anonymise": "Make a log that can be given away: no names, no sources.",
     "replay": "Replay a log against tasks: what would have been harvested, lost, and possible.",
+    "export": "Write a replay in the formats of other tools: Batsim, Perfetto.",
     "solve": "Solve one allocation problem with one solver or all.",
     "decide": "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
     "journal": "Look into a journal, and check that it leads to the same decisions again.",

@@ -7,7 +7,8 @@ from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from bftrain.errors import NotAvailable
+from bftrain.errors import BadInput
+from bftrain_datasets.parquet_log import FORMAT_KEY, require
 from bftrain_datasets.storage import whole_file
 from bftrain_replay import tables
 from bftrain_replay.tables import Kind
@@ -22,16 +23,27 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".parquet"
 _ROWS_AT_ONCE: Final = 8192
+_READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 
 
 def pyarrow() -> Any:  # noqa: ANN401 - a module without types
     """Import pyarrow, or say what brings it."""
+    require("tables")
+    import_module("pyarrow.parquet")  # reached through the package
+    return import_module("pyarrow")
+
+
+def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Read these columns, row by row."""
+    pa = pyarrow()
     try:
-        import_module("pyarrow.parquet")  # reached through the package
-        return import_module("pyarrow")
-    except ImportError as error:
-        what, fix = "pyarrow is not installed", "pip install 'bftrain[parquet]'"
-        raise NotAvailable(what, where="parquet", fix=fix) from error
+        with pa.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(columns)):
+                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    except FileNotFoundError as error:
+        raise BadInput("there is no such table", where=str(path), fix=_READ_AGAIN) from error
+    except (pa.ArrowException, KeyError) as error:
+        raise BadInput(f"not the table it should be: {error}", where=str(path), fix=_READ_AGAIN) from error
 
 
 def write(result: Result, folder: Path, file_format: str) -> None:
@@ -50,7 +62,7 @@ def write(result: Result, folder: Path, file_format: str) -> None:
 def _writer(pa: Any, path: Path, columns: Sequence[Column], file_format: str) -> Iterator[Callable[[list[Any]], None]]:  # noqa: ANN401 - a module without types
     """Give a function that appends one group of rows, column by column."""
     schema = pa.schema(
-        [(column.name, _type_of(pa, column)) for column in columns], metadata={"format": file_format.encode()}
+        [(column.name, _type_of(pa, column)) for column in columns], metadata={FORMAT_KEY: file_format.encode()}
     )
     with whole_file(path) as file, pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         yield lambda arrays: writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

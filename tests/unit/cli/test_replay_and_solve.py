@@ -44,6 +44,18 @@ def test_replay_writes_what_it_prints(bftrain: CommandLine, log: Path, tasks: Pa
     assert told["harvested"] == written["harvested"]
 
 
+def test_export_says_how_much_it_wrote(bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path) -> None:
+    assert bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r").code == 0
+    batsim = bftrain("export", tmp_path / "r", "--to", "batsim", "-o", tmp_path / "jobs.csv")
+    count = len((tmp_path / "jobs.csv").read_text().splitlines()) - 1
+    assert (batsim.code, batsim.out) == (0, f"{tmp_path / 'jobs.csv'}: {count:,} jobs\n")
+    told = json.loads(bftrain("export", tmp_path / "r", "--to", "perfetto", "-o", tmp_path / "t.json", "--json").out)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert told == {"file": str(tmp_path / "t.json"), "events": len(events)}
+    refused = bftrain("export", tmp_path, "--to", "batsim", "-o", tmp_path / "never.csv")
+    assert (refused.code, (tmp_path / "never.csv").exists()) == (3, False)
+
+
 def test_replay_against_itself_makes_no_sense(bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path) -> None:
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--baseline", "exact")
     assert ended.code == 2

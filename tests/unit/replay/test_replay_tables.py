@@ -108,7 +108,7 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
     for name, columns in tables.TABLES.items():
         assert not (tmp_path / f"{name}.csv").exists()  # never two tables of which one may be old
         table = parquet.read_table(tmp_path / f"{name}.parquet")
-        assert table.schema.metadata[b"format"].decode() == outputs.FORMAT
+        assert table.schema.metadata[b"bftrain.format"].decode() == outputs.FORMAT
         assert table.column_names == [column.name for column in columns]
         assert len(table) == len(read[name])
         for row, text in zip(table.to_pylist(), read[name], strict=True):
@@ -126,7 +126,9 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
 
 
 def test_parquet_without_pyarrow_names_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(NotAvailable, match=r"pyarrow is not installed \(pip install 'bftrain\[parquet\]'\)"):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        NotAvailable, match=r"need pyarrow, which is not installed \(pip install 'bftrain\[parquet\]'\)"
+    ):
         outputs.check_tables("parquet")
     outputs.check_tables("csv")

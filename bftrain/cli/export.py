@@ -1,0 +1,35 @@
+"""``bftrain export``: a replay in the formats of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(("batsim", "perfetto")),
+    required=True,
+    help="batsim: a jobs.csv for Evalys. perfetto: a trace for ui.perfetto.dev or chrome://tracing.",
+)
+@click.option(
+    "-o", "--output", "path", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write."
+)
+@prints_results
+def command(folder: Path, form: str, path: Path, out: Output) -> None:
+    """Write what a replay left in DIR in the format of another tool."""
+    from bftrain_datasets.storage import whole_file
+    from bftrain_replay import batsim, perfetto
+    from bftrain_replay.saved import Saved
+
+    exporter, things = {"batsim": (batsim.export, "jobs"), "perfetto": (perfetto.export, "events")}[form]
+    saved = Saved(folder)
+    with whole_file(path) as file:
+        count = exporter(saved, file)
+    out.result({"file": str(path), things: count}, lambda: f"{path}: {count:,} {things}")
