@@ -115,7 +115,7 @@ def test_no_command_is_a_matter_of_usage(bftrain: CommandLine) -> None:
     [
         ("decied", "No such command 'decied': did you mean 'decide'?"),
         ("docter", "No such command 'docter': did you mean 'doctor'?"),
-        ("xyzzy", "No such command 'xyzzy': known: check, completion"),
+        ("xyzzy", "No such command 'xyzzy': known: anonymise, check, completion"),
     ],
 )
 def test_an_unknown_command_is_answered_with_known_ones(bftrain: CommandLine, wrong: str, meant: str) -> None:
