@@ -1,0 +1,77 @@
+"""The published study, replayed by its own rules: the figures that its accounting gives with an exact allocator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.assembly import build_harvester
+from bftrain_datasets.files import load_log
+from bftrain_datasets.taskfiles import load_tasks
+from bftrain_replay.engine import run
+from bftrain_replay.progress import Loss
+from bftrain_replay.result import Result, result_of
+from bftrain_replay.selection import select
+from bftrain_replay.semantics import as_replayed, semantics_of
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import study
+from tests.helpers.published_study import TRIALS, save_published_tasks, save_summit
+
+if TYPE_CHECKING:
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+
+WORK = 1000 * 1.3e8
+WINDOW = "..2021-02-17T12:21:15"  # 160 h after event 1,000
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> EventLog:
+    path = tmp_path_factory.mktemp("summit") / "summit.npz"
+    save_summit(path)
+    return load_log(path)
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskSpec, ...]:
+    path = tmp_path_factory.mktemp("trials") / "trials.toml"
+    save_published_tasks(path, TRIALS)
+    return load_tasks(path)
+
+
+def settings(max_tasks: int, **more: object) -> ReplaySettings:
+    return ReplaySettings(semantics="published", nodes="0:1024", skip_events=1000, max_tasks=max_tasks, **more)  # type: ignore[arg-type]  # the fields' own types
+
+
+def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> Result:
+    how = settings(max_tasks, events="chosen")
+    part = select(log, how)
+    semantics = semantics_of(how, part.event_times_s)
+    return result_of(run(part.log, as_replayed(trials, how), build_harvester(how), semantics=semantics), how)
+
+
+def test_ten_compete_until_all_are_done(log: EventLog, trials: tuple[TaskSpec, ...]) -> None:
+    result = to_the_end(log, trials, 10)
+    assert result.tasks_finished == 1000
+    assert result.makespan_s == pytest.approx(203.52 * 3600, rel=0.01)
+    assert len(result.decisions) == pytest.approx(8719, rel=0.01)
+    assert 100 * result.lost_samples[Loss.RESCALING] / WORK == pytest.approx(0.66, abs=0.05)
+    assert 100 * result.lost_samples[Loss.PREEMPTION] / WORK == pytest.approx(2.69, abs=0.1)
+
+
+def test_thirty_five_compete_until_all_are_done(log: EventLog, trials: tuple[TaskSpec, ...]) -> None:
+    assert to_the_end(log, trials, 35).makespan_s == pytest.approx(179.96 * 3600, rel=0.01)
+
+
+@pytest.mark.parametrize(("max_tasks", "efficiency", "ceiling"), [(10, 0.880, 0.907), (35, 0.940, 0.963)])
+def test_a_hundred_and_sixty_hours(
+    log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int, efficiency: float, ceiling: float
+) -> None:
+    baseline = "equal-share-published" if max_tasks == 10 else ""
+    done = study(log, trials, settings(max_tasks, window=WINDOW), baseline=baseline)
+    assert done.ceiling is not None
+    assert done.result.efficiency == pytest.approx(efficiency, abs=0.01)
+    assert done.ceiling.efficiency == pytest.approx(ceiling, abs=0.01)
+    if done.baseline is not None:
+        assert done.baseline.efficiency == pytest.approx(0.794, abs=0.01)
