@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
+from bftrain_elastic.connections import cut, sockets
 from bftrain_elastic.interfaces import interface_of
 from bftrain_elastic.trees import Shape, Tensor, Tree, as_bytes
 
@@ -74,7 +74,7 @@ class Group:
         self.place = place
         if place.workers == 1:
             return
-        self._before = _sockets()
+        self._before = sockets()
         self._joined = True
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
@@ -106,10 +106,7 @@ class Group:
         """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
         if not self._joined:
             return
-        for number in _sockets() - self._before:
-            with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-                if connection.family in {socket.AF_INET, socket.AF_INET6}:
-                    connection.shutdown(socket.SHUT_RDWR)
+        cut(sockets() - self._before)
         import torch
 
         if torch.cuda.is_available():
@@ -207,12 +204,3 @@ def warm_up() -> None:
         dist.broadcast(box, src=0)
     finally:
         dist.destroy_process_group()
-
-
-def _sockets() -> set[int]:
-    found = set()
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError, ValueError):
-            if str(path.readlink()).startswith("socket:"):
-                found.add(int(path.name))
-    return found

@@ -158,6 +158,10 @@ def _run_script(argv: list[str]) -> int:
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).resolve().parent)
     try:
+        if os.environ.get("BFTRAIN_LAUNCHER") == "horovod":
+            from bftrain_elastic import horovod_worker
+
+            horovod_worker.install()
         runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):

@@ -98,7 +98,7 @@ class State:
         if own.group.place.workers > 1:
             keep(self)
         if own.group.place.rank == 0:
-            _tell_committed(own)
+            tell_committed(own)
             if own.folder is not None and time.monotonic() >= own.save_at:
                 save(self)
         if leave:
@@ -131,7 +131,7 @@ def restore(state: State, tree: Tree) -> None:
         if hasattr(present, "load_state_dict"):
             present.load_state_dict(value)
             if hasattr(present, "zero_grad"):  # what a broken step left behind
-                present.zero_grad(set_to_none=True)
+                present.zero_grad()
         else:
             setattr(state, name, value)
 
@@ -173,7 +173,8 @@ def leave_group(state: State) -> None:
     own.group.leave()
 
 
-def _tell_committed(own: Inner) -> None:
+def tell_committed(own: Inner) -> None:
+    """Tell how far the training is safe against the loss of a worker, unless that was told just now."""
     now = time.monotonic()
     if now - own.told_at > 0.2:  # noqa: PLR2004 - at most five a second
         own.told_at = now

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from bftrain_elastic.courses import Floor
 from bftrain_elastic.courses.strikes import Strikes
@@ -51,6 +51,9 @@ class Member:
 class NativeCourse:
     """One task under the native launcher."""
 
+    launcher: ClassVar = "native"  # as workers are told
+    entrance: ClassVar = "bftrain_elastic.run"  # what their script calls
+
     def __init__(self, task: str, job: Job, floor: Floor) -> None:
         self._task = task
         self._job = job
@@ -79,6 +82,8 @@ class NativeCourse:
             if member.node in at_once:
                 self._dismiss(member, grace_s=0.0)
         if nodes and self._over != "done":
+            if self._over:  # it failed, and gets another try
+                self._strikes = Strikes()
             self._over, self._paused = "", False
         self._settle()
 
@@ -177,7 +182,7 @@ class NativeCourse:
         """Count a death that nobody ordered."""
         how = f"ended with {code}" if code >= 0 else f"was killed by signal {-code}"
         if code == 0:
-            how = "ended, and its script never called bftrain_elastic.run"
+            how = f"ended, and its script never called {self.entrance}"
         if self._strikes.another(self._step):
             self._over = f"{member.name} {how}\n{tail}".strip()
             self._over_at = self._floor.now()
@@ -215,7 +220,7 @@ class NativeCourse:
         self._number += 1
         name = f"{self._task}/{node}/{slot}/{self._number}"
         self._members[name] = Member(name, node, slot, self._number, self._floor.now())
-        env = {**self._job.env, "BFTRAIN_LAUNCHER": "native", "BFTRAIN_FOLDER": self._job.folder}
+        env = {**self._job.env, "BFTRAIN_LAUNCHER": self.launcher, "BFTRAIN_FOLDER": self._job.folder}
         self._floor.spawn(node, name, argv=self._job.argv, env=env, slot=slot)
 
     def _change_due(self, members: list[Member]) -> bool:

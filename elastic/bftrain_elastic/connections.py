@@ -1,0 +1,27 @@
+"""Connections of this process to others, found without the help of the library that made them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def sockets() -> set[int]:
+    """Give the descriptors of all sockets of this process."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError, ValueError):
+            if str(path.readlink()).startswith("socket:"):
+                found.add(int(path.name))
+    return found
+
+
+def cut(numbers: Iterable[int]) -> None:
+    """Shut those of these sockets that lead over a network; whoever waits for them sees an error. From any thread."""
+    for number in numbers:
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+            if connection.family in {socket.AF_INET, socket.AF_INET6}:
+                connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,269 @@
+"""Horovod's elastic training, moved from group to group by an agent.
+
+A script keeps ``hvd.elastic.run``, ``hvd.elastic.TorchState`` and ``state.commit()`` as Horovod has them. What is
+exchanged is what stands behind them: Horovod would ask a driver of its own, over ports open to all, where it belongs
+now; here the agent says so, and the group meets on the address that the agent was given.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from bftrain_elastic import progress
+from bftrain_elastic.channel import Channel
+from bftrain_elastic.connections import cut, sockets
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.groups import FORMING, Place
+from bftrain_elastic.horovod_meeting import MeetingPoint, host_name
+from bftrain_elastic.interfaces import interface_of
+from bftrain_elastic.messages import Message
+from bftrain_elastic.running import ADDRESS, FOLDER
+from bftrain_elastic.state import State, inner, load, save, tell_committed
+
+_NOTHING: Final = -1  # the step of a worker that has no state yet
+_REASON_LETTERS: Final = 300
+
+Train = Callable[..., Any]
+
+
+class NoHorovod(ElasticError):
+    """Horovod is not here, or not one that can be moved."""
+
+
+def install() -> None:
+    """Stand behind ``hvd.elastic.run`` from now on; a script's first ``hvd.init()`` makes a group of one."""
+    try:
+        import horovod.torch
+        from horovod.torch import elastic
+    except ImportError as error:
+        raise NoHorovod(f"cannot be imported: {error}", where="horovod.torch", fix="make horovod") from error
+    if not hasattr(elastic, "run_fn"):
+        raise NoHorovod(
+            f"version {horovod.__version__} has no run_fn, which this stands on", where="horovod", fix="make horovod"
+        )
+    channel = Channel.from_environment()
+    if channel is None:
+        return
+    address = os.environ.get(ADDRESS, "127.0.0.1")
+    os.environ.update(_environment(Place(), "", 0))
+    for name, value in {
+        "HOROVOD_ELASTIC": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_IFACE": interface_of(address),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(FORMING.total_seconds())),
+    }.items():
+        os.environ.setdefault(name, value)
+
+    def run_fn(train: Train, _reset: Callable[[], None]) -> Train:
+        @functools.wraps(train)
+        def run(state: Any, *words: Any, **named: Any) -> Any:  # noqa: ANN401 - Horovod's state, the script's own words
+            return _Moved(state, functools.partial(train, state, *words, **named), channel, address).run()
+
+        return run
+
+    elastic.run_fn = run_fn
+
+
+class _Moved:
+    """One script's training under the horovod launcher: groups come and go."""
+
+    def __init__(self, state: Any, train: Callable[[], Any], channel: Channel, address: str) -> None:  # noqa: ANN401 - Horovod's state
+        self._state = state
+        self._train = train
+        self._channel = channel
+        self._address = address
+        self._book = State()  # counts the steps, and writes the commits
+        self._own = inner(self._book)
+        self._holds_state = False
+        self._before: set[int] = set()
+        self._meeting = MeetingPoint(address)
+
+    def run(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
+        folder = os.environ.get(FOLDER)
+        self._own.folder = Path(folder) if folder else None
+        self._own.tell = lambda what, step: self._channel.say({"say": what, "step": step})
+        self._keep, self._state.save = self._state.save, self._save
+        self._state.check_host_updates = self._check
+        self._channel.on_abort = self._abort
+        self._channel.listen()
+        self._say_ready(0, "")
+        while (order := self._channel.next()) is not None:
+            if order.get("do") == "leave":
+                if order.get("save"):
+                    self._write()
+                raise SystemExit(0)
+            if order.get("do") == "go":
+                over, result = self._in_group(order)
+                if over:
+                    return result
+        raise SystemExit("bftrain: the agent is gone")
+
+    # -- in a group
+
+    def _in_group(self, order: Message) -> tuple[bool, Any]:
+        """Train in one group; tell whether the training is over, and what it gave."""
+        from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+        place = Place(order["generation"], order["rank"], order["workers"], order["size"])
+        result, reason = None, ""
+        try:
+            self._join(place, order)
+            progress.use(progress.through(self._channel, self._book, place))
+            result = self._train()
+            self._finish(place)
+        except HostsUpdatedInterrupt:
+            if self._own.commit_step != self._own.step:  # between commits; Horovod would forget what was done since
+                self._keep_step()
+        except HorovodInternalError as error:
+            reason = (str(error).partition(". ")[0] or type(error).__name__)[:_REASON_LETTERS]
+            self._cut()  # or the others would wait for us
+            if self._holds_state:
+                self._state.restore()
+                self._own.step = self._own.commit_step
+        else:
+            return True, result
+        self._leave_group()
+        self._say_ready(place.generation, reason)
+        return False, None
+
+    def _join(self, place: Place, order: Message) -> None:
+        """Form the group and make sure that all hold the same state."""
+        self._form(place, order["store"])
+        self._state.on_reset()
+        if not self._holds_state and place.rank == 0:
+            self._read()
+        if place.workers > 1:
+            step = self._largest(self._own.step)  # rank 0 has got furthest
+            if order["sync"]:
+                self._state.sync()
+                self._own.step = step
+                self._keep_step()
+            self._holds_state = True
+        if place.rank == 0:
+            self._channel.say({"say": "confirmed", "generation": place.generation, "step": self._own.step})
+
+    def _form(self, place: Place, store: list[Any]) -> None:
+        import horovod.torch as hvd
+        from horovod.common.exceptions import HorovodInternalError
+
+        hvd.shutdown()
+        self._own.group.place = place
+        self._before = sockets()
+        host, port = store if place.rank else (self._address, self._meeting.port)
+        os.environ.update(_environment(place, host, port))
+        try:
+            hvd.init()
+        except ValueError as error:  # it says so when others do not come
+            raise HorovodInternalError(str(error)) from error
+
+    def _leave_group(self) -> None:
+        import horovod.torch as hvd
+
+        hvd.shutdown()
+        self._before = set()
+        self._meeting.close()
+        self._meeting = MeetingPoint(self._address)  # a new group finds nothing of the old one
+
+    def _largest(self, number: int) -> int:
+        """Give the largest of all members' numbers."""
+        if self._own.group.place.workers == 1:
+            return number
+        import horovod.torch as hvd
+        import torch
+
+        return int(hvd.allreduce(torch.tensor([number]), op=hvd.Max, name="bftrain.largest").item())
+
+    def _finish(self, place: Place) -> None:
+        """Know that the script is done; the last to leave find nobody missing."""
+        from horovod.common.exceptions import HorovodInternalError
+
+        if place.rank == 0:
+            self._write()
+        self._channel.say({"say": "done", "step": self._own.step})
+        with suppress(HorovodInternalError):
+            self._largest(0)
+        self._meeting.close()
+
+    def _abort(self) -> None:
+        """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
+        self._meeting.refuse()
+        self._cut()
+
+    def _cut(self) -> None:
+        if self._before:
+            cut(sockets() - self._before)
+
+    def _say_ready(self, generation: int, reason: str) -> None:
+        step = self._own.step if self._holds_state else _NOTHING
+        store = [self._meeting.host, self._meeting.port]
+        self._channel.say({"say": "ready", "step": step, "generation": generation, "store": store, "reason": reason})
+
+    # -- what the script's state does
+
+    def _save(self) -> None:
+        """Stand for ``state.save()``, which ``state.commit()`` begins with."""
+        own = self._own
+        if own.step == own.commit_step:  # a script that does not report still gets further
+            own.step += 1
+        self._keep_step()
+        if own.group.place.rank == 0:
+            tell_committed(own)
+            if own.folder is not None and time.monotonic() >= own.save_at:
+                self._write()
+
+    def _keep_step(self) -> None:
+        self._keep()
+        self._own.commit_step = self._own.step
+
+    def _check(self) -> None:
+        """Stand for ``state.check_host_updates()``, which ``state.commit()`` ends with: all leave, or nobody."""
+        from horovod.common.exceptions import HostsUpdatedInterrupt
+
+        if self._largest(self._channel.gather) > self._own.group.place.generation:
+            raise HostsUpdatedInterrupt(skip_sync=False)
+
+    # -- on paper
+
+    def _write(self) -> None:
+        vars(self._book).update(self._parts())
+        save(self._book)
+
+    def _read(self) -> None:
+        """Go on from the last commit in the folder, if there is one."""
+        vars(self._book).update(self._parts())
+        if load(self._book):
+            for name in self._state._saved_state:  # noqa: SLF001 - Horovod's names of what is kept as it is
+                setattr(self._state, name, vars(self._book)[_paper(name)])
+        self._keep_step()
+        self._holds_state = True
+
+    def _parts(self) -> dict[str, Any]:
+        """Give all that Horovod's state holds, under names that are no attributes of ours."""
+        names = [*self._state._handlers, *self._state._saved_state]  # noqa: SLF001 - there is no public way
+        return {_paper(name): getattr(self._state, name) for name in names}
+
+
+def _paper(name: str) -> str:
+    return f"horovod.{name}"
+
+
+def _environment(place: Place, host: str, port: int) -> dict[str, str]:
+    """What Horovod reads when it forms a group; every worker counts as a host of its own."""
+    meeting = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)} if port else {}
+    return {
+        "HOROVOD_HOSTNAME": host_name(place.rank, place.workers),
+        "HOROVOD_RANK": str(place.rank),
+        "HOROVOD_SIZE": str(place.workers),
+        "HOROVOD_LOCAL_RANK": "0",
+        "HOROVOD_LOCAL_SIZE": "1",
+        "HOROVOD_CROSS_RANK": str(place.rank),
+        "HOROVOD_CROSS_SIZE": str(place.workers),
+        **meeting,
+    }
