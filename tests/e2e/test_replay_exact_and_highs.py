@@ -1,0 +1,79 @@
+"""Two solvers that are both exact, on the shipped sample: the same decisions, and where plans tie the same values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from bftrain.assembly import build_harvester, find_solver
+from bftrain.config import Settings
+from bftrain.values.curve import SpeedCurve
+from bftrain_datasets.generators import sample_log
+from bftrain_datasets.task_generators import sample_tasks
+from bftrain_replay.engine import run
+
+if TYPE_CHECKING:
+    from bftrain.ports import Availability
+    from bftrain.values.solution import Limits, Solution
+    from bftrain.values.table import ValueTable
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+
+HOURS = 12
+HOW = Settings(max_tasks=6)
+
+
+def log() -> EventLog:
+    sample = sample_log()
+    return sample.select(window=(sample.start_s, sample.start_s + HOURS * 3600.0))
+
+
+def each_of_its_own(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
+    """Make no two tasks alike, so that there is one best plan only: tasks of one model are worth the same."""
+    return [
+        replace(
+            spec,
+            curve=SpeedCurve(
+                nodes=spec.curve.nodes, rate=tuple(rate * (1.0 + 0.00137 * number) for rate in spec.curve.rate)
+            ),
+        )
+        for number, spec in enumerate(tasks)
+    ]
+
+
+class Both:
+    """Solves with ``exact``, and keeps what ``highs`` makes of the same table."""
+
+    name = "both"
+
+    def __init__(self) -> None:
+        self._exact, self._highs = find_solver("exact"), find_solver("highs")
+        self.values: list[tuple[float | None, float | None]] = []
+
+    def available(self) -> Availability:
+        return self._exact.available()
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:
+        first, second = (solver.solve(table, limits) for solver in (self._exact, self._highs))
+        self.values.append((first.value, second.value))
+        return first
+
+
+def test_every_decision_is_worth_the_same() -> None:
+    both = Both()
+    run(log(), sample_tasks(), build_harvester(HOW, solver=both))
+    assert len(both.values) > 200
+    for exact, highs in both.values:
+        assert highs == pytest.approx(exact, rel=1e-12)
+
+
+def test_where_no_two_plans_tie_the_decisions_are_the_same() -> None:
+    tasks = each_of_its_own(sample_tasks())
+    exact, highs = (run(log(), tasks, build_harvester(replace(HOW, solver=solver))) for solver in ("exact", "highs"))
+    without_solver = [
+        [(row[:5], row[-1]) for row in done.decisions.rows()] for done in (exact, highs)
+    ]  # time, pool, used, competing, and the sizes
+    assert len(without_solver[0]) > 200
+    assert without_solver[0] == without_solver[1]
