@@ -77,7 +77,8 @@ def lacking() -> str:
 class Slurm:
     """A running Slurm; use it in a ``with`` block. ``env`` makes Slurm's commands talk to it."""
 
-    def __init__(self, nodes: int = 4) -> None:
+    def __init__(self, nodes: int = 4, more_settings: str = "") -> None:
+        self._more_settings = more_settings  # for slurm.conf; {home} is our directory
         self.nodes = tuple(f"nid{number:04d}" for number in range(1, nodes + 1))
         # Not pytest's own directories: the name of a socket may have 107 characters and no more
         self.home = Path(tempfile.mkdtemp(prefix="bftrain-slurm-", dir="/tmp"))
@@ -179,7 +180,7 @@ class Slurm:
             for name, port in zip(self.nodes, ports, strict=False)
         ]
         text = _CONF.format(host=host, user=_user(), home=self.home, port=ports[-1], nodes="\n".join(lines))
-        (self.home / "slurm.conf").write_text(text)
+        (self.home / "slurm.conf").write_text(text + self._more_settings.format(home=self.home))
 
     def _munge_files(self) -> list[str]:
         names = {"key-file": "munge.key", "pid-file": "munge.pid", "seed-file": "munge.seed", "log-file": "munge.log"}
