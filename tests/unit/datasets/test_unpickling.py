@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copyreg
+import gzip
 import io
 import os
 import pickle
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -250,7 +252,7 @@ def test_depth_is_no_danger() -> None:
 
 
 def test_reading_a_huge_byte_string_needs_its_room_once() -> None:
-    size = 64 << 20
+    size = 16 << 20
     content = pickles.table(array(dtype("i1"), (2, size // 2), octets(bytes(size))), rows=2)
     stream = io.BytesIO(content)
     tracemalloc.start()
@@ -374,3 +376,70 @@ def test_the_allowlist_names_data_only() -> None:
     homes = {module.partition(".")[0] for module, _ in ADMITTED}
     assert homes == {"numpy", "pandas", "pyarrow", "builtins", "_codecs", "datetime", "pytz"}
     assert {name for module, name in ADMITTED if module == "builtins"} == {"slice", "bytes", "bytearray"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 60], ids=["cut off", "overwritten"])
+def test_a_stream_out_of_a_damaged_archive_is_refused(damage: bytes) -> None:
+    packed = gzip.compress((SAVED / "pandas-3.1-nodes.pkl").read_bytes(), mtime=0)[:200] + damage
+    stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(packed)))
+    with stream, pytest.raises(BadInput, match=r"x.pkl: cannot be unpacked"):
+        load_frame(stream, "x.pkl")
+
+
+def test_a_stream_that_brings_little_at_a_time_is_read_all_the_same() -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(min(size or 0, 3))
+
+    assert load_frame(Slow((SAVED / "pandas-2.2-nodes.pkl").read_bytes()), "x").columns == ("n1", "n2", "n3")
+
+
+def arrow(count: int, ends: tuple[int, ...], texts: bytes, *, kind: str = "large_string", nulls: int = 0) -> bytes:
+    """Describe an index of texts as Arrow lays them out."""
+    width = {"large_string": "q", "string": "i"}.get(kind, "q")
+    buffers = [struct.pack(f"<{len(ends)}{width}", *ends), texts]
+    pushed = [called(asked("pyarrow.lib", "py_buffer"), octets(buffer)) for buffer in buffers]
+    of_kind = called(asked("pyarrow.lib", "type_for_alias"), text(kind))
+    parts = tupled(of_kind, number(count), number(nulls), number(0), listed(b"N", *pushed), b"]", b"N")
+    made = called(asked("pyarrow.lib", "_restore_array"), parts)
+    empty = called(asked("pandas.arrays", "ArrowStringArray"))
+    return pickles.labels(pickles.with_state(empty, pickles.mapped(_pa_array=made)))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string"])
+def test_texts_as_arrow_lays_them_out(kind: str) -> None:
+    columns = arrow(2, (0, 1, 4), b"ab\xc3\xa9", kind=kind)
+    assert load(whole(pickles.frame(columns, TWO_ROWS, (ZEROS, BOTH)))).columns == ("a", "bé")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        arrow(2, (0, 1), b"ab"),
+        arrow(2, (0, 1, 3), b"ab"),
+        arrow(2, (-1, 1, 2), b"ab"),
+        arrow(2, (0, 2, 1), b"ab"),
+        arrow(-2, (0, 1, 2), b"ab"),
+        arrow(2, (0, 1, 2), b"ab", nulls=1),
+        arrow(2, (0, 1, 2), b"ab", kind="binary"),
+    ],
+    ids=["too few", "beyond the end", "before the begin", "falling", "less than none", "missing", "other type"],
+)
+def test_texts_that_arrow_would_not_lay_out_so_are_refused(columns: bytes) -> None:
+    assert "texts in a way that is not known" in refused(whole(pickles.frame(columns, TWO_ROWS, (ZEROS, BOTH))))
+
+
+SCALAR = asked("numpy.core.multiarray", "scalar")
+
+
+@pytest.mark.parametrize(
+    ("scalar", "says"),
+    [
+        (called(SCALAR, dtype("i1")), "has no type"),
+        (called(SCALAR, dtype("O8"), octets(b"")), "has no type"),
+        (called(SCALAR, dtype("f8", "<"), octets(b"1")), "does not have 1 bytes"),
+        (called(SCALAR, dtype("i1"), called(asked("_codecs", "encode"), text("€"), text("latin1"))), "no bytes"),
+    ],
+)
+def test_a_number_of_numpy_must_be_one(scalar: bytes, says: str) -> None:
+    assert says in refused(pickles.table(array(dtype("O8"), (2, 2), listed(scalar, *[number(1)] * 3))))
