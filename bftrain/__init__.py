@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.importing.options import ImportOptions
     from bftrain_datasets.importing.pipeline import Imported, import_logs
     from bftrain_datasets.taskfiles import load_tasks, save_tasks
+    from bftrain_replay.replaying import replay
 
 # where each public name lives
 _HOMES = {
@@ -81,6 +82,7 @@ _HOMES = {
     "bftrain_datasets.importing.options": ("ImportOptions",),
     "bftrain_datasets.importing.pipeline": ("Imported", "import_logs"),
     "bftrain_datasets.taskfiles": ("load_tasks", "save_tasks"),
+    "bftrain_replay.replaying": ("replay",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -124,6 +126,7 @@ __all__ = [
     "import_logs",
     "load_log",
     "load_tasks",
+    "replay",
     "save_log",
     "save_tasks",
     "solve",

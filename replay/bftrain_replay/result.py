@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from bftrain_replay import frames
 from bftrain_replay.decisions import Spread, spread_ms
 from bftrain_replay.ledger import Unused
 from bftrain_replay.progress import Loss, TaskProgress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
+    from pandas import DataFrame
 
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
@@ -176,6 +178,18 @@ class Result:
         if not finishes or len(finishes) < len(self.tasks):
             return None
         return max(finishes) - max(min(task.submit_s for task in self.tasks), 0.0)
+
+    def decisions_frame(self) -> DataFrame:
+        """Give the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
+        return frames.decisions(self)
+
+    def tasks_frame(self) -> DataFrame:
+        """Give the table of tasks as a DataFrame."""
+        return frames.tasks(self)
+
+    def allocations_frame(self) -> DataFrame:
+        """Give the table of allocations as a DataFrame; there is one for the replay that was asked for only."""
+        return frames.allocations(self)
 
     def summary(self) -> Summary:
         """Give the figures that depend on the inputs alone."""

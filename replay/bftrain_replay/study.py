@@ -120,6 +120,9 @@ def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         yield "the log has no duration, so nothing can be harvested from it"
     elif log.idle_node_s <= 0.0:
         yield "no node is ever idle in the log"
+    repeated = log.provenance.counts.get("repeated", 0)
+    if repeated:
+        yield f"entries of the log that give a node the state it has already and so change nothing: {repeated:,}"
     if not tasks:
         yield "there are no tasks"
     largest = int(log.pool_sizes().max())

@@ -1,0 +1,99 @@
+"""``bftrain.replay``: what the command does, for people who work in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bftrain.config import Settings
+from bftrain.errors import UsageError, suggestion
+from bftrain.objective_file import as_objective
+from bftrain.ports import Objective
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.eventlog import EventLog
+from bftrain_datasets.files import load_log
+from bftrain_datasets.taskfiles import load_tasks
+from bftrain_replay import outputs
+from bftrain_replay.origins import Source
+from bftrain_replay.result import Result
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import Study, Watch, study
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A replay and what it is compared with; its results have ``decisions_frame()`` and the like."""
+
+    study: Study
+    source: Source
+
+    @property
+    def result(self) -> Result:
+        """The replay that was asked for."""
+        return self.study.result
+
+    @property
+    def baseline(self) -> Result | None:
+        """The same with the simple solver, if one was named."""
+        return self.study.baseline
+
+    @property
+    def ceiling(self) -> Result | None:
+        """The same without costs."""
+        return self.study.ceiling
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """All figures, as in ``summary.json``."""
+        return outputs.summary(self.study, self.source)
+
+    def write(self, folder: str | Path, *, tables: str = outputs.CSV) -> None:
+        """Write the files that the command writes."""
+        outputs.check_tables(tables)
+        outputs.write(self.study, Path(folder), self.source, tables=tables)
+
+
+def replay(
+    log: EventLog | str | Path,
+    tasks: Sequence[TaskSpec] | str | Path,
+    settings: Settings | None = None,
+    *,
+    baseline: str = "",
+    objective: str | Objective | Callable[..., object] | None = None,
+    watch: Watch | None = None,
+    **options: object,
+) -> Replayed:
+    """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
+
+    ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``objective`` is a
+    name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
+    moment whether to go on.
+    """
+    known = ReplaySettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"there is no setting '{name}'", where="replay", fix=suggestion(name, known))
+    given: dict[str, Any] = {**msgspec.structs.asdict(ReplaySettings.of(settings or Settings())), **options}
+    metric = None
+    if isinstance(objective, str):
+        given["objective"] = objective
+    elif objective is not None:
+        called = str(getattr(objective, "name", None) or getattr(objective, "__name__", type(objective).__name__))
+        metric = as_objective(called, objective)
+        given["objective"] = metric.name
+    how = ReplaySettings(**given)
+    if baseline == how.solver:
+        raise UsageError(f"the baseline {baseline} is the solver itself", where="replay", fix="name another solver")
+    source = Source(
+        log=str(log) if isinstance(log, str | Path) else "",
+        tasks=str(tasks) if isinstance(tasks, str | Path) else "",
+        baseline=baseline,
+    )
+    events = load_log(Path(log)) if isinstance(log, str | Path) else log
+    specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
+    return Replayed(study(events, specs, how, baseline=baseline, objective=metric, watch=watch), source)

@@ -1,0 +1,144 @@
+"""``bftrain.replay``: the numbers of the command as objects and DataFrames."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import bftrain
+from bftrain.errors import BadInput, UsageError
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.task_generators import generate_mix
+from bftrain_replay import csv_tables, tables
+from bftrain_replay.replaying import Replayed
+from tests.helpers.in_process import CommandLine
+from tests.unit.replay.cases import log_of, task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain.values.problem import CompetingTask
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
+LOG = log_of((0.0, "abcd", ""), (100.0, "", "b"), (120.0, "e", "c"), end_s=300.0)
+TASKS = [task("x", work_samples=2500.0, start_cost_s=7.0), task("y", rate=(5.0, 9.0, 12.0), submit_s=50.0)]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a folder with a log and tasks."""
+    monkeypatch.chdir(tmp_path)
+    bftrain.save_log(generate_log(16, 0.5, seed=3), Path("log.npz"))
+    bftrain.save_tasks(generate_mix(6, seed=3), Path("tasks.toml"))
+    return tmp_path
+
+
+def test_it_gives_the_numbers_of_the_command(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = CommandLine(monkeypatch, capfd)
+    options = ("--max-tasks", 3, "--horizon", 60, "--baseline", "equal-share")
+    assert command("replay", "log.npz", "--tasks", "tasks.toml", "-o", "told", *options).code == 0
+    done = bftrain.replay("log.npz", Path("tasks.toml"), max_tasks=3, horizon_s=60.0, baseline="equal-share")
+    told = json.loads((place / "told" / "summary.json").read_text(encoding="utf-8"))
+    assert done.summary["figures_sha256"] == told["figures_sha256"]
+    assert set(done.summary) == set(told)
+    done.write(place / "written")
+    for name in ("decisions.csv", "tasks.csv", "allocations.csv", "config.toml", "report.html"):
+        assert (place / "told" / name).read_bytes() == (place / "written" / name).read_bytes(), name
+
+
+def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    done = bftrain.replay(LOG, TASKS)
+    csv_tables.write(done.result, tmp_path)
+    frames = {
+        "decisions": done.result.decisions_frame(),
+        "tasks": done.result.tasks_frame(),
+        "allocations": done.result.allocations_frame(),
+    }
+    for name, columns in tables.TABLES.items():
+        frame, read = frames[name], pandas.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values={})
+        assert list(frame.columns) == [column.name for column in columns]
+        assert len(frame) == len(read)
+        for column in columns:
+            given = frame[column.name]
+            match column.kind:
+                case tables.Kind.SIZES:
+                    assert list(given) == [json.loads(cell) for cell in read[column.name]]
+                case tables.Kind.TEXT:
+                    assert list(given) == list(read[column.name])
+                case tables.Kind.WHOLE:
+                    assert given.dtype == np.int64
+                    assert list(given) == list(read[column.name])
+                case _:
+                    assert given.dtype == np.float64
+                    np.testing.assert_array_equal(given, pandas.to_numeric(read[column.name], errors="coerce"))
+
+
+def test_yardsticks_have_frames_but_no_allocations() -> None:
+    done = bftrain.replay(LOG, TASKS, baseline="equal-share")
+    assert done.baseline is not None
+    assert done.ceiling is not None
+    assert len(done.baseline.decisions_frame()) == len(done.baseline.decisions)
+    assert len(done.ceiling.tasks_frame()) == 2
+    with pytest.raises(BadInput, match="allocations were not taken down"):
+        done.ceiling.allocations_frame()
+
+
+def test_a_replay_without_tasks_has_empty_frames() -> None:
+    result = bftrain.replay(LOG, []).result
+    assert [len(frame) for frame in (result.decisions_frame(), result.tasks_frame(), result.allocations_frame())] == [
+        0
+    ] * 3
+
+
+def test_settings_objectives_and_a_watch_can_be_given() -> None:
+    def even(_task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        return (sizes > 0).astype(np.float64)
+
+    heard: list[str] = []
+
+    def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
+        heard.append(name)
+        return name == "greedy"
+
+    done = bftrain.replay(
+        LOG, TASKS, bftrain.Settings(solver="greedy", max_tasks=1), objective=even, max_tasks=2, watch=watch
+    )
+    settings = done.result.settings
+    assert (settings.solver, settings.max_tasks, settings.objective) == ("greedy", 2, "even")
+    assert (done.study.complete, done.summary["complete"], set(heard)) == (False, False, {"greedy", "ceiling"})
+    assert bftrain.replay(LOG, TASKS, objective="speedup").result.settings.objective == "speedup"
+
+
+def test_what_is_not_known_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no setting 'max_task' \(did you mean 'max_tasks'"):
+        bftrain.replay(LOG, TASKS, max_task=3)
+    with pytest.raises(UsageError, match="is the solver itself"):
+        bftrain.replay(LOG, TASKS, baseline="exact")
+
+
+def test_pandas_is_loaded_for_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    done = bftrain.replay(LOG, TASKS)
+    with pytest.raises(ImportError):
+        done.result.tasks_frame()
+
+
+@pytest.mark.usefixtures("place")
+def test_the_example_in_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, "docs/results.md", "exec"), names)  # noqa: S102 - the example is ours
+    assert isinstance(names["done"], Replayed)
+    said = capsys.readouterr().out
+    assert "with equal shares" in said
+    assert "seconds, until a node changes hands" in said
+    assert Path("result/summary.json").is_file()
