@@ -7,13 +7,12 @@ entry point of the group ``bftrain.<port>``. Nothing here has to be inherited fr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.values.actions import Action
 from bftrain.values.events import Event
 from bftrain.values.problem import CompetingTask
 from bftrain.values.solution import Limits, Solution
@@ -108,10 +107,29 @@ class EventSource(Protocol):
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Carries actions out: real processes when live, a ledger in replay."""
+    """Carries actions out with real processes. ``bftrain_elastic.conformance`` checks one.
 
-    def apply(self, actions: Sequence[Action]) -> None:
-        """Carry out ``actions`` in their order."""
+    It is made by a factory that is given whom to tell and the hub of all agents, and it can be written with the
+    standard library alone: so it takes and tells JSON forms, which ``bftrain.launching`` makes and reads.
+    docs/elastic.md describes them.
+    """
+
+    name: str
+
+    def add(self, task: str, job: Mapping[str, Any]) -> None:
+        """Know what to run for a task, before its first action."""
+        ...
+
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Carry out actions, given in their JSON form; returns at once, results are told."""
+        ...
+
+    def drop(self, task: str) -> None:
+        """Forget a task that is over; what is left of it is killed."""
+        ...
+
+    def close(self) -> None:
+        """End all that was started; returns when it is gone."""
         ...
 
 

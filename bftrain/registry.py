@@ -19,8 +19,8 @@ from bftrain.ports import Placement, Solver
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Port = Literal["solver", "objective", "admission", "placement", "reader"]
-PORTS: Final[tuple[Port, ...]] = ("solver", "objective", "admission", "placement", "reader")
+Port = Literal["solver", "objective", "admission", "placement", "launcher", "reader"]
+PORTS: Final[tuple[Port, ...]] = ("solver", "objective", "admission", "placement", "launcher", "reader")
 
 BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "solver": {
@@ -41,6 +41,14 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
     "admission": {"first-come": "bftrain.deciding.admission:first_come"},
     "placement": {"grouped": "bftrain.deciding.placement:grouped"},
+    # What makes one, given whom to tell and the hub of all agents
+    "launcher": {
+        "native": "bftrain_elastic.launchers:native",
+        "horovod": "bftrain_elastic.launchers:horovod",
+        "process": "bftrain_elastic.launchers:process",
+        "torchrun": "bftrain_elastic.launchers:torchrun",
+        "fake": "bftrain_elastic.launchers:fake",
+    },
     # In the order in which they are asked whether they recognise a file
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",

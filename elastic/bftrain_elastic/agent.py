@@ -229,6 +229,7 @@ class Agent:
         port = self._free_port() if message.get("want_port") else 0
         if port:
             env["MASTER_PORT"] = str(port)
+            message = message | {"argv": [word.replace("$MASTER_PORT", str(port)) for word in message["argv"]]}
         if self._nursery is None:
             self._start_nursery()
         if self._nursery is not None:

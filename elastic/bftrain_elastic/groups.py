@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from bftrain_elastic.trees import Shape, Tensor, Tree, as_bytes
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
 TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
+# A group's destructor holds Python's lock while it waits for Gloo's threads, and these may just be waiting for that
+# lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
+_left: Final[deque[object]] = deque(maxlen=2)
 _BUCKET_BYTES: Final = 64 * 1024 * 1024
 # What torch, Gloo and NCCL say when another member is gone: they have no error class of their own for it
 _LOST: Final = ("gloo", "nccl", "connection", "socket", "store", "timed out", "process group", "peer", "broken pipe")
@@ -92,13 +96,12 @@ class Group:
             with suppress(AttributeError):  # not every version of torch can change it
                 dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
-    def leave(self) -> None:
-        """Leave the group, if there is one."""
-        import torch.distributed as dist
-
-        if self._joined and dist.is_initialized():
-            with suppress(RuntimeError):  # what is broken already cannot be closed well
-                dist.destroy_process_group()
+    def leave(self, *, broken: bool = False) -> None:
+        """Leave the group, if there is one. From a broken one the others are let go, who may wait for us."""
+        if broken:
+            self.abort()
+        if self._joined:
+            _destroy()
         self._joined = False
         self._before = set()
 
@@ -203,4 +206,13 @@ def warm_up() -> None:
         dist.all_reduce(box)
         dist.broadcast(box, src=0)
     finally:
-        dist.destroy_process_group()
+        _destroy()
+
+
+def _destroy() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        _left.append(dist.group.WORLD)
+        with suppress(RuntimeError):  # what is broken already cannot be closed well
+            dist.destroy_process_group()

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.courses import Course, MakeCourse
+from bftrain_elastic.courses.horovod import HorovodCourse
 from bftrain_elastic.courses.native import NativeCourse
+from bftrain_elastic.courses.process import ProcessCourse
+from bftrain_elastic.courses.torchrun import TorchrunCourse
 from bftrain_elastic.errors import BadJob
+from bftrain_elastic.fake import Fake
 from bftrain_elastic.hub import FloorOfTask, Hub, Tell
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
@@ -137,3 +141,23 @@ class AgentLauncher:
 def native(tell: Tell, hub: Hub) -> AgentLauncher:  # noqa: ARG001 - the hub tells
     """Give the launcher for plain PyTorch: processes stay, a new group for each change."""
     return AgentLauncher("native", NativeCourse, hub)
+
+
+def horovod(tell: Tell, hub: Hub) -> AgentLauncher:  # noqa: ARG001 - the hub tells
+    """Give the launcher for scripts that use Elastic Horovod."""
+    return AgentLauncher("horovod", HorovodCourse, hub)
+
+
+def process(tell: Tell, hub: Hub) -> AgentLauncher:  # noqa: ARG001 - the hub tells
+    """Give the launcher for any command: stopped and started again from its checkpoint at each change."""
+    return AgentLauncher("process", ProcessCourse, hub)
+
+
+def torchrun(tell: Tell, hub: Hub) -> AgentLauncher:  # noqa: ARG001 - the hub tells
+    """Give the launcher for scripts that insist on torchrun."""
+    return AgentLauncher("torchrun", TorchrunCourse, hub)
+
+
+def fake(tell: Tell, hub: Hub | None = None) -> Fake:  # noqa: ARG001 - it needs none
+    """Give the launcher whose tasks run nowhere."""
+    return Fake(tell)

@@ -95,7 +95,7 @@ class _Resized:
                 restore(self._state, self._inner.copy)
         else:
             return True
-        leave_group(self._state)
+        leave_group(self._state, broken=bool(reason))
         self._say_ready(place.generation, reason)
         return False
 

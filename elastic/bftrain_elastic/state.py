@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bftrain_elastic import commits
 from bftrain_elastic.errors import BadScript
@@ -104,6 +104,10 @@ class State:
         if leave:
             raise Regroup
 
+    if TYPE_CHECKING:  # whatever it was given is an attribute, and may be set
+
+        def __setattr__(self, name: str, value: Any) -> None: ...  # noqa: ANN401
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - called only for what is not there
         raise AttributeError(f"the state holds no '{name}': give it to State({name}=...)")
 
@@ -164,13 +168,13 @@ def load(state: State) -> bool:
     return True
 
 
-def leave_group(state: State) -> None:
+def leave_group(state: State, *, broken: bool = False) -> None:
     """Leave the group, and forget the model that was wrapped for it."""
     own = inner(state)
     if own.parallel is not None:
         own.parallel._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
         own.parallel = None
-    own.group.leave()
+    own.group.leave(broken=broken)
 
 
 def tell_committed(own: Inner) -> None:

@@ -140,7 +140,7 @@ def test_entry_points_are_asked_for_by_group(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(registry, "entry_points", listed)
     for port in registry.PORTS:
         registry.parts(port)
-    assert asked == [f"bftrain.{port}" for port in ("solver", "objective", "admission", "placement", "reader")]
+    assert asked == [f"bftrain.{port}" for port in registry.PORTS]
 
 
 # -- putting a harvester together

@@ -1,0 +1,47 @@
+"""Between the decision core and launchers: actions become what these are given, what they tell becomes events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bftrain.values import wire
+from bftrain.values.actions import Action
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFailed, TaskFinished, TaskMeasured
+
+_REASON_LETTERS = 2000
+
+
+def orders(actions: Iterable[Action]) -> list[dict[str, Any]]:
+    """Give the JSON forms of actions, which a launcher's ``apply`` takes."""
+    return [wire.plain(action) for action in actions]
+
+
+def event_of(told: Mapping[str, Any], time_s: float) -> Event | None:
+    """Give the event that follows from what a launcher told, at ``time_s`` on the harvester's clock; often none."""
+    match told["told"]:
+        case "done":
+            return TaskFinished(time_s=time_s, task=told["task"])
+        case "failed":
+            return TaskFailed(time_s=time_s, task=told["task"], reason=told["reason"][-_REASON_LETTERS:])
+        case "registered":
+            return NodesJoined(time_s=time_s, nodes=(told["node"],))
+        case "gone":
+            return NodesLeft(time_s=time_s, nodes=(told["node"],))
+    return None
+
+
+def measured(
+    task: str, time_s: float, *, curve: Mapping[int, float], costs: Mapping[str, float] | None = None
+) -> TaskMeasured:
+    """Give the event that says what was measured: samples/s by size, and seconds by ``grow``, ``shrink``, ``start``."""
+    known = costs or {}
+    return TaskMeasured(
+        time_s=time_s,
+        task=task,
+        curve=SpeedCurve(nodes=tuple(sorted(curve)), rate=tuple(curve[size] for size in sorted(curve))),
+        grow_cost_s=known.get("grow"),
+        shrink_cost_s=known.get("shrink"),
+        start_cost_s=known.get("start"),
+    )

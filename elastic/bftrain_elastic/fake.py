@@ -1,0 +1,131 @@
+"""The fake launcher: tasks that run nowhere, for tests of whoever drives launchers.
+
+A step takes ``step_s`` seconds of real time and 1/size of that on several nodes. A job's ``argv`` may say
+``--steps N``, after which it is done, or ``--fail``: then it dies whenever it starts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bftrain_elastic.courses.strikes import ALLOWED
+from bftrain_elastic.errors import BadJob
+from bftrain_elastic.hub import Tell
+from bftrain_elastic.jobs import Job
+from bftrain_elastic.messages import Message
+
+SAMPLES: Final = 32  # of every step
+
+
+@dataclass
+class _Task:
+    steps: int | None
+    fails: bool
+    nodes: tuple[str, ...] = ()
+    generation: int = 0
+    step: int = 0
+    next_at: float = 0.0
+    over: bool = False
+
+
+class Fake:
+    """Does at once what it is told, and counts steps."""
+
+    name = "fake"
+
+    def __init__(self, tell: Tell, *, step_s: float = 0.01) -> None:
+        self._tell = tell
+        self._step_s = step_s
+        self._tasks: dict[str, _Task] = {}
+        self._lock = threading.RLock()  # whoever is told something may call back
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bftrain-fake", daemon=True)
+        self._thread.start()
+
+    def add(self, task: str, job: Mapping[str, Any] | Job) -> None:
+        """Know what to run for ``task``."""
+        words = (job if isinstance(job, Job) else Job.read(job)).argv
+        steps = int(words[words.index("--steps") + 1]) if "--steps" in words else None
+        with self._lock:
+            if task in self._tasks:
+                raise BadJob("is there already", where=f"task '{task}'")
+            self._tasks[task] = _Task(steps, "--fail" in words)
+
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Carry out actions, given in their JSON form."""
+        with self._lock:
+            before = {name: task.nodes for name, task in self._tasks.items()}
+            for action in actions:
+                nodes, task = tuple(action["nodes"]), self._tasks.get(action.get("task", ""))
+                if action["action"] in {"start", "grow"} and task is not None:
+                    task.nodes += nodes
+                elif action["action"] == "release":
+                    for one in self._tasks.values():
+                        one.nodes = _without(one.nodes, nodes)
+                elif task is not None:
+                    task.nodes = _without(task.nodes, nodes)
+            for name, held in before.items():
+                if self._tasks[name].nodes != held:
+                    self._changed(name, self._tasks[name], held)
+
+    def lose(self, node: str) -> None:
+        """Let a node be gone, as when its agent dies."""
+        self.apply([{"action": "release", "nodes": [node]}])
+
+    def drop(self, task: str) -> None:
+        """Forget a task."""
+        with self._lock:
+            self._tasks.pop(task, None)
+
+    def close(self) -> None:
+        """End."""
+        self._ending.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _changed(self, name: str, task: _Task, held: tuple[str, ...]) -> None:
+        left = [node for node in held if node not in task.nodes]
+        if left:
+            self._say(name, {"told": "vacated", "nodes": left})
+        if not task.nodes:
+            self._say(name, {"told": "saved", "step": task.step})
+            self._say(name, {"told": "paused", "step": task.step})
+        elif task.fails:
+            for _ in range(ALLOWED - 1):
+                self._say(name, {"told": "note", "text": "it ended with 1; it is started again"})
+            task.nodes = ()
+            self._say(name, {"told": "failed", "reason": "it ended with 1\nValueError: as it was told to"})
+        elif not task.over:
+            task.generation += 1
+            task.next_at = time.monotonic() + self._step_s / len(task.nodes)
+            told = {"told": "confirmed", "generation": task.generation, "size": len(task.nodes)}
+            self._say(name, {**told, "nodes": list(task.nodes), "step": task.step})
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._step_s / 4):
+            with self._lock:
+                for name, task in list(self._tasks.items()):
+                    while task.nodes and not task.over and time.monotonic() >= task.next_at:
+                        self._do_step(name, task)
+
+    def _do_step(self, name: str, task: _Task) -> None:
+        task.step += 1
+        task.next_at += self._step_s / len(task.nodes)
+        size, loss = len(task.nodes), 1.0 / task.step
+        self._say(name, {"told": "report", "step": task.step, "size": size, "samples": SAMPLES, "loss": loss})
+        self._say(name, {"told": "committed", "step": task.step})
+        if task.steps is not None and task.step >= task.steps:
+            task.over = True
+            self._say(name, {"told": "vacated", "nodes": list(task.nodes)})
+            self._say(name, {"told": "done", "step": task.step})
+
+    def _say(self, task: str, told: Message) -> None:
+        self._tell({"t": time.time(), "task": task, **told})
+
+
+def _without(nodes: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(node for node in nodes if node not in gone)
