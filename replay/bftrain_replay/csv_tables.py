@@ -31,7 +31,7 @@ def write(result: Result, folder: Path) -> None:
     _write_rows(folder / "decisions.csv", tables.DECISIONS, tables.decision_rows(result))
     _write_rows(folder / "tasks.csv", tables.TASKS, tables.task_rows(result))
     if result.allocations is not None:
-        _write_allocations(folder / "allocations.csv", result.allocations)
+        write_allocations(folder / "allocations.csv", result.allocations)
 
 
 def _write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
@@ -49,8 +49,8 @@ def _write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[o
         text.detach()
 
 
-def _write_allocations(path: Path, allocations: Allocations) -> None:
-    """Write block by block: there may be a great many rows, and few names and times in them."""
+def write_allocations(path: Path, allocations: Allocations) -> None:
+    """Write the table of allocations, block by block: it may have a great many rows, of few names and times."""
     task_names, node_names = _cells(allocations.tasks), _cells(allocations.nodes)
     with whole_file(path) as file:
         file.write((",".join(column.name for column in tables.ALLOCATIONS) + "\n").encode())

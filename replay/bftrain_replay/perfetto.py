@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_replay.stretches import rows_by_task, sizes
 
@@ -49,7 +50,11 @@ def _events(saved: Saved) -> Iterator[dict[str, Any]]:
         yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
     yield _named("process_name", _TASKS, 0, "tasks")
     holdings = saved.holdings()
-    for track, (task, rows) in enumerate(rows_by_task(holdings), start=1):
+    places = {name: place for place, (name,) in enumerate(saved.rows("tasks", "name"), start=1)}
+    for task, rows in rows_by_task(holdings):
+        track = places.get(task)
+        if track is None:
+            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
         yield _named("thread_name", _TASKS, track, task)
         yield {"ph": "M", "name": "thread_sort_index", "pid": _TASKS, "tid": track, "args": {"sort_index": track}}
         for from_s, to_s, size in sizes(holdings, rows):

@@ -116,6 +116,7 @@ def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: Stud
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert list(tracks.values()) == ['a "b", <c>', "u"]
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"nodes", "tasks"}
+    assert [event["args"]["sort_index"] for event in events if event["name"] == "thread_sort_index"] == [1, 2]
     bars = [event for event in events if event["ph"] == "X"]
     assert {event["tid"] for event in bars} == set(tracks)
     node_us = sum(event["dur"] * event["args"]["nodes"] for event in bars)

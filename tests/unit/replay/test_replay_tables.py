@@ -125,6 +125,15 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.parquet"))
 
 
+def test_parquet_files_have_the_same_bytes_again(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    for place in ("one", "two"):
+        outputs.write(study(LOG, TASKS, Settings(max_tasks=2)), tmp_path / place, tables="parquet")
+    for name in tables.TABLES:
+        one, two = ((tmp_path / place / f"{name}.parquet").read_bytes() for place in ("one", "two"))
+        assert one == two, name
+
+
 def test_parquet_without_pyarrow_names_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
