@@ -44,7 +44,7 @@ explain() {
     free=$(free_mb "$venv") free_tmp=$(free_mb "${TMPDIR:-/tmp}")
     if grep -qs 'No space left on device' "$log" || [ "${free:-99}" -lt 20 ] || [ "${free_tmp:-99}" -lt 20 ]; then
         fail "The disk is full: $free MB are free for $venv, $free_tmp MB for temporary files in ${TMPDIR:-/tmp}." \
-            'Make room (the demo needs 600 MB, the tests 1,500 MB), or set VENV or TMPDIR to another disk.'
+            'Make room (the demo needs 600 MB, the tests 3,000 MB), or set VENV or TMPDIR to another disk.'
     fi
     # The last words stand for an index that had nothing at all to offer: it was not reached, or is not one
     if grep -qsE 'name resolution|Name or service not known|NewConnectionError|ConnectTimeout|ReadTimeout|Network is unreachable|Connection refused|ProxyError|SSLError|Connection(Reset|Aborted)?Error|from versions: none' "$log"; then

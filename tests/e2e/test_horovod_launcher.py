@@ -1,0 +1,131 @@
+"""The horovod launcher, with real agents and Horovod itself."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain import registry
+from bftrain_elastic import commits, conformance, horovod_worker, trial_horovod
+from bftrain_elastic.processes import descendants, kill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.horovod
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[conformance.Stage]:
+    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    with conformance.Stage(make, script, nodes=NODES, preload=horovod_worker.PRELOADED) as running:
+        yield running
+
+
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+def test_it_does_what_its_port_demands(case: conformance.Case, stage: conformance.Stage) -> None:
+    case.check(stage)
+
+
+def test_it_talks_on_loopback_only(stage: conformance.Stage) -> None:
+    import psutil  # noqa: PLC0415 - comes with Horovod
+
+    task = stage.new("--steps", "100000")
+    stage.do("start", task, *NODES[:3])
+    stage.told.steps(task, 3)
+    connections = [one for pid in stage.leftovers() for one in psutil.Process(pid).net_connections("inet")]
+    listening = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+    assert {one.raddr.ip for one in connections if one.raddr} == {"127.0.0.1"}
+    stage.end(task)
+
+
+@pytest.mark.parametrize("node", ["n1", "n3"])
+def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.Stage, node: str) -> None:
+    task = stage.new("--steps", "100000")
+    stage.do("start", task, *NODES[:3])
+    stage.told.steps(task, 3, 20)
+    safe, since = stage.told.of("committed", task)[-1]["step"], len(stage.told.all)
+    killed_at = kill_worker(stage, node)
+    stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the others go on")
+    again = stage.told.of("confirmed", task, since)[0]
+    assert again["size"] == 2
+    assert again["step"] >= safe
+    assert again["t"] - killed_at < 2.0
+    stage.told.steps(task, 3)  # and another has taken its place
+    stage.end(task)
+
+
+def kill_worker(stage: conformance.Stage, node: str) -> float:
+    """Kill the worker on a node; gives the time."""
+    for worker in set(descendants(stage.agents.running[node].pid)) & set(stage.leftovers()):
+        kill(worker)
+    return time.time()
+
+
+def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.Stage) -> None:
+    still, moved = stage.new("--steps", "120", "--step-s", "0"), stage.new("--steps", "120", "--step-s", "0.01")
+    stage.do("start", moved, "n1")
+    stage.told.steps(moved, 1)
+    stage.do("grow", moved, "n2", "n3")
+    stage.told.steps(moved, 3)
+    stage.do("shrink", moved, "n1", cause="decided")
+    stage.told.steps(moved, 2)
+    stage.told.until(lambda: bool(stage.told.of("done", moved)), "it is done")
+    stage.do("start", still, "n4")
+    stage.told.until(lambda: bool(stage.told.of("done", still)), "it is done")
+    assert [one["step"] for one in stage.told.of("report", moved)] == list(range(1, 121))
+    one, other = (final(stage.folder / task) for task in (still, moved))
+    assert len(one) == len(other) >= 4  # weight, bias, and the momentum of both
+    for mine, its in zip(one, other, strict=True):
+        assert (mine - its).abs().max().item() < 1e-5
+    stage.end(still)
+    stage.end(moved)
+
+
+def final(folder: Path) -> list:  # type: ignore[type-arg] # of tensors
+    found = commits.load(folder)
+    assert found is not None
+    assert found[1] == 120
+    return list(found[0].tensors)
+
+
+def test_random_sizes_and_deaths(stage: conformance.Stage) -> None:
+    chance = random.Random(7)  # noqa: S311 - the same storm every time
+    task = stage.new("--steps", "100000")
+    held = {"n1"}
+    stage.do("start", task, "n1")
+    stage.told.steps(task, 1)
+    for _ in range(12):
+        if chance.random() < 0.25:
+            kill_worker(stage, chance.choice(sorted(held)))
+        wanted = set(chance.sample(NODES, chance.randint(1, len(NODES))))
+        if wanted - held:
+            stage.do("grow", task, *sorted(wanted - held))
+        if held - wanted:
+            stage.do("shrink", task, *sorted(held - wanted), cause=chance.choice(["decided", "decided", "preempted"]))
+        held = wanted
+        stage.told.steps(task, len(held), 2)
+    assert not stage.told.of("failed", task)
+    assert_never_behind_a_commit(stage, task)
+    losses = [one["loss"] for one in stage.told.of("report", task)]
+    assert losses[-1] < losses[0] / 10
+    stage.end(task)
+
+
+def assert_never_behind_a_commit(stage: conformance.Stage, task: str) -> None:
+    """Demand that whatever was told to be on disk is not done again, and no step is left out."""
+    safe = 0
+    for one in stage.told.all:
+        if one.get("task") == task:
+            safe = max(safe, one["step"]) if one["told"] == "saved" else safe
+            assert one["told"] != "confirmed" or one["step"] >= safe
+    steps = [one["step"] for one in stage.told.of("report", task)]
+    assert all(later <= earlier + 1 for earlier, later in pairwise(steps))
