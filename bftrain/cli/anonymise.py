@@ -6,19 +6,13 @@ from pathlib import Path
 
 import click
 
+from bftrain.cli.logs import figures_of, log_argument, log_output
 from bftrain.cli.output import Output, prints_results
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The log to write; its name ends in .npz, .csv or .parquet.",
-)
+@log_argument
+@log_output
 @click.option(
     "--key",
     "key_file",
@@ -52,13 +46,10 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
     if made_key:
         out.say(f"{key_file}: a new key; keep it to give nodes the same names again, and give it to nobody")
     figures = {
-        "file": str(path),
-        "nodes": len(hidden.node_names),
-        "events": len(hidden),
+        **figures_of(hidden, path),
         "key": str(key_file) if key_file else None,
         "key_made": made_key,
         "times_shifted": shift_times,
-        "sha256": hidden.sha256,
     }
     times = "begins at 0" if shift_times else "keeps its times (--shift-times moves them)"
     out.result(figures, lambda: f"{path}: {len(hidden.node_names):,} nodes with new names; the log {times}")

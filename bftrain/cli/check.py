@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.records import books, options_of, read_records, reads_records, report
+from bftrain.cli.records import books, options_of, read_records, reads_records, records_argument, refusal, report
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
-)
+@records_argument
 @reads_records
 @prints_results
 def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
@@ -34,8 +32,6 @@ def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output,
     data = {"format": checked.format, "rows": checked.rows, "findings": checked.findings}
     out.result(data, lambda: _words(checked))
     if strict and checked.doubts:
-        from bftrain.cli.import_ import refusal
-
         raise refusal(checked)
 
 

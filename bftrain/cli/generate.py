@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from bftrain.cli.logs import figures_of, log_output
 from bftrain.cli.output import Output, prints_results
 
 
@@ -15,14 +16,7 @@ def command() -> None:
 
 
 @command.command("log")
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The file to write; its name ends in .npz, .csv or .parquet.",
-)
+@log_output
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."
 )
@@ -43,13 +37,5 @@ def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start
     check_log_name(path)
     made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
     save_log(made, path)
-    figures = {
-        "file": str(path),
-        "nodes": nodes,
-        "events": len(made),
-        "idle_share": made.idle_share,
-        "idle_node_hours": made.idle_node_s / 3600,
-        "sha256": made.sha256,
-    }
     words = f"{path}: {nodes} nodes, {len(made)} events, {percent(made.idle_share)} of the node-time idle"
-    out.result(figures, lambda: words)
+    out.result(figures_of(made, path), lambda: words)

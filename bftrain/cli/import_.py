@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrain.cli.logs import figures_of, log_output
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.records import books, options_of, read_records, reads_records, report
+from bftrain.cli.records import books, options_of, read_records, reads_records, records_argument, refusal, report
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,17 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command("import")
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
-)
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The log to write; its name ends in .npz, .csv or .parquet.",
-)
+@records_argument
+@log_output
 @reads_records
 @prints_results
 def command(
@@ -49,36 +41,13 @@ def command(
     check_log_name(path)
     made = read_records(files, options_of(given, counts=counts), out)
     refused = strict and bool(made.doubts)
-    if not refused:
-        save_log(made.log, path)
-    out.result(_figures(made, None if refused else path), lambda: _words(made, None if refused else path))
+    written = None if refused else path
+    if written is not None:
+        save_log(made.log, written)
+    figures = {**figures_of(made.log, written), "format": made.format, "rows": made.rows, "findings": made.findings}
+    out.result(figures, lambda: _words(made, written))
     if refused:
         raise refusal(made)
-
-
-def refusal(made: Imported) -> Exception:
-    """What ``--strict`` says."""
-    from bftrain.errors import BadInput
-
-    kinds = ", ".join(each.name for each in made.doubts)
-    return BadInput(f"--strict: {len(made.doubts)} kinds of doubt: {kinds}", fix="see the options in the report above")
-
-
-def _figures(made: Imported, path: Path | None) -> dict[str, object]:
-    log = made.log
-    return {
-        "file": str(path) if path else None,
-        "format": made.format,
-        "rows": made.rows,
-        "nodes": len(log.node_names),
-        "events": len(log),
-        "start_s": log.start_s,
-        "end_s": log.end_s,
-        "idle_share": log.idle_share,
-        "idle_node_hours": log.idle_node_s / 3600,
-        "sha256": log.sha256,
-        "findings": made.findings,
-    }
 
 
 def _words(made: Imported, path: Path | None) -> RenderableType:

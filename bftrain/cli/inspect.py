@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bftrain.cli.logs import log_argument
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _MOST_SOURCES: Final = 5
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@log_argument
 @prints_results
 def command(log: Path, out: Output) -> None:
     """Describe LOG: how much node-time is idle, in pieces of what length, and how nodes leave the pool."""

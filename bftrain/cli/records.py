@@ -23,6 +23,10 @@ R = TypeVar("R")
 SUSPECTED: Final = "suspected"
 ROOM_FOR_TABLE: Final = 100  # columns of a terminal
 
+records_argument = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
+)
+
 _OPTIONS: Final = (
     click.option(
         "--format", "format", default=None, help="The format, if it is not recognised; bftrain doctor lists them."
@@ -143,6 +147,14 @@ def books(made: Imported) -> str:
     return f"{made.format}: {rows.read:,} rows read = {rows.used:,} used + {aside:,} set aside"
 
 
+def refusal(made: Imported) -> Exception:
+    """What ``--strict`` says."""
+    from bftrain.errors import BadInput
+
+    kinds = ", ".join(each.name for each in made.doubts)
+    return BadInput(f"--strict: {len(made.doubts)} kinds of doubt: {kinds}", fix="see the options in the report above")
+
+
 class FindingsTable:
     """What was found, what was done about it, and what would change that: a table, or a list where there is no room."""
 
@@ -181,14 +193,14 @@ def _told(each: Finding) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def report(made_findings: Sequence[Finding]) -> RenderableType:
+def report(findings: Sequence[Finding]) -> RenderableType:
     """All findings: doubts apart from what is ordinary."""
     from rich.console import Group
 
     from bftrain_datasets.importing.findings import is_doubt
 
-    doubts = [each for each in made_findings if is_doubt(each)]
-    others = [each for each in made_findings if not is_doubt(each)]
+    doubts = [each for each in findings if is_doubt(each)]
+    others = [each for each in findings if not is_doubt(each)]
     parts: list[RenderableType] = []
     if doubts:
         parts.append(FindingsTable("Doubtful: look at these", doubts))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.logs import figures_of, log_argument, log_output
 from bftrain.cli.output import Output, prints_results
 
 if TYPE_CHECKING:
@@ -15,15 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The log to write; its name ends in .npz, .csv or .parquet.",
-)
+@log_argument
+@log_output
 @click.option(
     "--nodes",
     help="Nodes to keep: a node set such as nid[0001-0064], a file of them, or A:B for those from place A up to B, "
@@ -52,17 +46,8 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, out: O
         chosen = chosen_nodes(whole, nodes, where="--nodes")
     part = whole.select(nodes=chosen, window=chosen_window(whole, window or "..", where="--window"))
     save_log(part, path)
-    figures = {
-        "file": str(path),
-        "nodes": len(part.node_names),
-        "events": len(part),
-        "start_s": part.start_s,
-        "end_s": part.end_s,
-        "idle_share": part.idle_share,
-        "sha256": part.sha256,
-    }
     words = (
         f"{path}: {len(part.node_names):,} of {len(whole.node_names):,} nodes, {duration(part.span_s)} of "
         f"{duration(whole.span_s)}, {percent(part.idle_share)} of the node-time idle"
     )
-    out.result(figures, lambda: words)
+    out.result(figures_of(part, path), lambda: words)
