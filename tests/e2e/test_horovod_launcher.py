@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.horovod
 
 NODES = ("n1", "n2", "n3", "n4")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +130,20 @@ def assert_never_behind_a_commit(stage: conformance.Stage, task: str) -> None:
             assert one["told"] != "confirmed" or one["step"] >= safe
     steps = [one["step"] for one in stage.told.of("report", task)]
     assert all(later <= earlier + 1 for earlier, later in pairwise(steps))
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*_horovod.py")), ids=lambda path: path.stem)
+def test_examples_are_resized_and_learn(stage: conformance.Stage, example: Path) -> None:
+    task = f"example {example.stem}"
+    stage.launcher.add(task, {"argv": [str(example), "--steps", "120"], "folder": str(stage.folder / example.stem)})
+    stage.do("start", task, "n1")
+    stage.told.steps(task, 1)
+    stage.do("grow", task, "n2", "n3")
+    stage.told.steps(task, 3)
+    stage.do("shrink", task, "n1", cause="decided")
+    stage.told.steps(task, 2)
+    stage.told.until(lambda: bool(stage.told.of("done", task)), "it is done")
+    reports = stage.told.of("report", task)
+    assert [one["step"] for one in reports] == list(range(1, 121))
+    assert reports[-1]["loss"] < reports[0]["loss"] / 2
+    stage.end(task)

@@ -1,0 +1,79 @@
+"""What a change of size costs a task under the horovod launcher, and the death of a worker."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain import registry
+from bftrain_elastic import conformance, horovod_worker, trial_horovod
+from bftrain_elastic.processes import descendants, kill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.helpers.figures import Figures
+
+pytestmark = [pytest.mark.bench, pytest.mark.horovod]
+
+ROUNDS = 7
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[conformance.Stage]:
+    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    with conformance.Stage(make, script, nodes=("n1", "n2", "n3"), preload=horovod_worker.PRELOADED) as running:
+        yield running
+
+
+def gaps(stage: conformance.Stage, task: str, before: int, after: int) -> list[float]:
+    """Give the seconds between the last step at one size and the first at the next, less one step."""
+    pairs = list(pairwise(stage.told.of("report", task)))
+    step = statistics.median(later["t"] - earlier["t"] for earlier, later in pairs)
+    return [
+        later["t"] - earlier["t"] - step
+        for earlier, later in pairs
+        if (earlier["size"], later["size"]) == (before, after)
+    ]
+
+
+def test_growing_and_shrinking(stage: conformance.Stage, figures: Figures) -> None:
+    task = stage.new("--steps", "1000000")
+    stage.do("start", task, "n1")
+    stage.told.steps(task, 1, 20)
+    for _ in range(ROUNDS):
+        stage.do("grow", task, "n2", "n3")
+        stage.told.steps(task, 3, 20)
+        stage.do("shrink", task, "n3", cause="decided")
+        stage.told.steps(task, 2, 20)
+        stage.do("shrink", task, "n2", cause="decided")
+        stage.told.steps(task, 1, 20)
+    steps = [one["step"] for one in stage.told.of("report", task)]
+    figures.add("steps redone in 21 changes", sum(later != earlier + 1 for earlier, later in pairwise(steps)))
+    up, down = (statistics.median(gaps(stage, task, *sizes)) for sizes in ((1, 3), (3, 2)))
+    figures.add("1 -> 3", up, "s")
+    figures.add("3 -> 2", down, "s")
+    stage.end(task)
+    assert up < 0.5
+    assert down < 0.3
+
+
+def test_the_death_of_one_of_three(stage: conformance.Stage, figures: Figures) -> None:
+    took = []
+    task = stage.new("--steps", "1000000")
+    stage.do("start", task, "n1", "n2", "n3")
+    for node in ("n1", "n2", "n3", "n1", "n2"):
+        stage.told.steps(task, 3, 30)
+        since = len(stage.told.all)
+        for worker in set(descendants(stage.agents.running[node].pid)) & set(stage.leftovers()):
+            kill(worker)
+        killed_at = time.time()
+        stage.told.until(lambda since=since: bool(stage.told.of("confirmed", task, since)), "the others go on")
+        took.append(stage.told.of("confirmed", task, since)[0]["t"] - killed_at)
+    figures.add("the others go on", statistics.median(took), "s")
+    stage.end(task)
+    assert statistics.median(took) < 2.0
