@@ -35,6 +35,8 @@ COMMANDS: Final = {
     "export": "Write a replay in the formats of other tools: Batsim, Perfetto.",
     "solve": "Solve one allocation problem with one solver or all.",
     "decide": "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
+    "train": "Try a training script elastically on this machine: its speed, and what changing its size costs.",
+    "elastic": "Say whether a training script is ready to be resized, and what it lacks.",
     "journal": "Look into a journal, and check that it leads to the same decisions again.",
     "completion": "Print the completion script for your shell.",
 }

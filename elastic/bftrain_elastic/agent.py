@@ -94,6 +94,7 @@ class Agent:
         self._beat_at = 0.0
         self._lost_at = time.monotonic()
         self._leaving = ""
+        self._warm = False
 
     # -- life
 
@@ -191,6 +192,8 @@ class Agent:
                 "workers": alive,
             }
         )
+        if self._warm:
+            self._say({"say": "warm"})
 
     def _do(self, message: Message) -> None:
         match message.get("do"):
@@ -341,6 +344,8 @@ class Agent:
                 case "died":
                     self._bury(message["worker"], message["code"])
                 case "warm":
+                    self._warm = True
+                    self._say({"say": "warm"})
                     for missing in message["missing"]:
                         self._note(f"not preloaded: {missing}")
 

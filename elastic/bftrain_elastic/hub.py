@@ -271,6 +271,8 @@ class Hub:
                 guest.workers.pop(worker, None)
                 self._ended(worker, whole_of(message, "code"), text_of(message, "tail"))
                 self._start_waiting()
+            case "warm" if guest.node[0] != _HIDDEN:
+                self.tell({"told": "warm", "node": guest.node})
             case "leaving":
                 if guest.wire is not None:
                     guest.wire.end(f"it left: {text_of(message, 'reason')}")

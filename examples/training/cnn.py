@@ -10,7 +10,7 @@ from torch import nn
 
 from bftrain_elastic import State, report, run  # 1. three names
 
-BATCH = 48  # of all workers together: it stays the same whatever their number, so the training does too
+BATCH = 240  # of all workers together: it stays the same whatever their number, so the training does too
 
 
 def images(position: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +47,7 @@ def train(state: State) -> None:
 
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--steps", type=int, default=1000)
+parser.add_argument("--steps", type=int, default=2000)
 arguments = parser.parse_args()
 
 torch.manual_seed(1)

@@ -1,0 +1,151 @@
+"""Trying a script: agents on this machine, a launcher, and sizes that change as told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+from bftrain_elastic.errors import BadScript, ElasticError
+from bftrain_elastic.hub import Hub, Tell
+from bftrain_elastic.local import LocalAgents
+from bftrain_elastic.measuring import Measuring
+from bftrain_elastic.messages import Message
+from bftrain_elastic.nursery import PRELOADED
+from bftrain_elastic.secret import make_secret
+
+TASK: Final = "trial"
+_OVER: Final = frozenset({"done", "failed"})
+_WARMING_S: Final = 120.0
+
+
+class Runs(Protocol):
+    """A launcher, as far as it is needed here."""
+
+    def add(self, task: str, job: Mapping[str, Any]) -> None: ...  # noqa: D102 - as in bftrain.ports
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From ``at_s`` seconds on the task shall have ``size`` nodes."""
+
+    size: int
+    at_s: float
+
+
+def schedule(text: str) -> tuple[Change, ...]:
+    """Read changes such as ``1@0,3@5,2@10``: 1 node at the start, 3 after 5 seconds, 2 after 10."""
+    changes = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
+        if not found:
+            raise ElasticError(f"'{part}' is not SIZE@SECONDS", fix="such as 1@0,3@5,2@10")
+        changes.append(Change(int(found[1]), float(found[2])))
+    if changes[0].at_s != 0:
+        raise ElasticError("the first size must be given for second 0", fix=f"{changes[0].size}@0,{text}")
+    if any(after.at_s <= before.at_s for before, after in pairwise(changes)):
+        raise ElasticError("times must rise", fix="such as 1@0,3@5,2@10")
+    return tuple(changes)
+
+
+class Trying:
+    """One task on local agents. What is told is kept in ``told``, and handed to ``watch`` as it comes."""
+
+    def __init__(
+        self,
+        make: Callable[[Tell, Hub], Runs],
+        argv: Sequence[str],
+        *,
+        nodes: int,
+        folder: Path | None = None,
+        preload: Sequence[str] = PRELOADED,
+        watch: Callable[[Message], None] = lambda _told: None,
+    ) -> None:
+        if not Path(argv[0]).is_file() and argv[0].endswith(".py"):
+            raise BadScript("there is no such file", where=argv[0])
+        self._make = make
+        self._argv = tuple(argv)
+        self._names = tuple(f"node{number}" for number in range(1, nodes + 1))
+        self._given_folder = folder
+        self._preload = preload
+        self._watch = watch
+        self._news = threading.Condition()
+        self.told: list[Message] = []
+        self.measuring = Measuring()
+        self.held: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
+        self.folder = self._given_folder or self._own / "task"
+        self.hub = Hub(self._hear, make_secret(self._own / "secret"))
+        self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload)
+        self._launcher = self._make(self._hear, self.hub)
+        script = str(Path(self._argv[0]).resolve()) if self._argv[0].endswith(".py") else self._argv[0]
+        self._launcher.add(TASK, {"argv": [script, *self._argv[1:]], "folder": str(self.folder), "stop_grace_s": 10.0})
+        self._agents.start(*self._names)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._launcher.close()
+        self.hub.close()
+        self._agents.close()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def warm_up(self) -> None:
+        """Wait until all agents are there and have imported what scripts need."""
+        self.until(lambda: len(self._all("warm")) == len(self._names), _WARMING_S)
+
+    def resize(self, size: int) -> None:
+        """Let the task have ``size`` nodes."""
+        wanted, held = self._names[:size], self.held
+        self.held = wanted
+        if not held and wanted:
+            self.measuring.starting(time.time())
+        for action, nodes in (("grow" if held else "start", wanted[len(held) :]), ("shrink", held[len(wanted) :])):
+            if nodes:
+                kind = "stop" if action == "shrink" and not wanted else action
+                self._launcher.apply([{"action": kind, "task": TASK, "nodes": list(nodes)}])
+
+    def steps(self, size: int, count: int, timeout_s: float) -> bool:
+        """Wait for ``count`` more steps at ``size`` nodes; tell whether they came."""
+        since = len(self.told)
+
+        def there() -> bool:
+            lines = [one for one in self.told[since:] if one["told"] == "report" and one["size"] == size]
+            return len(lines) >= count
+
+        return self.until(there, timeout_s) and there()
+
+    def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until something is true, the task is over, or the time is up; tell whether one of the first two is."""
+        with self._news:
+            return self._news.wait_for(lambda: true() or bool(self.ended), timeout_s)
+
+    @property
+    def ended(self) -> str:
+        """``done`` or ``failed`` once the task is over."""
+        return next((one["told"] for one in self.told if one["told"] in _OVER), "")
+
+    def lines(self) -> list[Message]:
+        """Give all reported steps."""
+        return self._all("report")
+
+    def _all(self, what: str) -> list[Message]:
+        return [one for one in self.told if one["told"] == what]
+
+    def _hear(self, told: Message) -> None:
+        with self._news:
+            self.told.append(told)
+            if told.get("task") == TASK:
+                self.measuring.hear(told)
+            self._news.notify_all()
+        self._watch(told)
