@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import BUSY, NodeState
+from bftrain_datasets.eventlog import BUSY, DOWN
 from bftrain_datasets.measures import fragments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bftrain_datasets.eventlog import EventLog
-
-DOWN = int(NodeState.DOWN)
 
 
 def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import BUSY, IDLE, EventLog, NodeState
+from bftrain_datasets.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.nodenames import MOST_NODES
 from bftrain_datasets.importing.occupancy import observed, without_duplicates
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is made
 UNKNOWN_TOTAL: Final = -1  # where a count does not say how many nodes there are
-DOWN: Final = int(NodeState.DOWN)
 _REGULAR: Final = 0.9  # part of the gaps between counts that must be alike before longer ones are doubtful
 _POLL_GAP: Final = 3  # times the usual interval
 _NAME_DIGITS: Final = 4

@@ -19,7 +19,7 @@ from bftrain_datasets.importing.nodenames import expand as expand_set
 from bftrain_datasets.importing.open_jobs import OpenJobs
 from bftrain_datasets.importing.options import ImportOptions
 from bftrain_datasets.importing.outages import Outages
-from bftrain_datasets.importing.stays import Stays
+from bftrain_datasets.importing.stays import Stays, file_and_line, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -94,10 +94,19 @@ class Intake:
         """Begin a row."""
         self.tally.row(line)
 
-    def again(self, file_number: int, line: int) -> None:
+    def again(self, place: int) -> None:
         """Take up a row again that was used, to settle it anew."""
-        self.file_number = file_number
-        self.tally.again(self.file_names[file_number - 1], line)
+        self.file_number, line = file_and_line(place)
+        self.tally.again(self.file_names[self.file_number - 1], line)
+
+    def place(self) -> int:
+        """Give the number of the place that is being read: file and line."""
+        return place_of(self.file_number, self.tally.line)
+
+    def where(self, place: int) -> str:
+        """Name a place: file and line."""
+        file, line = file_and_line(place)
+        return f"{self.file_names[file - 1]}:{line}"
 
     def close(self) -> None:
         """Settle the jobs whose end was not read, when all files are."""
@@ -147,33 +156,20 @@ class Intake:
         ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` says how many nodes where
         no names are given.
         """
-        if start_s is None:
-            self.set_aside("never_started")
-            return
-        if end_s is None:
-            self.set_aside("no_end")
+        if start_s is None or end_s is None:
+            self.set_aside("never_started" if start_s is None else "no_end")
             return
         held_s = end_s - start_s
         if not (held_s > 0 and math.isfinite(start_s)):
             self.set_aside(_why_no_time(start_s, held_s))
             return
         held = self._set_of(nodes, expand) if nodes and not self.options.counts else _NodeSet(count)
-        if held is None:
-            self.set_aside("bad_nodes")
+        if held is None or not 0 <= held.size <= MOST_NODES:
+            self.set_aside("bad_nodes" if held is None else "bad_count")
             return
-        if not 0 <= held.size <= MOST_NODES:
-            self.set_aside("bad_count")
-            return
-        node_s = 0.0 if held_s == RUNNING else held_s * (held.size or min(count, MOST_NODES))
-        if queue and queue in self._preemptible:
-            self.set_aside("preemptible", node_s)
-            return
-        if held.size == 0 or not (nodes or self.options.counts):
-            self.set_aside("other_nodes" if held.unknown else "no_nodes", node_s)
-            return
-        begin_s, until_s = self.options.window
-        if (begin_s is not None and end_s <= begin_s) or (until_s is not None and start_s >= until_s):
-            self.set_aside("outside_window", node_s)
+        reason = self._why_not(held, start_s, end_s, queue, named=bool(nodes))
+        if reason:
+            self.set_aside(reason, 0.0 if held_s == RUNNING else held_s * (held.size or min(count, MOST_NODES)))
             return
         self._note_job(held, held_s, preempted=preempted)
         self.use()
@@ -184,8 +180,7 @@ class Intake:
             node_set=self._number_of(held),
             count=held.size,
             job=job,
-            file=self.file_number,
-            line=self.tally.line,
+            place=self.place(),
         )
 
     def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
@@ -232,6 +227,17 @@ class Intake:
         self.count_times.append(time_s)
         self.count_active.append(active)
         self.count_total.append(total)
+
+    def _why_not(self, held: _NodeSet, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
+        """Say why a job that held nodes for some time does not count; nothing if it does."""
+        if queue and queue in self._preemptible:
+            return "preemptible"
+        if held.size == 0 or not (named or self.options.counts):
+            return "other_nodes" if held.unknown else "no_nodes"
+        begin_s, until_s = self.options.window
+        if (begin_s is not None and end_s <= begin_s) or (until_s is not None and start_s >= until_s):
+            return "outside_window"
+        return ""
 
     def _note_job(self, held: _NodeSet, held_s: float, *, preempted: bool) -> None:
         known_s = 0.0 if held_s == RUNNING else held_s

@@ -17,7 +17,7 @@ LONGEST_PIECE: Final = 4096  # of a set, where it has several brackets
 REMEDY: Final = "write it as the scheduler does, such as nid[0001-0064,70] or a1,a2"
 
 _SIMPLE: Final = re.compile(r"[\w.-]+\Z")
-_ONE_BRACKET: Final = re.compile(r"([\w.-]*)\[(\d[\d,-]*)\]([\w.-]*)\Z")
+ONE_BRACKET: Final = re.compile(r"([\w.-]*)\[(\d[\d,-]*)\]([\w.-]*)\Z")
 _MARKS: Final = re.compile(r"[\[\],]")
 _BRACKETS: Final = re.compile(r"\[([^\[\]]*)\]")
 _NUMBERS: Final = re.compile(r"\d+")
@@ -56,7 +56,7 @@ def _pieces(text: str) -> Iterator[str]:
 def _expand_piece(piece: str) -> list[str]:
     if _SIMPLE.match(piece) and len(piece) <= LONGEST_NAME:
         return [piece]
-    match = _ONE_BRACKET.match(piece)
+    match = ONE_BRACKET.match(piece)
     if match:  # by far the most frequent form, and ten times as fast here as in the library
         before, numbers, after = match.groups()
         ranges = [_bounds(part, piece) for part in numbers.split(",")]

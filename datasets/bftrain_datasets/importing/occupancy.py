@@ -11,7 +11,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.eventlog import BUSY, IDLE
 from bftrain_datasets.importing.nodenames import natural_order
-from bftrain_datasets.importing.stays import StayColumns, file_and_line
+from bftrain_datasets.importing.stays import StayColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,19 +84,12 @@ def without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
     if again.size:
         held_s = jobs.end[again] - jobs.start[again]
         node_s = float((held_s * jobs.count[again])[np.isfinite(held_s)].sum())
-        first = where(jobs, int(jobs.place[again].argmin()), intake, among=again)
+        first = intake.where(int(jobs.place[again].min()))
         intake.tally.unuse("duplicate", first, int(again.size), node_s)
     falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
     if falls.size and not intake.open_jobs.any_begun:  # neither by start nor by end, where one row tells of both
-        intake.tally.note("unsorted", count=int(falls.size), where=where(jobs, int(falls[0]), intake))
+        intake.tally.note("unsorted", count=int(falls.size), where=intake.where(int(jobs.place[falls[0]])))
     return keep
-
-
-def where(jobs: StayColumns, row: int, intake: Intake, among: NDArray[np.int64] | None = None) -> str:
-    """Name the place of a job: file and line."""
-    place = int(jobs.place[row if among is None else among[row]])
-    file, line = file_and_line(place)
-    return f"{intake.file_names[file - 1]}:{line}"
 
 
 def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tuple[float, float]:
@@ -189,9 +182,8 @@ def _merged(
     gap[1:] = held.start[1:] > reach[:-1]
     touching = np.flatnonzero(~new_node[1:] & (held.start[1:] == reach[:-1])) + 1
     if touching.size:
-        intake.tally.note(
-            "back_to_back", count=int(touching.size), where=where(jobs, int(held.row[touching[0]]), intake)
-        )
+        first = intake.where(int(jobs.place[held.row[touching[0]]]))
+        intake.tally.note("back_to_back", count=int(touching.size), where=first)
     firsts = np.flatnonzero(new_node | gap)
     lasts = np.append(firsts[1:], held.node.size) - 1
     return held.node[firsts], held.start[firsts], reach[lasts]
@@ -218,7 +210,7 @@ def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, i
     twice = jobs.job[held.row[over]] == jobs.job[held.row[over - 1]]
     for name, these in (("shared", ~twice), ("held_twice", twice)):
         if these.any():
-            first = where(jobs, int(held.row[over[these][0]]), intake)
+            first = intake.where(int(jobs.place[held.row[over[these][0]]]))
             intake.tally.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain_datasets.importing.nodenames import expand as expand_set
-from bftrain_datasets.importing.stays import file_and_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,8 +124,7 @@ class OpenJobs:
         self._unended.clear()
         lost = np.flatnonzero(~matched & np.array(self._end_counts, dtype=np.bool_))
         if lost.size:
-            file, line = file_and_line(self._end_place[int(lost[0])])
-            where = f"{intake.file_names[file - 1]}:{line}"
+            where = intake.where(self._end_place[int(lost[0])])
             intake.tally.unuse("no_start", where, int(lost.size), 0.0)
 
     def _forget(self, job: OpenJob) -> None:
@@ -162,11 +160,6 @@ class OpenJobs:
                 return  # that row told all of the job
             end_s = min(end_s, self._end_s[first] if math.isnan(start_s) else start_s)
         elif job.restarted:
-            intake.tally.note("restarted", where=_where(job, intake))
-        intake.again(*file_and_line(job.place))
+            intake.tally.note("restarted", where=intake.where(job.place))
+        intake.again(job.place)
         intake.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand)
-
-
-def _where(job: OpenJob, intake: Intake) -> str:
-    file, line = file_and_line(job.place)
-    return f"{intake.file_names[file - 1]}:{line}"

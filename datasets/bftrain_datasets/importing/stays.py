@@ -87,7 +87,7 @@ class Stays:
         self._set_offsets.append(len(self._set_nodes))
         return len(self._set_offsets) - 2
 
-    def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, file: int, line: int) -> None:
+    def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, place: int) -> None:
         """Add a job; ``end_s`` is infinite while it runs."""
         self._pairs += count if node_set >= 0 else 1  # a job without names takes memory once
         if self._pairs > MOST_PAIRS:
@@ -101,7 +101,7 @@ class Stays:
         self._sets.append(node_set)
         self._count.append(count)
         self._job.append(hash(job))  # only to find the same job again, together with its times and nodes
-        self._place.append(place_of(file, line))
+        self._place.append(place)
 
     def columns(self) -> StayColumns:
         """Give all that was added."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.counted import UNKNOWN_TOTAL
 from bftrain_datasets.importing.nodenames import MOST_NODES
+from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +62,7 @@ def _header(line: str) -> _Layout | None:
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a header of ours."""
-    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
-    plain = [line for line in lines if not line.startswith(COMMENT)]
+    plain = [line for line in first_lines(head) if line.strip() and not line.startswith(COMMENT)]
     return any(_header(line) for line in plain[:HEADER_WITHIN])
 
 

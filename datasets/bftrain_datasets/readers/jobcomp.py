@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+from bftrain_datasets.importing.texts import count_of, first_lines
 
 if TYPE_CHECKING:
     from bftrain_datasets.importing.intake import Intake
@@ -18,13 +19,11 @@ KEYS: Final = ("JobState=", "Partition=", "TimeLimit=", "StartTime=", "EndTime="
 HEAD: Final = "JobId="
 NO_TIME: Final = frozenset({"", "Unknown", "None", "N/A", "0"})
 NO_NODES: Final = frozenset({"", "(null)", "None", "N/A"})
-LOOKED_AT: Final = 200  # lines in which a row is looked for
 
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a job."""
-    lines = head.decode(errors="replace").splitlines()
-    return any(values_of(line) for line in islice(lines, LOOKED_AT))
+    return any(values_of(line) for line in first_lines(head))
 
 
 def values_of(line: str) -> list[str] | None:
@@ -67,7 +66,7 @@ def take_job(job: str, values: list[str], intake: Intake) -> None:
         start_s,
         end_s,
         "" if nodes in NO_NODES else nodes,
-        count=int(count) if count.isdecimal() else 0,
+        count=count_of(count),
         queue=queue,
         preempted=state == "PREEMPTED",
     )

@@ -7,6 +7,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from bftrain_datasets.importing.texts import first_lines, whole_number
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,14 +26,11 @@ INDEX_AFTER_HOSTS: Final = 29  # of a job in its array; the texts and the resour
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
 _BEGIN: Final = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d')
 _HOST: Final = re.compile(r"(?:\d+\*)?([\w.-]+)\Z")
-_LINES_LOOKED_AT: Final = 1000
-_MOST_DIGITS: Final = 9  # of a number of hosts
 
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines begins with a record of a finished job."""
-    lines = head.decode(errors="replace").splitlines()[:_LINES_LOOKED_AT]
-    return any(match is not None and match[1] == JOB_FINISH for match in map(_BEGIN.match, lines))
+    return any(match is not None and match[1] == JOB_FINISH for match in map(_BEGIN.match, first_lines(head)))
 
 
 def read(file: RawFile, intake: Intake) -> None:
@@ -84,7 +83,7 @@ def _fields(line: str) -> list[str]:
     found = (match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line))
     fields = list(islice(found, ASKED_HOSTS + 1))
     for _ in range(2):  # hosts asked for and hosts used; before each stands how many
-        count = _number(fields[-1]) if fields else None
+        count = whole_number(fields[-1]) if fields else None
         if count is None:
             return fields
         fields += islice(found, count + 1)
@@ -95,18 +94,14 @@ def _fields(line: str) -> list[str]:
 def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
     """Hosts that the job ran on, as written, and the place after them; None if the record is cut off before."""
     place = ASKED_HOSTS
-    asked = _number(fields[place]) if len(fields) > place else None
+    asked = whole_number(fields[place]) if len(fields) > place else None
     if asked is None:
         return None, 0
     place += asked + 1
-    used = _number(fields[place]) if len(fields) > place else None
+    used = whole_number(fields[place]) if len(fields) > place else None
     if used is None or len(fields) < place + 1 + used:
         return None, 0
     return fields[place + 1 : place + 1 + used], place + 1 + used
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 @lru_cache(maxsize=1 << 12)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets import csv_log
-from bftrain_datasets.importing.quoting import unquoted
+from bftrain_datasets.importing.texts import first_lines, unquoted
 
 if TYPE_CHECKING:
     from bftrain_datasets.importing.intake import Intake
@@ -24,8 +24,7 @@ def _is_header(line: str) -> bool:
 
 def recognises(head: bytes) -> bool:
     """Say whether the first line that is no comment is our header."""
-    lines = head.decode(errors="replace").lstrip("\ufeff").splitlines()
-    first = next((line for line in lines if line.strip() and not line.startswith(COMMENT)), "")
+    first = next((line for line in first_lines(head) if line.strip() and not line.startswith(COMMENT)), "")
     return _is_header(first)
 
 

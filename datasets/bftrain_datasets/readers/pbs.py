@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.importing.moments import SMALLEST_EPOCH_S
 from bftrain_datasets.importing.open_jobs import OpenJob
-from bftrain_datasets.importing.stays import place_of
+from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 name: Final = "pbs"
 about: Final = "PBS Professional, OpenPBS and Torque: the accounting files of the server"
 
-LOOKED_AT: Final = 200  # lines in which a record is looked for
-MOST_KNOWN_PLACES: Final = 1 << 16
 _RECORD: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d)(?:\.\d+)?;([A-Za-z]);([^;]*);(.*)", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _NAME: Final = re.compile(r"[\w.-]+\Z")
@@ -53,8 +50,7 @@ class Record:
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a record."""
-    lines = head.decode(errors="replace").splitlines()
-    return any(_RECORD.match(line) for line in islice(lines, LOOKED_AT))
+    return any(_RECORD.match(line) for line in first_lines(head))
 
 
 def places_of(text: str) -> list[str]:
@@ -105,7 +101,7 @@ def _started(record: Record, intake: Intake) -> None:
         start_s=start_s,
         nodes=_nodes(record),
         queue=record.value("queue"),
-        place=place_of(intake.file_number, intake.tally.line),
+        place=intake.place(),
         expand=places_of,
     )
     if intake.open_jobs.begin(job):
@@ -122,8 +118,7 @@ def _ended(record: Record, intake: Intake) -> None:
         end_s = intake.seconds(record.when)
     known = intake.open_jobs.end(record.job, end_s)
     if known is None:
-        place = place_of(intake.file_number, intake.tally.line)
-        intake.open_jobs.end_unseen(record.job, end_s, place, start_s=start_s or end_s, counts=False)
+        intake.open_jobs.end_unseen(record.job, end_s, intake.place(), start_s=start_s or end_s, counts=False)
     elif start_s is None or known.start_s > start_s:  # the job gave nodes back, and holds fewer since then
         start_s = known.start_s
     nodes = _nodes(record) or (known.nodes if known else "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.intake import RUNNING
-from bftrain_datasets.importing.quoting import unquoted
+from bftrain_datasets.importing.texts import count_of, first_lines, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +42,7 @@ ALIASES: Final = {
     "reqnodes": "nnodes",
 }
 JOB_COLUMNS: Final = ("jobid", "start", "end", "nodelist", "state", "partition", "nnodes")
-MOST_DIGITS: Final = 10
+HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
 SEPARATORS: Final = "|\t;,"
 NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
@@ -119,7 +119,7 @@ def _is_time(text: str) -> bool:
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a header of ours, or the first one a row without."""
-    lines = head.decode(errors="replace").splitlines()[:5]
+    lines = first_lines(head)[:HEADER_WITHIN]
     if any(header_of(line) for line in lines) or any(headless(line) for line in lines[:1]):
         return True
     return any(_is_rule(rule) and "jobid" in words.lower().split() for words, rule in pairwise(lines))
@@ -194,7 +194,7 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
         start_s,
         end_s,
         "" if nodes.lower() in NO_NODES else nodes,
-        count=int(count) if count.isdecimal() and len(count) < MOST_DIGITS else 0,
+        count=count_of(count),
         queue=queue,
         preempted=state.startswith("PREEMPTED"),
     )

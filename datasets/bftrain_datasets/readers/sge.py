@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bftrain_datasets.importing.texts import first_lines
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,13 +24,10 @@ COMMENT: Final = "#"
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
 MOST_WAITING: Final = 1 << 16  # parallel jobs of which a record of another host may still come
 
-_LINES_LOOKED_AT: Final = 1000
-
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines has the fields of a job in their places."""
-    lines = head.decode(errors="replace").splitlines()[:_LINES_LOOKED_AT]
-    return any(_is_job(line.split(":")) for line in lines if not line.startswith(COMMENT))
+    return any(_is_job(line.split(":")) for line in first_lines(head) if not line.startswith(COMMENT))
 
 
 def _is_job(fields: Sequence[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -13,8 +12,9 @@ from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.datelines import LONGEST, date_line, looks_like_time
 from bftrain_datasets.importing.moments import Clock
-from bftrain_datasets.importing.nodenames import MOST_NODES, expand
+from bftrain_datasets.importing.nodenames import MOST_NODES, ONE_BRACKET, expand
 from bftrain_datasets.importing.slurm_states import state_of
+from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,12 +35,10 @@ BY_NODE_COLUMNS: Final = ("nodelist", "nodes", "partition", "state")
 AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
 RULES: Final = "#=-* \t"  # that a line between two polls is made of
 MOST_KNOWN_PARTS: Final = 1 << 16
-LOOKED_AT: Final = 400  # lines in which polls are looked for
 WIDE_GAP: Final = 3  # intervals between polls after which some are missing
 MOST_IN_RANGES: Final = 1 << 24
 MISSING: Final = -1  # in place of a state: the poll does not list the node; in place of a place: not known yet
 STRANGER: Final = -2  # in place of a place: the options do not name the node
-_ONE_BRACKET: Final = re.compile(r"([\w.-]*)\[(\d[\d,-]*)\]([\w.-]*)\Z")
 _NOTHING: Final = np.empty(0, dtype=np.int32)
 # Of several partitions that list a node, the state that leaves it least to us holds
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
@@ -97,9 +95,8 @@ def _is_state(cells: Sequence[str]) -> bool:
 
 def recognises(head: bytes) -> bool:
     """Say whether a line that says when is followed by a header of ours, or by a node set and its state."""
-    lines = head.decode(errors="replace").splitlines()[:LOOKED_AT]
     clock, after_time = Clock(), False
-    for line in lines:
+    for line in first_lines(head):
         if not line.strip(RULES):
             continue
         if after_time and (header_of(line) or headless(line)):
@@ -187,7 +184,7 @@ class Polls:
 
     def _places_of(self, nodes: str) -> NDArray[np.int32]:
         """Places of the nodes in a node set; those of a range are found at once, as most are known."""
-        match = _ONE_BRACKET.match(nodes)
+        match = ONE_BRACKET.match(nodes)
         if match is None:
             return self._set_of(expand(nodes))
         before, numbers, after = match.groups()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.nodenames import expand
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.slurm_states import state_of
-from bftrain_datasets.importing.stays import place_of
+from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 name: Final = "slurmctld"
 about: Final = "Slurm: the log of slurmctld, at its level info"
 
-LOOKED_AT: Final = 500  # lines in which something of ours is looked for
 AT_ONCE_S: Final = 1.0  # within which the lines of several threads may come in any order
 NO_NODES: Final = frozenset({"", "(null)", "None"})
 
@@ -77,7 +75,7 @@ class Line(NamedTuple):
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines has a time and tells of a job or node as slurmctld does."""
-    for text in islice(head.decode(errors="replace").splitlines(), LOOKED_AT):
+    for text in first_lines(head):
         stamped = _LINE.match(text)
         if stamped and (what_of(stamped[4]) or "slurmctld version " in stamped[4]):
             return True
@@ -155,8 +153,7 @@ def _begin(job: OpenJob, intake: Intake) -> None:
 def _started_job(match: re.Match[str], time_s: float, nodes: str, queue: str, intake: Intake) -> OpenJob:
     key = _key(match)
     also = () if match[1] == key else (match[1], re.split(r"[_+]", match[1])[0])
-    place = place_of(intake.file_number, intake.tally.line)
-    return OpenJob(job=key, start_s=time_s, nodes=nodes, queue=queue, place=place, also=also)
+    return OpenJob(job=key, start_s=time_s, nodes=nodes, queue=queue, place=intake.place(), also=also)
 
 
 def _allocated(match: re.Match[str], time_s: float, intake: Intake) -> None:
@@ -180,8 +177,7 @@ def _end(match: re.Match[str], time_s: float, intake: Intake, *, preempted: bool
 
 
 def _end_unseen(key: str, time_s: float, intake: Intake, *, counts: bool) -> None:
-    place = place_of(intake.file_number, intake.tally.line)
-    intake.open_jobs.end_unseen(key, time_s, place, counts=counts)
+    intake.open_jobs.end_unseen(key, time_s, intake.place(), counts=counts)
     if counts:
         intake.use()  # until all files are read, when it may be set aside
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.importing.moments import LARGEST_S
 from bftrain_datasets.importing.nodenames import expand as expand_set
+from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,6 @@ COMMENT: Final = ";"
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
 _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "MaxNodes", "MaxProcs", "MaxJobs"})
 _HEADINGS_NEEDED: Final = 2
-_LINES_LOOKED_AT: Final = 1000
 
 
 class _Header:
@@ -76,7 +76,7 @@ class _Header:
 def recognises(head: bytes) -> bool:
     """Say whether there is a line of 18 numbers, or a header of ours that fills all we see."""
     headings = 0
-    for line in head.decode(errors="replace").splitlines()[:_LINES_LOOKED_AT]:
+    for line in first_lines(head):
         if line.startswith(COMMENT):
             match = _HEADING.match(line)
             headings += match is not None and match[1] in _KNOWN_HEADINGS

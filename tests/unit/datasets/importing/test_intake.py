@@ -14,7 +14,7 @@ from bftrain_datasets.importing import stays as stays_module
 from bftrain_datasets.importing.intake import RUNNING, Intake
 from bftrain_datasets.importing.nodenames import MOST_NODES
 from bftrain_datasets.importing.options import ImportOptions
-from bftrain_datasets.importing.stays import Stays, file_and_line
+from bftrain_datasets.importing.stays import Stays, file_and_line, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +190,7 @@ def test_nodes_can_be_named_that_no_job_holds() -> None:
 def test_too_many_pairs_are_refused_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stays_module, "MOST_PAIRS", 10)
     stays = Stays()
-    numbers = {"start_s": DAY, "end_s": DAY + 1, "job": "1", "file": 1, "line": 1}
+    numbers = {"start_s": DAY, "end_s": DAY + 1, "job": "1", "place": place_of(1, 1)}
     whole = stays.add_set([0, 1, 2, 3, 4])
     for _ in range(2):
         stays.add(node_set=whole, count=5, **numbers)  # type: ignore[arg-type]  # numbers and a name

@@ -73,3 +73,11 @@ def test_a_real_file(tmp_path: Path) -> None:
     found = imported(tmp_path, site_data("scheduler-samples/jobcomp_filetxt_sample.txt").read_bytes())
     assert (found.rows.used, found.rows.aside) == (16, {})
     assert finding(found, "preempted_jobs").count == 8
+
+
+@pytest.mark.parametrize("count", ["1000001", "9" * 5000], ids=["more-than-a-machine", "more-than-python-reads"])
+def test_a_number_of_nodes_that_no_machine_has(tmp_path: Path, count: str) -> None:
+    large = jobcomp_job(2, DAY, DAY + 60, "n1").replace("NodeCnt=1", f"NodeCnt={count}")
+    assert count in large
+    found = imported(tmp_path, jobcomp_job(1, DAY, DAY + 60, "n1") + large, counts=True)
+    assert found.rows.aside == {"bad_count": 1}
