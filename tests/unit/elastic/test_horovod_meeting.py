@@ -1,0 +1,67 @@
+"""Where a Horovod group meets: what its members find there, and who can come."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+
+from bftrain_elastic.horovod_meeting import MeetingPoint, host_name
+
+
+@pytest.fixture
+def meeting() -> Iterator[MeetingPoint]:
+    point = MeetingPoint("127.0.0.1")
+    yield point
+    point.close()
+
+
+def ask(meeting: MeetingPoint, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    connection = HTTPConnection(meeting.host, meeting.port, timeout=10)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    said = answer.status, answer.read()
+    connection.close()
+    return said
+
+
+def test_what_one_member_leaves_another_finds(meeting: MeetingPoint) -> None:
+    assert ask(meeting, "GET", "/global/0") == (404, b"")
+    assert ask(meeting, "PUT", "/global/0", b"\x00\xffaddress") == (200, b"")
+    assert ask(meeting, "GET", "/global/0") == (200, b"\x00\xffaddress")
+    assert ask(meeting, "GET", "/cross_0/0") == (404, b"")
+    assert ask(meeting, "DELETE", "/global/0") == (200, b"")
+
+
+def test_a_member_learns_its_place_from_the_name_of_its_host(meeting: MeetingPoint) -> None:
+    assert ask(meeting, "GET", f"/rank_and_size/{host_name(2, 5)}:0") == (200, b"2,5,0,1,2,5")
+    assert ask(meeting, "GET", "/rank_and_size/node7:0") == (404, b"")
+
+
+def test_what_is_too_long_is_not_kept(meeting: MeetingPoint) -> None:
+    assert ask(meeting, "PUT", "/global/1", b"", **{"Content-Length": str(1 << 20)})[0] == 413
+    assert ask(meeting, "PUT", "/global/1", b"", **{"Content-Length": "-1"})[0] == 413
+    assert ask(meeting, "GET", "/global/1")[0] == 404
+
+
+def test_nobody_waits_at_a_meeting_that_was_called_off(meeting: MeetingPoint) -> None:
+    ask(meeting, "PUT", "/global/0", b"address")
+    meeting.refuse()
+    assert ask(meeting, "GET", "/global/0") == (410, b"")
+
+
+def test_it_listens_where_it_is_told_and_only_until_it_is_closed() -> None:
+    meeting = MeetingPoint("127.0.0.2")
+    assert ask(meeting, "GET", "/global/0")[0] == 404
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", meeting.port), timeout=5)
+    meeting.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", meeting.port), timeout=5)
+
+
+def test_a_visitor_that_says_nothing_keeps_nobody_waiting(meeting: MeetingPoint) -> None:
+    with socket.create_connection((meeting.host, meeting.port), timeout=5):
+        assert ask(meeting, "GET", "/global/0")[0] == 404

@@ -1,0 +1,343 @@
+"""A Horovod worker, moved by a scripted agent, with a stand-in for Horovod that knows groups of one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bftrain_elastic import commits, horovod_worker, progress, report
+from bftrain_elastic.channel import Channel
+
+torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
+
+MORE = 0.5  # what a step adds to the weight
+
+
+class InternalError(RuntimeError):
+    """As Horovod's: another member is gone."""
+
+
+class UpdatedError(RuntimeError):
+    """As Horovod's: leave the group at this commit."""
+
+    def __init__(self, *, skip_sync: bool) -> None:
+        super().__init__()
+        self.skip_sync = skip_sync
+
+
+class Kept:
+    """As Horovod's TorchState: a model, and a number."""
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(self.model.weight)
+        self._handlers = {"model": SimpleNamespace(value=self.model)}
+        self.position = 0
+        self._saved_state = {"position": 0}
+        self._weight = 0.0
+        self.resets = 0
+        self.syncs = 0
+
+    def save(self) -> None:
+        self._saved_state, self._weight = {"position": self.position}, self.model.weight.item()
+
+    def restore(self) -> None:
+        self.position = self._saved_state["position"]
+        torch.nn.init.constant_(self.model.weight, self._weight)
+
+    def check_host_updates(self) -> None:
+        pytest.fail("Horovod's own driver was asked")
+
+    def commit(self) -> None:
+        self.save()
+        self.check_host_updates()
+
+    def on_reset(self) -> None:
+        self.resets += 1
+
+    def sync(self) -> None:
+        self.syncs += 1
+
+
+class StandIn:
+    """What Horovod was asked to do, and the environment in which it formed its groups."""
+
+    def __init__(self) -> None:
+        self.groups: list[dict[str, str]] = []
+        self.formed = True
+
+    def init(self) -> None:
+        self.groups.append({name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")})
+        if not self.formed:
+            raise ValueError("Horovod initialization failed")
+
+
+@pytest.fixture
+def horovod(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Put a stand-in where scripts find Horovod."""
+    stand_in = StandIn()
+    names = ("horovod", "horovod.torch", "horovod.torch.elastic", "horovod.common", "horovod.common.exceptions")
+    modules: dict[str, Any] = {name: ModuleType(name) for name in names}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(modules[parent], child, module)
+    modules["horovod"].__version__ = "0.28.1"
+    hvd, exceptions = modules["horovod.torch"], modules["horovod.common.exceptions"]
+    exceptions.HorovodInternalError, exceptions.HostsUpdatedInterrupt = InternalError, UpdatedError
+    hvd.init, hvd.shutdown = stand_in.init, lambda: None
+    hvd.Max, hvd.allreduce = "max", lambda tensor, **_: tensor
+    modules["horovod.torch.elastic"].run_fn = lambda *_: pytest.fail("Horovod's own loop")
+    modules["horovod.torch.elastic"].run = lambda train: modules["horovod.torch.elastic"].run_fn(train, None)
+    return stand_in
+
+
+class Agent:
+    """The other end of a worker's channel."""
+
+    def __init__(self, path: Path) -> None:
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.bind(str(path))
+        self._door.listen(1)
+        self.said: list[dict[str, Any]] = []
+        self.channels: list[Channel] = []  # a worker keeps its own until its process ends
+        self._worker: socket.socket | None = None
+
+    def hear(self, what: str) -> dict[str, Any]:
+        """Wait until the worker says ``what``."""
+        if self._worker is None:
+            self._worker, _ = self._door.accept()
+            self._worker.settimeout(30)
+        while True:
+            self.said.append(json.loads(self._worker.recv(65536)))
+            if self.said[-1]["say"] == what:
+                return self.said[-1]
+
+    def tell(self, **message: object) -> None:
+        assert self._worker is not None
+        self._worker.send(json.dumps(message).encode())
+
+    def go(self, generation: int, rank: int = 0, workers: int = 1, *, sync: bool = True) -> None:
+        store = ["127.0.0.1", 12345]
+        self.tell(do="go", generation=generation, rank=rank, workers=workers, size=workers, store=store, sync=sync)
+
+    def close(self) -> None:
+        for one in (self._worker, self._door):
+            if one is not None:
+                one.close()
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # what the worker sets there goes with the test
+    os.environ |= {"BFTRAIN_SOCKET": str(tmp_path / "agent"), "BFTRAIN_WORKER": "w1"}
+    os.environ |= {"BFTRAIN_FOLDER": str(tmp_path), "BFTRAIN_ADDRESS": "127.0.0.1"}
+    monkeypatch.setattr(progress, "_current", None)
+    other_end = Agent(tmp_path / "agent")
+    connect = Channel.from_environment
+
+    def remembered() -> Channel | None:
+        channel = connect()
+        if channel is not None:
+            other_end.channels.append(channel)
+        return channel
+
+    monkeypatch.setattr(Channel, "from_environment", remembered)
+    yield other_end
+    other_end.close()
+    for channel in other_end.channels:
+        channel.close()
+
+
+def begin(script: Callable[[Kept], Any], state: Kept) -> tuple[threading.Thread, list[Any]]:
+    """Run a script's training in a thread; its result, or what ended it, comes into the list."""
+    horovod_worker.install()
+    ended: list[Any] = []
+
+    def work() -> None:
+        try:
+            ended.append(sys.modules["horovod.torch.elastic"].run(script)(state))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test looks at it
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread, ended
+
+
+def steps(until: int, at: Callable[[Kept], None] = lambda _state: None) -> Callable[[Kept], str]:
+    def train(state: Kept) -> str:
+        while state.position < until:
+            with torch.no_grad():
+                state.model.weight += MORE
+            state.position += 1
+            at(state)
+            report(samples=8, loss=1.0)
+            state.commit()
+        return "trained"
+
+    return train
+
+
+def test_alone_it_trains_reports_and_writes_what_it_did(horovod: StandIn, agent: Agent, tmp_path: Path) -> None:
+    state = Kept()
+    thread, ended = begin(steps(3), state)
+    assert agent.hear("ready") | {"store": []} == {
+        "say": "ready", "step": -1, "generation": 0, "store": [], "reason": "",
+    }  # fmt: skip
+    agent.go(1)
+    assert agent.hear("confirmed") == {"say": "confirmed", "generation": 1, "step": 0}
+    assert agent.hear("done")["step"] == 3
+    thread.join(10)
+    assert ended == ["trained"]
+    assert [one["step"] for one in agent.said if one["say"] == "report"] == [1, 2, 3]
+    assert commits.step_of(tmp_path) == 3
+    assert state.resets == 1
+    (group,) = horovod.groups
+    assert (group["HOROVOD_RANK"], group["HOROVOD_SIZE"], group["HOROVOD_GLOO_IFACE"]) == ("0", "1", "lo")
+
+
+def test_it_goes_on_from_the_folder(horovod: StandIn, agent: Agent, tmp_path: Path) -> None:
+    thread, _ = begin(steps(3), Kept())
+    agent.hear("ready")
+    agent.go(1)
+    agent.hear("done")
+    thread.join(10)
+    agent.close()
+
+    (tmp_path / "agent").unlink()
+    other = Agent(tmp_path / "agent")
+    state = Kept()
+    thread, ended = begin(steps(5), state)
+    other.hear("ready")
+    other.go(1)
+    assert other.hear("confirmed")["step"] == 3
+    assert other.hear("done")["step"] == 5
+    thread.join(10)
+    assert ended == ["trained"]
+    assert (state.position, state.model.weight.item()) == (5, 5 * MORE)
+    other.close()
+    assert len(horovod.groups) == 2
+
+
+def test_it_gathers_at_a_commit_and_joins_the_next_group(horovod: StandIn, agent: Agent) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def at(state: Kept) -> None:
+        if state.position == 2:
+            asked.set()
+            go_on.wait(10)
+
+    state = Kept()
+    thread, ended = begin(steps(4, at), state)
+    agent.hear("ready")
+    agent.go(1)
+    assert asked.wait(10)
+    agent.tell(do="gather", generation=2)
+    agent.tell(do="gather", generation=2)  # a notice may come twice
+    while agent.channels[0].gather < 2:
+        time.sleep(0.001)
+    go_on.set()
+    ready = agent.hear("ready")
+    assert (ready["step"], ready["generation"], ready["reason"]) == (2, 1, "")
+    agent.go(2, rank=1, workers=2, sync=False)
+    assert agent.hear("done")["step"] == 4
+    thread.join(10)
+    assert ended == ["trained"]
+    assert state.syncs == 0
+    assert not [one for one in agent.said if one["say"] == "confirmed" and one["generation"] == 2]  # not the first
+    assert horovod.groups[1]["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "12345"
+    assert horovod.groups[1]["HOROVOD_HOSTNAME"] == "rank1of2"
+
+
+def test_when_another_dies_it_returns_to_its_commit(horovod: StandIn, agent: Agent) -> None:
+    deaths = [InternalError("Horovod has been shut down. This was caused by an exception on one of the ranks")]
+
+    def at(state: Kept) -> None:
+        if state.position == 3 and deaths:
+            raise deaths.pop()
+
+    state = Kept()
+    thread, ended = begin(steps(4, at), state)
+    agent.hear("ready")
+    agent.go(1, workers=2)
+    ready = agent.hear("ready")
+    assert (ready["step"], ready["reason"]) == (2, "Horovod has been shut down")
+    assert (state.position, state.model.weight.item()) == (2, 2 * MORE)
+    agent.go(2)
+    assert agent.hear("done")["step"] == 4
+    thread.join(10)
+    assert ended == ["trained"]
+    assert state.model.weight.item() == 4 * MORE
+    assert len(horovod.groups) == 2
+
+
+def test_a_group_that_does_not_form_is_no_end(horovod: StandIn, agent: Agent) -> None:
+    horovod.formed = False
+    thread, ended = begin(steps(1), Kept())
+    agent.hear("ready")
+    agent.go(1, workers=3)
+    assert agent.hear("ready")["reason"] == "Horovod initialization failed"
+    horovod.formed = True
+    agent.go(2)
+    agent.hear("done")
+    thread.join(10)
+    assert ended == ["trained"]
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_it_leaves_when_told_and_writes_first_if_asked(
+    horovod: StandIn, agent: Agent, tmp_path: Path, *, save: bool
+) -> None:
+    thread, ended = begin(steps(1), Kept())
+    agent.hear("ready")
+    agent.tell(do="leave", save=save)
+    thread.join(10)
+    assert isinstance(ended[0], SystemExit)
+    assert ended[0].code == 0
+    assert (commits.step_of(tmp_path) == 0) is save
+    assert horovod.groups == []
+
+
+def test_it_ends_with_its_agent(horovod: StandIn, agent: Agent) -> None:
+    thread, ended = begin(steps(1), Kept())
+    agent.hear("ready")
+    agent.close()
+    thread.join(10)
+    assert "the agent is gone" in str(ended[0])
+    assert horovod.groups == []
+
+
+def test_without_an_agent_horovod_stays_as_it_is(horovod: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BFTRAIN_SOCKET", raising=False)
+    before = sys.modules["horovod.torch.elastic"].run_fn
+    horovod_worker.install()
+    assert sys.modules["horovod.torch.elastic"].run_fn is before
+    assert horovod.groups == []
+
+
+def test_no_horovod_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "horovod", None)
+    monkeypatch.delitem(sys.modules, "horovod.torch", raising=False)
+    with pytest.raises(horovod_worker.NoHorovod, match="make horovod"):
+        horovod_worker.install()
+
+
+@pytest.mark.usefixtures("horovod")
+def test_a_horovod_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys.modules["horovod.torch.elastic"], "run_fn")
+    with pytest.raises(horovod_worker.NoHorovod, match=r"version 0\.28\.1 has no run_fn"):
+        horovod_worker.install()
