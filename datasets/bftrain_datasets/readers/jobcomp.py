@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bftrain_datasets.importing.slurm_words import moment_of, nodes_of
 from bftrain_datasets.importing.texts import count_of, first_lines
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ about: Final = "Slurm: the file of the jobcomp/filetxt plug-in, one line a job t
 # Name= and WorkDir=; so the row is read from here, not from its beginning.
 KEYS: Final = ("JobState=", "Partition=", "TimeLimit=", "StartTime=", "EndTime=", "NodeList=", "NodeCnt=")
 HEAD: Final = "JobId="
-NO_TIME: Final = frozenset({"", "Unknown", "None", "N/A", "0"})
-NO_NODES: Final = frozenset({"", "(null)", "None", "N/A"})
 
 
 def recognises(head: bytes) -> bool:
@@ -56,8 +55,7 @@ def take_job(job: str, values: list[str], intake: Intake) -> None:
     """Hand one job over."""
     state, queue, _, start, end, nodes, count = values
     try:
-        start_s = None if start in NO_TIME else intake.seconds(start)
-        end_s = None if end in NO_TIME else intake.seconds(end)
+        start_s, end_s = moment_of(start, intake.seconds), moment_of(end, intake.seconds)
     except ValueError:
         intake.set_aside("bad_time")
         return
@@ -65,7 +63,7 @@ def take_job(job: str, values: list[str], intake: Intake) -> None:
         job,
         start_s,
         end_s,
-        "" if nodes in NO_NODES else nodes,
+        nodes_of(nodes),
         count=count_of(count),
         queue=queue,
         preempted=state == "PREEMPTED",

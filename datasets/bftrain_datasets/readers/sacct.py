@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.intake import RUNNING
+from bftrain_datasets.importing.slurm_words import NO_TIME, moment_of, nodes_of
 from bftrain_datasets.importing.texts import count_of, first_lines, unquoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from bftrain_datasets.importing.intake import Intake
     from bftrain_datasets.importing.rawfile import RawFile
@@ -45,8 +46,6 @@ JOB_COLUMNS: Final = ("jobid", "start", "end", "nodelist", "state", "partition",
 HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
 SEPARATORS: Final = "|\t;,"
-NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
-NO_NODES: Final = frozenset({"", "none assigned", "none", "unknown", "n/a", "(null)"})
 # A job that is configuring waits for nodes that it has already
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
 PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
@@ -177,7 +176,7 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
         intake.set_aside("step")
         return
     try:
-        start_s, end_s = _time(start, intake.clock.seconds), _time(end, intake.clock.seconds)
+        start_s, end_s = moment_of(start, intake.clock.seconds), moment_of(end, intake.clock.seconds)
     except ValueError:
         intake.set_aside("bad_time")
         return
@@ -193,21 +192,11 @@ def take_job(cells: Iterable[str], intake: Intake) -> None:
         job,
         start_s,
         end_s,
-        "" if nodes.lower() in NO_NODES else nodes,
+        nodes_of(nodes),
         count=count_of(count),
         queue=queue,
         preempted=state.startswith("PREEMPTED"),
     )
-
-
-def _time(text: str, seconds: Callable[[str], float]) -> float | None:
-    """Seconds UTC, or None where Slurm says in one of its ways that there was no such moment: 0 is one of them."""
-    try:
-        return seconds(text) or None
-    except ValueError:
-        if text.lower() in NO_TIME:
-            return None
-        raise
 
 
 def _wanted() -> str:

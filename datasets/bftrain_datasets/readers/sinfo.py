@@ -13,7 +13,7 @@ from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.datelines import LONGEST, date_line, looks_like_time
 from bftrain_datasets.importing.moments import Clock
 from bftrain_datasets.importing.nodenames import MOST_NODES, ONE_BRACKET, expand
-from bftrain_datasets.importing.slurm_states import state_of
+from bftrain_datasets.importing.slurm_words import state_of
 from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.nodenames import expand
 from bftrain_datasets.importing.open_jobs import OpenJob
-from bftrain_datasets.importing.slurm_states import state_of
+from bftrain_datasets.importing.slurm_words import nodes_of, state_of
 from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ name: Final = "slurmctld"
 about: Final = "Slurm: the log of slurmctld, at its level info"
 
 AT_ONCE_S: Final = 1.0  # within which the lines of several threads may come in any order
-NO_NODES: Final = frozenset({"", "(null)", "None"})
 
 # [2026-11-20T09:44:28.863], with a zone, with a thread after it; or without brackets, as a journal prints it
 _LINE: Final = re.compile(
@@ -136,7 +135,7 @@ def _key(match: re.Match[str]) -> str:
 
 
 def _begin(job: OpenJob, intake: Intake) -> None:
-    if job.nodes in NO_NODES:
+    if not nodes_of(job.nodes):
         intake.set_aside("other_record")  # it was put into the queue
         return
     try:

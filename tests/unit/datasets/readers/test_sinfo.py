@@ -8,7 +8,7 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.importing.slurm_states import state_of
+from bftrain_datasets.importing.slurm_words import state_of
 from bftrain_datasets.readers import sinfo
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY

@@ -1,11 +1,17 @@
-"""Node states as Slurm writes them, such as ``idle~``, ``drng`` or ``MIXED+PLANNED``, and what they are to us."""
+"""Words of Slurm: for states of nodes, such as ``idle~`` or ``MIXED+PLANNED``, and for no time and no nodes."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.eventlog import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
+NO_NODES: Final = frozenset({"", "none assigned", "none", "unknown", "n/a", "(null)"})
 
 FLAGS: Final = "*~#!%$@^-+"  # that sinfo appends to a state
 # Not responding, going to be powered down or being so, in maintenance, to be rebooted or being so. Powered down (~)
@@ -47,3 +53,18 @@ def state_of(text: str) -> NodeState | None:
     if state == NodeState.IDLE and (UNUSABLE_FLAGS.intersection(flags) or UNUSABLE_WORDS.intersection(more)):
         return NodeState.DOWN
     return state
+
+
+def moment_of(text: str, seconds: Callable[[str], float]) -> float | None:
+    """Seconds UTC, or None where Slurm says in one of its ways that there was no such moment: 0 is one of them."""
+    try:
+        return seconds(text) or None
+    except ValueError:
+        if text.lower() in NO_TIME:
+            return None
+        raise
+
+
+def nodes_of(text: str) -> str:
+    """Give a node set as it is, or nothing where Slurm says in one of its ways that there is none."""
+    return "" if text.lower() in NO_NODES else text
