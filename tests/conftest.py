@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.helpers import chromium, horovod, slurm
+from tests.helpers import chromium, horovod, slurm, torch
 from tests.helpers.figures import Figures
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ settings.register_profile("explore", deadline=None, max_examples=2000, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 # marker -> what says why its tests cannot run here
-_NEEDS = {"slurm": slurm.lacking, "chromium": chromium.lacking, "horovod": horovod.lacking}
+_NEEDS = {"slurm": slurm.lacking, "chromium": chromium.lacking, "horovod": horovod.lacking, "torch": torch.lacking}
 _FIGURES = pytest.StashKey[Figures]()
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+pytestmark = pytest.mark.torch
+
+
 @pytest.fixture(scope="module", params=["native", "process", "fake"])
 def stage(request: pytest.FixtureRequest) -> Iterator[conformance.Stage]:
     with conformance.Stage(registry.load("launcher", request.param)) as running:

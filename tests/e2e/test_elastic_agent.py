@@ -1,0 +1,193 @@
+"""The agent on its own: it starts at once, leaves nothing behind, listens nowhere it should not, and lets nobody in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic import conformance, launchers
+from bftrain_elastic.conformance import Told
+from bftrain_elastic.hub import Hub
+from bftrain_elastic.local import LocalAgents
+from bftrain_elastic.processes import children, descendants
+from bftrain_elastic.sealed import Sealed
+from bftrain_elastic.secret import make_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.torch
+
+# A training whose worker has a child in its group, one in a session of its own, and one that lost its parent
+FAMILY = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+subprocess.run(["setsid", "--fork", sys.executable, "-c", "import time; time.sleep(600)"])
+from bftrain_elastic import report
+while True:
+    report(samples=1)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[conformance.Stage]:
+    script = tmp_path / "family.py"
+    script.write_text(FAMILY)
+    with conformance.Stage(launchers.process, [str(script)], nodes=("n1", "n2"), preload=()) as running:
+        yield running
+
+
+def family(stage: conformance.Stage) -> set[int]:
+    """Start the training on n1 and give all processes that belong to it, the agent and the nursery included."""
+    task = stage.new()
+    stage.do("start", task, "n1")
+    stage.told.steps(task, 1)
+    agent = stage.agents.running["n1"].pid
+    until(lambda: len(list(descendants(agent))) == 5, "nursery, worker and its three children are there")
+    return {agent, *descendants(agent)}
+
+
+def until(true: object, words: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():  # type: ignore[operator]  # a callable
+        assert time.monotonic() < deadline, words
+        time.sleep(0.002)
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if state(pid) not in {"", "Z"}}
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conformance.Stage) -> None:
+    pids = family(stage)
+    begun = time.monotonic()
+    stage.agents.running["n1"].send_signal(signal.SIGTERM)
+    code = stage.agents.running.pop("n1").wait(10)
+    took = time.monotonic() - begun
+    assert (code, alive(pids)) == (0, set())
+    assert took < 0.2
+    stage.told.until(
+        lambda: any(one["told"] == "gone" and "SIGTERM" in one["reason"] for one in stage.told.all), "it says so"
+    )
+
+
+@pytest.mark.parametrize("victim", ["agent", "nursery", "worker"])
+def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.Stage, victim: str) -> None:
+    pids = family(stage)
+    agent = stage.agents.running["n1"].pid
+    nursery = children(agent)[0]
+    worker = next(pid for pid in children(nursery) if children(pid))
+    os.kill({"agent": agent, "nursery": nursery, "worker": worker}[victim], signal.SIGKILL)
+    gone = pids if victim == "agent" else pids - {agent} if victim == "nursery" else pids - {agent, nursery}
+    until(lambda: not alive(gone), f"everything below the {victim} is gone")
+    if victim == "agent":
+        stage.agents.running.pop("n1").wait()
+    else:  # and the task goes on
+        task = f"{stage.launcher.name}1"
+        stage.told.steps(task, 1)
+
+
+def test_it_registers_within_150_ms_and_never_imports_torch(tmp_path: Path) -> None:
+    told = Told()
+    hub = Hub(told, make_secret(tmp_path / "secret"))
+    took = []
+    with_agents = LocalAgents(hub, tmp_path / "secret", preload=())
+    try:
+        for number in range(5):
+            begun = time.time()
+            with_agents.start(f"n{number}")
+            told.until(lambda number=number: any(one.get("node") == f"n{number}" for one in told.all), "registered")
+            took.append(told.all[-1]["t"] - begun)
+        maps = Path(f"/proc/{with_agents.running['n0'].pid}/maps").read_text()
+    finally:
+        hub.close()
+        with_agents.close()
+    assert min(took) < 0.15
+    assert "torch" not in maps
+
+
+def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
+    with conformance.Stage(launchers.native, nodes=("n1", "n2")) as stage:
+        task = stage.new("--steps", "100000")
+        stage.do("start", task, "n1", "n2")
+        stage.told.steps(task, 2)
+        pids = {os.getpid(), *descendants(os.getpid())}
+        listening = ports_of(pids)
+        assert len(listening) >= 3, "the hub, and each worker's store"
+        assert {host for host, _ in listening} == {"127.0.0.1"}
+    assert not [port for _, port in listening if taken(port)]
+
+
+def ports_of(pids: set[int]) -> set[tuple[str, int]]:
+    """Give the addresses on which any of ``pids`` listens, as ss knows them."""
+    shown = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    found = set()
+    for line in shown.splitlines():
+        if any(f"pid={pid}," in line for pid in pids):
+            host, _, port = line.split()[3].rpartition(":")
+            found.add((host, int(port)))
+    return found
+
+
+def taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
+    told = Told()
+    hub = Hub(told, make_secret(tmp_path / "secret"))
+    try:
+        for line in (b"hello\n", b"x" * 5000, b'{"nonce": "00"}\n', stranger_registers):
+            with socket.create_connection(hub.address, timeout=10) as connection:
+                greeting = connection.recv(4096)
+                assert set(json.loads(greeting)) == {"nonce"}
+                connection.sendall(line(greeting) if callable(line) else line)
+                assert connection.recv(4096) == b"", "the hub ends the connection"
+        assert hub.nodes() == {}
+        assert told.all == []
+    finally:
+        hub.close()
+
+
+def stranger_registers(greeting: bytes) -> bytes:
+    wrong = Sealed(b"?" * 32, "agent")
+    list(wrong.feed(greeting))
+    register = {"say": "register", "node": "n1", "address": "", "slots": 1, "pid": 1}
+    return wrong.greeting + wrong.seal(register)
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    make_secret(tmp_path / "secret")
+    (tmp_path / "secret").chmod(0o644)
+    command = [
+        sys.executable,
+        "-m",
+        "bftrain_elastic.agent",
+        "--manager",
+        "127.0.0.1:1",
+        "--secret",
+        tmp_path / "secret",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"chmod 600 {tmp_path}/secret" in done.stderr

@@ -1,0 +1,113 @@
+"""Native training through kills and a hundred random resizes: nothing behind a commit is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic import commits, conformance, launchers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.torch
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[conformance.Stage]:
+    with conformance.Stage(launchers.native, nodes=NODES) as running:
+        yield running
+
+
+def workers(stage: conformance.Stage) -> list[int]:
+    return stage.leftovers()
+
+
+def lines(stage: conformance.Stage, task: str) -> list[conformance.Message]:
+    return stage.told.of("report", task)
+
+
+def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(stage: conformance.Stage) -> None:
+    task = stage.new("--steps", "100000")
+    stage.do("start", task, "n1", "n2", "n3")
+    stage.told.steps(task, 3)
+    victim = workers(stage)[1]
+    before = len(lines(stage, task))
+    killed = time.time()
+    os.kill(victim, signal.SIGKILL)
+    stage.told.until(lambda: len(stage.told.of("confirmed", task)) > 1, "the others go on")
+    stage.told.steps(task, 3)  # and another takes its place
+    first = next(one for one in lines(stage, task)[before - 1 :] if one["t"] > stage.told.of("confirmed", task)[1]["t"])
+    assert first["t"] - killed < 2.0
+    steps = [one["step"] for one in lines(stage, task)]
+    assert all(after >= at for at, after in pairwise(steps)), "one commit a step: at most that step is done again"
+    stage.end(task)
+
+
+def test_a_hundred_random_resizes_with_random_kills(stage: conformance.Stage) -> None:
+    dice = random.Random(7)  # noqa: S311 - the same storm every time
+    task = stage.new("--steps", "1000000", "--step-s", "0.001")
+    held = ["n1"]
+    stage.do("start", task, "n1")
+    stage.told.steps(task, 1, 2)
+    kills = 0
+    for _ in range(100):
+        if dice.random() < 0.15:
+            os.kill(dice.choice(workers(stage)), signal.SIGKILL)
+            kills += 1
+        free = [node for node in NODES if node not in held]
+        if free and (len(held) == 1 or dice.random() < 0.5):
+            new = dice.sample(free, dice.randint(1, len(free)))
+            held += new
+            stage.do("grow", task, *new)
+        else:
+            gone = dice.sample(held, dice.randint(1, len(held) - 1))
+            held = [node for node in held if node not in gone]
+            stage.do("shrink", task, *gone, cause=dice.choice(["decided", "preempted"]))
+        stage.told.steps(task, len(held), 2)
+    stage.do("stop", task, *held, cause="decided")
+    stage.told.until(lambda: bool(stage.told.of("paused", task)), "all is given up")
+    assert kills > 5
+    safe = 0  # no step behind a saved one is done again
+    for one in stage.told.all:
+        if one.get("task") != task:
+            continue
+        if one["told"] == "saved":
+            safe = one["step"]
+        elif one["told"] == "report":
+            assert one["step"] > safe - 1
+    reported = lines(stage, task)
+    assert reported[-1]["loss"] < reported[0]["loss"] / 100
+    assert not stage.told.of("failed", task)
+    assert commits.step_of(stage.folder / task) == reported[-1]["step"]
+    stage.end(task)
+
+
+def test_resized_or_not_the_model_is_the_same(stage: conformance.Stage) -> None:
+    quiet, moved = stage.new("--steps", "150"), stage.new("--steps", "150", "--step-s", "0.01")
+    stage.do("start", moved, "n1")
+    stage.told.steps(moved, 1, 3)
+    stage.do("grow", moved, "n2", "n3")
+    stage.told.steps(moved, 3, 3)
+    stage.do("shrink", moved, "n1")
+    stage.told.steps(moved, 2, 3)
+    stage.told.until(lambda: bool(stage.told.of("done", moved)), "it is done")
+    stage.do("start", quiet, "n4")
+    stage.told.until(lambda: bool(stage.told.of("done", quiet)), "it is done")
+    one, other = (commits.load(stage.folder / task) for task in (quiet, moved))
+    assert one is not None
+    assert other is not None
+    assert one[1] == other[1] == 150
+    assert len(one[0].tensors) == 4  # weight, bias, and the momentum of each
+    for here, there in zip(one[0].tensors, other[0].tensors, strict=True):
+        assert (here - there).abs().max().item() < 1e-5
+    assert [line["step"] for line in lines(stage, moved)] == list(range(1, 151))
+    stage.end(quiet)
