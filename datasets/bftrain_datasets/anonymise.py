@@ -18,7 +18,8 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.builder import LogBuilder
+from bftrain_datasets.builder import COUNTS, LogBuilder
+from bftrain_datasets.importing.findings import ASIDE, READ, USED
 from bftrain_datasets.importing.hazards import HAZARDS
 from bftrain_datasets.provenance import Finding, Provenance
 
@@ -37,6 +38,8 @@ _NAME_BYTES: Final = 8
 _MAKERS: Final = frozenset(
     {"hand", "reader parquet", "generator summit-like", *(f"reader {name}" for name in BUILT_IN["reader"])}
 )
+# A reason of a plug-in's own may name something
+_KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in HAZARDS)})
 _PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
 
 
@@ -93,7 +96,7 @@ def _story(told: Provenance, *, shifted: bool) -> Provenance:
     """Keep the figures and what is known not to name anything: sources, options, places and steps may."""
     return Provenance(
         made_by=told.made_by if told.made_by in _MAKERS else "another reader",
-        counts={name: count for name, count in told.counts.items() if name in _COUNTS or _is_reason(name)},
+        counts={name: count for name, count in told.counts.items() if name in _KNOWN_COUNTS},
         findings=tuple(
             Finding(name=each.name, count=each.count, node_s=each.node_s)
             for each in told.findings
@@ -101,10 +104,3 @@ def _story(told: Provenance, *, shifted: bool) -> Provenance:
         ),
         steps=(STEP, SHIFTED) if shifted else (STEP,),
     )
-
-
-_COUNTS: Final = frozenset({"transitions", "used", "superseded", "repeated", "stated_busy", "rows_read", "rows_used"})
-
-
-def _is_reason(name: str) -> bool:
-    return name.removeprefix("rows_aside_") in HAZARDS

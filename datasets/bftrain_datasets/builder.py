@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+COUNTS: Final = ("transitions", "used", "superseded", "repeated", "stated_busy")  # what becomes of transitions
 FIX_ORDER: Final = "give begin_s and end_s that enclose all transitions, or leave them out"
 
 
@@ -160,10 +161,5 @@ def _real_changes(
     repeated[1:] = ~first[1:] & (state[1:] == state[:-1])
     stated_busy = first & (state == BUSY)
     kept = order[~repeated & ~stated_busy]
-    return kept, {
-        "transitions": int(times.size),
-        "used": int(kept.size),
-        "superseded": int(times.size - last.sum()),
-        "repeated": int(repeated.sum()),
-        "stated_busy": int(stated_busy.sum()),
-    }
+    sizes = (times.size, kept.size, times.size - last.sum(), repeated.sum(), stated_busy.sum())
+    return kept, {name: int(size) for name, size in zip(COUNTS, sizes, strict=True)}

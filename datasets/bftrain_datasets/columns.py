@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def epochs(moments: NDArray[Any]) -> NDArray[np.float64]:
+    """Seconds UTC of numpy's times. Whole seconds come first, because no float holds all of 2021 in nanoseconds."""
+    unit = _UNITS_PER_S[np.datetime_data(moments.dtype)[0]]
+    whole, rest = np.divmod(moments.astype(np.int64), unit)
+    seconds: NDArray[np.float64] = whole + rest / unit
+    return seconds
 
 
 def pack_changes(

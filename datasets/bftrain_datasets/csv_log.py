@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Final
 
-from msgspec.structs import replace as replace_struct
-
-from bftrain.errors import BadInput, suggestion
+from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog, NodeState
-from bftrain_datasets.provenance import Provenance, Source
 from bftrain_datasets.storage import CsvFile
+from bftrain_datasets.table_log import COLUMNS, REMEDY, built, node_name, seconds, state_of, with_story
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COLUMNS: Final = ("time", "node", "state")
 END: Final = "end_s: "
 PROVENANCE: Final = "provenance: "
 CHECKSUM: Final = "sha256: "
-REMEDY: Final = "the columns are time,node,state; docs/formats.md describes them"
-TIME_REMEDY: Final = "times are seconds since 1970-01-01 UTC, such as 1612915732.0"
-_STATES: Final = {word: NodeState(number) for number, word in enumerate(STATE_WORDS)}
+KIND: Final = "CSV"
 
 
 def save(log: EventLog, file: IO[bytes]) -> None:
@@ -55,52 +48,22 @@ def load(path: Path) -> EventLog:
     """Read the log. Rows may come in any order; without an ``end_s`` the log ends with its last row."""
     rows = CsvFile(path)
     if [cell.strip() for cell in rows.header] != list(COLUMNS):
-        what = "the file is empty" if not rows.header else f"the first row is {','.join(rows.header)!r}"
+        what = "the file is empty" if not rows.header else f"the first row is {','.join(rows.header)!r:.80}"
         raise BadInput(f"not a log: {what}", where=rows.where, fix=REMEDY)
     builder = LogBuilder()
     for cells in rows.rows():
         builder.add(*_transition(cells, rows))
     end_s = _end(rows)
-    try:
-        log = builder.build(end_s=end_s, provenance=Provenance(made_by="reader csv"))
-    except BadInput as error:
-        raise BadInput(error.what, where=rows.where, fix=error.fix or REMEDY) from error
-    return _with_story(log, rows)
+    log = built(builder, end_s, KIND, rows.where)
+    return with_story(log, path, KIND, _comment(rows, PROVENANCE), _comment(rows, CHECKSUM))
 
 
 def _transition(cells: list[str], rows: CsvFile) -> tuple[float, str, NodeState]:
     if len(cells) != len(COLUMNS):
         what = f"the row has {len(cells)} cells instead of {len(COLUMNS)}"
         raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means that the file is cut off")
-    time, node, state = cells
+    time, node, state = (cell.strip() for cell in cells)
     return seconds(time, rows.where), node_name(node, rows.where), state_of(state, rows.where)
-
-
-def seconds(text: str, where: str, field: str = "time") -> float:
-    """Read a time in seconds UTC."""
-    try:
-        time_s = float(text)
-    except ValueError:
-        time_s = math.nan
-    if not math.isfinite(time_s):
-        raise BadInput(f"{field}: {text.strip()!r} is no time", where=where, fix=TIME_REMEDY)
-    return time_s
-
-
-def node_name(text: str, where: str) -> str:
-    """Read the name of a node."""
-    name = text.strip()
-    if not name or not name.isprintable():
-        raise BadInput(f"node: {name!r} is no name", where=where, fix="give every row a printable node name")
-    return name
-
-
-def state_of(text: str, where: str) -> NodeState:
-    """Read the state of a node."""
-    word = text.strip()
-    if word not in _STATES:
-        raise BadInput(f"state: there is no state '{word}'", where=where, fix=suggestion(word, _STATES))
-    return _STATES[word]
 
 
 def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
@@ -114,21 +77,3 @@ def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
 def _end(rows: CsvFile) -> float | None:
     found = _comment(rows, END)
     return seconds(found[0], found[1], END.rstrip(": ")) if found else None
-
-
-def _with_story(log: EventLog, rows: CsvFile) -> EventLog:
-    """Give the log the story in its file, if it has one and the rows are still those it belongs to."""
-    told = _comment(rows, PROVENANCE)
-    if told is None:
-        return replace(log, provenance=replace_struct(log.provenance, sources=(Source.of(rows.path),)))
-    provenance = wire.decode(told[0], Provenance, where=told[1])
-    checksum = _comment(rows, CHECKSUM)
-    if checksum is None:
-        return replace(log, provenance=provenance.and_then("read from a CSV file without a checksum"))
-    if checksum[0] != log.sha256:
-        raise BadInput(
-            "the rows are not those that were saved: the file was cut off or edited",
-            where=checksum[1],
-            fix="fetch the file again, or delete this line if the change is meant",
-        )
-    return replace(log, provenance=provenance)

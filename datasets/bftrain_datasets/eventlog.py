@@ -298,12 +298,17 @@ def _reject(name: str, problem: str, fix: str | None = None) -> NoReturn:
     raise BadValue(problem, where=f"EventLog.{name}", fix=fix)
 
 
+def is_node_name(name: str) -> bool:
+    """Whether a node may be called so: by a printable text without space around it."""
+    return bool(name) and name == name.strip() and name.isprintable()
+
+
 def _checked_names(given: Sequence[str]) -> tuple[str, ...]:
     names = () if isinstance(given, str) else tuple(given)
     if not names:
         _reject("node_names", "must be a list of at least one name")
     for name in names:
-        if not name or name != name.strip() or not name.isprintable():
+        if not is_node_name(name):
             _reject("node_names", f"must be printable texts without surrounding space, not {name!r}")
     twice = checks.repeated(names)
     if twice is not None:

@@ -5,35 +5,31 @@ Needs pyarrow, which is imported only when such a file is read or written.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
-from msgspec.structs import replace as replace_struct
 
-from bftrain.errors import BadInput, NotAvailable, suggestion
+from bftrain.errors import BadInput, NotAvailable
 from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
+from bftrain_datasets.columns import epochs
 from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog
-from bftrain_datasets.provenance import Provenance, Source
+from bftrain_datasets.table_log import COLUMNS, REMEDY, Note, built, node_name, seconds, state_of, with_story
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-COLUMNS: Final = ("time", "node", "state")
+KIND: Final = "Parquet"
 FORMAT_KEY: Final = b"bftrain.format"
 END_KEY: Final = b"bftrain.end_s"
 CHECKSUM_KEY: Final = b"bftrain.sha256"
 PROVENANCE_KEY: Final = b"bftrain.provenance"
 MOST_ROWS: Final = 1 << 30
-REMEDY: Final = "the columns are time, node and state; docs/formats.md describes them"
 INSTALL: Final = "pip install 'bftrain[parquet]'"
 _ROWS_AT_ONCE: Final = 1 << 16
 _GROUP_ROWS: Final = 1 << 18
-_UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def require(where: str) -> None:
@@ -95,12 +91,9 @@ def load(path: Path) -> EventLog:
             raise BadInput(
                 f"not a readable Parquet file: {reason}", where=str(path), fix="fetch the file again"
             ) from error
-    end_s = _end(story, path)
-    try:
-        log = builder.build(end_s=end_s, provenance=Provenance(made_by="reader parquet"))
-    except BadInput as error:
-        raise BadInput(error.what, where=str(path), fix=error.fix or REMEDY) from error
-    return _with_story(log, story, path)
+    end_s = seconds(story[END_KEY], str(path), END_KEY.decode()) if END_KEY in story else None
+    log = built(builder, end_s, KIND, str(path))
+    return with_story(log, path, KIND, _note(story, PROVENANCE_KEY, path), _note(story, CHECKSUM_KEY, path))
 
 
 def _checked_schema(file: Any, path: Path) -> dict[bytes, bytes]:  # noqa: ANN401 - pyarrow has no types
@@ -124,17 +117,8 @@ def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa
     times = _seconds(batch.column("time"), row, path)
     nodes = _codes(batch.column("node"), "node", path)
     states = _codes(batch.column("state"), "state", path)
-    for word in states[1]:
-        if word not in STATE_WORDS:
-            what = f"state: there is no state {word!r:.40}"
-            raise BadInput(what, where=str(path), fix=suggestion(str(word), STATE_WORDS))
-    for name in nodes[1]:
-        if not name or name != name.strip() or not name.isprintable():
-            raise BadInput(
-                f"node: {name!r:.40} is no name", where=str(path), fix="give every row a printable node name"
-            )
-    numbers = np.array([STATE_WORDS.index(word) for word in states[1]], dtype=np.int8)
-    places = np.array([builder.place(name) for name in nodes[1]], dtype=np.int32)
+    numbers = np.array([state_of(word, str(path)) for word in states[1]], dtype=np.int8)
+    places = np.array([builder.place(node_name(name, str(path))) for name in nodes[1]], dtype=np.int32)
     builder.add_columns(times, places[nodes[0]], numbers[states[0]])
 
 
@@ -142,13 +126,10 @@ def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa:
     """Seconds UTC of numbers or timestamps."""
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "M":
-        unit = _UNITS_PER_S[np.datetime_data(values.dtype)[0]]
-        whole, rest = np.divmod(values.astype(np.int64), unit)
-        times: NDArray[np.float64] = whole + rest / unit
-        return times
+        return epochs(values)
     if values.dtype.kind not in "iuf":
         raise BadInput(f"time: {column.type} are no times", where=str(path), fix=REMEDY)
-    times = values.astype(np.float64)
+    times: NDArray[np.float64] = values.astype(np.float64)
     if not np.isfinite(times).all():
         place = row + int(np.flatnonzero(~np.isfinite(times))[0]) + 1
         raise BadInput(f"row {place}: time: {times[place - row - 1]} is no time", where=str(path), fix=REMEDY)
@@ -174,32 +155,5 @@ def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int64], list[
     return places[codes], [words[code] for code in used[order].tolist()]
 
 
-def _end(story: dict[bytes, bytes], path: Path) -> float | None:
-    text = story.get(END_KEY)
-    if text is None:
-        return None
-    try:
-        end_s = float(text)
-    except ValueError:
-        end_s = math.nan
-    if not math.isfinite(end_s):
-        raise BadInput(f"{END_KEY.decode()}: {text!r:.40} is no time", where=str(path), fix=REMEDY)
-    return end_s
-
-
-def _with_story(log: EventLog, story: dict[bytes, bytes], path: Path) -> EventLog:
-    """Give the log the story in its file, if it has one and the rows are still those it belongs to."""
-    told = story.get(PROVENANCE_KEY)
-    if told is None:
-        return replace(log, provenance=replace_struct(log.provenance, sources=(Source.of(path),)))
-    provenance = wire.decode(told, Provenance, where=f"{path} ({PROVENANCE_KEY.decode()})")
-    checksum = story.get(CHECKSUM_KEY)
-    if checksum is None:
-        return replace(log, provenance=provenance.and_then("read from a Parquet file without a checksum"))
-    if checksum.decode(errors="replace") != log.sha256:
-        raise BadInput(
-            "the rows are not those that were saved: the file was edited, with its metadata kept",
-            where=str(path),
-            fix=f"fetch the file again, or delete {CHECKSUM_KEY.decode()} from the metadata if the change is meant",
-        )
-    return replace(log, provenance=provenance)
+def _note(story: dict[bytes, bytes], key: bytes, path: Path) -> Note | None:
+    return (story[key], f"{path} ({key.decode()})") if key in story else None

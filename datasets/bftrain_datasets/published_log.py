@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import BUSY, IDLE
+from bftrain_datasets.columns import epochs
+from bftrain_datasets.eventlog import BUSY, IDLE, is_node_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 COLUMNS_AT_ONCE: Final = 64  # nodes whose values are compared at once, so that little memory is needed beside the table
 REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
 TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
-_UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def transitions_of(frame: SavedFrame) -> Transitions:
     if not len(frame.index) or not frame.columns:
         raise BadInput("the table is empty", where=where, fix=REMEDY)
     for name in frame.columns:
-        if not name or name != name.strip() or not name.isprintable():
+        if not is_node_name(name):
             raise BadInput(f"a column is called {name!r}, which is no name of a node", where=where, fix=REMEDY)
     moments = seconds_of(frame.index, where)
     steps = np.diff(moments)
@@ -75,13 +75,11 @@ def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
     """Give times as seconds UTC; ``BadInput`` names the first row that has none."""
     labels = np.asarray(index)
     if labels.dtype.kind == "M":
-        unit = _UNITS_PER_S[np.datetime_data(labels.dtype)[0]]
         if np.isnat(labels).any():
             raise BadInput(
                 f"row {int(np.flatnonzero(np.isnat(labels))[0]) + 1} has no time", where=where, fix=TIME_REMEDY
             )
-        whole, rest = np.divmod(labels.astype(np.int64), unit)  # whole seconds first: no float holds all of 2021 in ns
-        return whole + rest / unit
+        return epochs(labels)
     if labels.dtype.kind not in "iuf":
         raise BadInput("the rows are not labelled with times", where=where, fix=TIME_REMEDY)
     moments = labels.astype(np.float64)

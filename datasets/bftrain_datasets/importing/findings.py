@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,7 +13,12 @@ from bftrain_datasets.importing.hazards import HAZARDS
 from bftrain_datasets.provenance import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+
+READ: Final = "rows_read"
+USED: Final = "rows_used"
+ASIDE: Final = "rows_aside_"  # and the reason
 
 
 class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +27,17 @@ class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
     read: int
     used: int
     aside: dict[str, int]
+
+    def told(self) -> dict[str, int]:
+        """Give them under the names that they have in a log's provenance."""
+        aside = {f"{ASIDE}{reason}": count for reason, count in sorted(self.aside.items())}
+        return {READ: self.read, USED: self.used, **aside}
+
+    @classmethod
+    def from_told(cls, counts: Mapping[str, int]) -> RowCounts:
+        """Find them among the counts of a log's provenance."""
+        aside = {name.removeprefix(ASIDE): count for name, count in counts.items() if name.startswith(ASIDE)}
+        return cls(read=counts.get(READ, 0), used=counts.get(USED, 0), aside=aside)
 
 
 @dataclass(slots=True)

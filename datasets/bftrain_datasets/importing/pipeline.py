@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bftrain_datasets.eventlog import EventLog
 
 STDIN: Final = "-"
-ASIDE: Final = "rows_aside_"  # and the reason: how the rows set aside are called in a log's provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,7 @@ def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Give what was found when this log was imported, and what looks wrong in it now."""
     found = {each.name: each for each in suspicions.suspicions(log, downtime_after_s)}
     told = (each for each in log.provenance.findings if each.name not in suspicions.KINDS)
-    counts = log.provenance.counts
-    aside = {name.removeprefix(ASIDE): count for name, count in counts.items() if name.startswith(ASIDE)}
-    rows = RowCounts(read=counts.get("rows_read", 0), used=counts.get("rows_used", 0), aside=aside)
+    rows = RowCounts.from_told(log.provenance.counts)
     return Imported(log, log.provenance.made_by, rows, ordered((*told, *found.values())))
 
 
@@ -170,13 +167,11 @@ def _with_story(
     rows: RowCounts,
     findings: tuple[Finding, ...],
 ) -> EventLog:
-    counts = {"rows_read": rows.read, "rows_used": rows.used}
-    counts |= {f"{ASIDE}{reason}": count for reason, count in sorted(rows.aside.items())}
     provenance = Provenance(
         made_by=f"reader {reader}",
         options=options.told(),
         sources=sources,
-        counts={**counts, **log.provenance.counts},
+        counts={**rows.told(), **log.provenance.counts},
         findings=findings,
         steps=log.provenance.steps,
     )

@@ -1,11 +1,12 @@
-"""The log's own CSV form, ``time,node,state``, made by hand or by other tools; ``csv_log.py`` knows what is in it."""
+"""The log's own CSV form, ``time,node,state``, made by hand or by other tools; ``table_log.py`` knows its cells."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets import csv_log
+from bftrain_datasets import table_log
+from bftrain_datasets.csv_log import END
 from bftrain_datasets.importing.texts import first_lines, unquoted
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ COMMENT: Final = "#"
 
 
 def _is_header(line: str) -> bool:
-    return [cell.strip() for cell in line.split(",")] == list(csv_log.COLUMNS)
+    return [cell.strip() for cell in line.split(",")] == list(table_log.COLUMNS)
 
 
 def recognises(head: bytes) -> bool:
@@ -42,27 +43,28 @@ def read(file: RawFile, intake: Intake) -> None:
             intake.row(number)
             _take(line, file.name, intake)
     if not headed:
-        raise BadInput("not a log: it has no header", where=file.name, fix=csv_log.REMEDY)
+        raise BadInput("not a log: it has no header", where=file.name, fix=table_log.REMEDY)
 
 
 def _take_comment(text: str, where: str, intake: Intake) -> None:
-    if text.startswith(csv_log.END):
-        intake.observed(csv_log.seconds(text.removeprefix(csv_log.END), where, "end_s"))
+    if text.startswith(END):
+        intake.observed(table_log.seconds(text.removeprefix(END), where, "end_s"))
 
 
 def _take(line: str, where: str, intake: Intake) -> None:
     """Settle one row; what is wrong with it says which of its cells cannot be read."""
     cells = line.split(",") if '"' not in line else unquoted(line)
-    if len(cells) != len(csv_log.COLUMNS):
+    if len(cells) != len(table_log.COLUMNS):
         intake.set_aside("malformed")
         return
+    time, name, word = (cell.strip() for cell in cells)
     reason = "bad_time"
     try:
-        time_s = csv_log.seconds(cells[0], where)
+        time_s = table_log.seconds(time, where)
         reason = "bad_nodes"
-        node = csv_log.node_name(cells[1], where)
+        node = table_log.node_name(name, where)
         reason = "bad_state"
-        state = csv_log.state_of(cells[2], where)
+        state = table_log.state_of(word, where)
     except BadInput:
         intake.set_aside(reason)
         return
