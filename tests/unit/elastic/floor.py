@@ -1,0 +1,52 @@
+"""A floor on which nothing runs: it notes what a course asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bftrain_elastic.messages import Message
+
+
+class PaperFloor:
+    """Every node is there with one slot unless it is taken away."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.time = 100.0
+        self.there = dict.fromkeys(nodes, 1)
+        self.spawned: list[str] = []
+        self.env: dict[str, dict[str, str]] = {}
+        self.said: list[tuple[str, Message]] = []
+        self.stopped: list[tuple[str, float]] = []
+        self.told: list[Message] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def slots(self, node: str) -> int:
+        return self.there.get(node, 0)
+
+    def address(self, node: str) -> str:
+        return f"{node}.example"
+
+    def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in Floor
+        assert self.there[node]
+        self.spawned.append(worker)
+        self.env[worker] = how["env"]
+
+    def say(self, worker: str, message: Message) -> None:
+        self.said.append((worker, message))
+
+    def stop(self, worker: str, *, grace_s: float) -> None:
+        self.stopped.append((worker, grace_s))
+
+    def tell(self, told: Message) -> None:
+        self.told.append(told)
+
+    def kinds(self) -> list[str]:
+        return [one["told"] for one in self.told]
+
+    def heard(self, what: str) -> list[tuple[str, Message]]:
+        """Give, and forget, what workers were told to do."""
+        found = [(worker, message) for worker, message in self.said if message["do"] == what]
+        self.said = [one for one in self.said if one not in found]
+        return found
