@@ -12,7 +12,7 @@ from bftrain.cli.output import Output, prints_results
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_datasets.published_tasks import PublishedTasks
+    from bftrain_datasets.published.tasks import PublishedTasks
 
 
 @click.group()
@@ -104,7 +104,7 @@ def import_(jbnd: Path, jnps: Path, path: Path, log: Path | None, exact: bool, o
     Without --log the first task is handed in at 0.
     """
     from bftrain_datasets.files import load_log
-    from bftrain_datasets.published_tasks import import_tasks
+    from bftrain_datasets.published.tasks import import_tasks
     from bftrain_datasets.taskfiles import check_task_name, save_tasks
 
     check_task_name(path)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import struct
+
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain_datasets.published.frame import SavedFrame, load_frame
 
 MARK, STOP = b"(", b"."
 
@@ -111,3 +117,16 @@ def table(values: bytes, *, rows: int = 2, columns: tuple[str, ...] = ("a", "b")
     """Give the pickle of a table with these values in one block."""
     parts = (values, places(0, len(columns)))
     return whole(frame(names(*columns), times(*range(100, 100 + rows)), parts))
+
+
+def load(content: bytes) -> SavedFrame:
+    """Read a pickle as a table; it is called x.pkl."""
+    return load_frame(io.BytesIO(content), "x.pkl")
+
+
+def refused(content: bytes) -> str:
+    """Give what is said of a pickle that must be refused as no table."""
+    with pytest.raises(BadInput) as caught:
+        load(content)
+    assert caught.value.where == "x.pkl"
+    return caught.value.what

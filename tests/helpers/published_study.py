@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain_datasets.files import save_log
 from bftrain_datasets.importing.options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.published_tasks import import_tasks
+from bftrain_datasets.published.tasks import import_tasks
 from bftrain_datasets.taskfiles import save_tasks
 from tests.helpers.site_data import site_data
 

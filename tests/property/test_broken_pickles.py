@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
-from bftrain_datasets.pickled_frame import ADMITTED, SavedFrame, load_frame
-from bftrain_datasets.published_log import Transitions, transitions_of
+from bftrain_datasets.published.frame import ADMITTED, SavedFrame, load_frame
+from bftrain_datasets.published.log import Transitions, transitions_of
 from tests.helpers import pickles
 
 SAVED = sorted((Path(__file__).parents[1] / "unit/datasets/pickles").glob("*.pkl"))

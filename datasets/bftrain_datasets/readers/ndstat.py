@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.pickled_frame import load_frame
-from bftrain_datasets.published_log import transitions_of
+from bftrain_datasets.published.frame import load_frame
+from bftrain_datasets.published.log import transitions_of
 
 if TYPE_CHECKING:
     from bftrain_datasets.importing.intake import Intake

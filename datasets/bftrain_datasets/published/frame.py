@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from bftrain.errors import BadInput, Fault
-from bftrain_datasets.unpickling import REMEDY, Made, Named, read_pickle
+from bftrain_datasets.published.unpickling import REMEDY, Made, Named, read_pickle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

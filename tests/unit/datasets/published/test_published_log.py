@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +11,9 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.eventlog import EventLog
-from bftrain_datasets.pickled_frame import load_frame
-from bftrain_datasets.published_log import COLUMNS_AT_ONCE, Transitions, transitions_of
-from tests.helpers.site_data import site_data
-
-SAVED = Path(__file__).parent / "pickles"
+from bftrain_datasets.published.frame import load_frame
+from bftrain_datasets.published.log import COLUMNS_AT_ONCE, Transitions, transitions_of
+from tests.helpers.samples import PICKLES
 
 
 def told(table: pd.DataFrame) -> Transitions:
@@ -36,7 +31,7 @@ def log_of(found: Transitions) -> EventLog:
 
 @pytest.mark.parametrize("version", ["0.25", "1.1", "1.5", "2.2", "3.1"])
 def test_a_log_of_any_pandas(version: str) -> None:
-    with (SAVED / f"pandas-{version}-nodes.pkl").open("rb") as file:
+    with (PICKLES / f"pandas-{version}-nodes.pkl").open("rb") as file:
         found = transitions_of(load_frame(file, "x"))
     assert (found.rows, found.unsorted, found.repeated_times) == (5, 0, 0)
     log = log_of(found)
@@ -132,34 +127,3 @@ def test_a_truth_that_is_neither_is_found() -> None:
     damaged = stream.getvalue().replace(b"\x01\x00\x01", b"\x01\x00\x02")
     with pytest.raises(BadInput, match="row 3, node 'a': 2 is neither 0 nor 1"):
         transitions_of(load_frame(io.BytesIO(damaged), "x"))
-
-
-WHOLE_WAY = """
-import sys, tarfile, time
-begin = time.perf_counter()
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.measures import fragments
-from bftrain_datasets.pickled_frame import load_frame
-from bftrain_datasets.published_log import transitions_of
-with tarfile.open(sys.argv[1], "r|gz") as archive:
-    found = transitions_of(load_frame(archive.extractfile(archive.next()), sys.argv[1]))
-builder = LogBuilder(found.node_names)
-builder.add_columns(found.times, found.nodes, found.states)
-log = builder.build(begin_s=found.begin_s, end_s=found.end_s)
-took_s = time.perf_counter() - begin
-with open("/proc/self/status") as status:  # the figure that getrusage gives may be that of who started us
-    used_mb = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
-print(len(log.node_names), len(log), f"{log.idle_share:.4f} {log.idle_node_s / 3600:.0f}", fragments(log).join.size)
-print(took_s, used_mb)
-"""
-
-
-def test_summits_log_is_read_exactly_and_quickly() -> None:
-    path = site_data("summit/ndstat-10sdn6-evt.tar.gz")
-    done = subprocess.run([sys.executable, "-c", WHOLE_WAY, path], capture_output=True, text=True, check=True)
-    figures, costs = done.stdout.splitlines()
-    assert figures == "4734 23883 0.0827 140182 423502"
-    took_s, used_mb = map(float, costs.split())
-    assert used_mb > 113  # the table alone, so that this is the true figure
-    assert took_s < 5
-    assert used_mb < 600

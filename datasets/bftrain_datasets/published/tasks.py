@@ -17,9 +17,9 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import Tally
 from bftrain_datasets.importing.rawfile import RawFile
-from bftrain_datasets.pickled_frame import SavedFrame, load_frame
 from bftrain_datasets.profiles import Profile, profiles
-from bftrain_datasets.published_log import seconds_of
+from bftrain_datasets.published.frame import SavedFrame, load_frame
+from bftrain_datasets.published.log import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,11 +17,11 @@ from bftrain_datasets.builder import log_from_transitions
 from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.files import save_log
 from bftrain_datasets.profiles import profile
-from bftrain_datasets.published_tasks import import_tasks
+from bftrain_datasets.published.tasks import import_tasks
 from bftrain_datasets.taskfiles import load_tasks, save_tasks
+from tests.helpers.samples import PICKLES
 from tests.helpers.site_data import site_data
 
-SAVED = Path(__file__).parent / "pickles"
 BEGIN_S = 1612951200.0  # 2021-02-10 10:00 UTC, the first Tsub of the saved pairs
 
 
@@ -57,7 +57,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.mark.parametrize("version", ["0.25", "1.1", "1.5", "2.2", "3.1"])
 def test_every_column_has_its_place(version: str) -> None:
-    found = import_tasks(SAVED / f"pandas-{version}-bounds.pkl", SAVED / f"pandas-{version}-speeds.pkl")
+    found = import_tasks(PICKLES / f"pandas-{version}-bounds.pkl", PICKLES / f"pandas-{version}-speeds.pkl")
     one, two, three = found.tasks
     assert [task.name for task in found.tasks] == ["one", "two", "three"]
     assert one.curve == profile("vgg16").curve
@@ -72,7 +72,7 @@ def test_every_column_has_its_place(version: str) -> None:
 
 
 def test_a_curve_is_a_profile_if_it_is_the_same_to_the_sample() -> None:
-    files = SAVED / "pandas-3.1-bounds.pkl", SAVED / "pandas-3.1-speeds.pkl"
+    files = PICKLES / "pandas-3.1-bounds.pkl", PICKLES / "pandas-3.1-speeds.pkl"
     rounded, exact = import_tasks(*files), import_tasks(*files, exact=True)
     assert rounded.tasks[0].curve.rate[:2] == (1193.0, 2389.0)
     assert exact.tasks[0].curve.rate[:2] == (1193.4, 2389.2)
@@ -139,7 +139,7 @@ def test_the_files_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"JNPs.pkl: this is the other file of the pair .*first"):
         import_tasks(second, first)
     with pytest.raises(BadInput, match=r"the table has no column 'Tcup'"):
-        import_tasks(SAVED / "pandas-1.1-nodes.pkl", second)
+        import_tasks(PICKLES / "pandas-1.1-nodes.pkl", second)
     (tmp_path / "text.pkl").write_text("name,curve\n")
     with pytest.raises(BadInput, match=r"text.pkl: not a pickle"):
         import_tasks(tmp_path / "text.pkl", second)

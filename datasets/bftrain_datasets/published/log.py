@@ -14,7 +14,7 @@ from bftrain_datasets.eventlog import BUSY, IDLE, is_node_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.pickled_frame import Block, Labels, SavedFrame
+    from bftrain_datasets.published.frame import Block, Labels, SavedFrame
 
 COLUMNS_AT_ONCE: Final = 64  # nodes whose values are compared at once, so that little memory is needed beside the table
 REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
