@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic import nursery, progress
+from bftrain_elastic import progress
 from bftrain_elastic.channel import Channel
 from bftrain_elastic.connections import cut, sockets
 from bftrain_elastic.errors import ElasticError
@@ -26,8 +26,6 @@ from bftrain_elastic.messages import Message
 from bftrain_elastic.running import ADDRESS, FOLDER
 from bftrain_elastic.state import State, inner, load, save, tell_committed
 
-# What a nursery for such scripts imports
-PRELOADED: Final = (*nursery.PRELOADED, "horovod.torch", "horovod.torch.elastic")
 _NOTHING: Final = -1  # the step of a worker that has no state yet
 _REASON_LETTERS: Final = 300
 

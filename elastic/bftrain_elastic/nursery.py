@@ -35,6 +35,9 @@ from bftrain_elastic.processes import adopt_orphans, children, descendants, die_
 
 # What a training script will import sooner or later, and what takes long
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
+# And what only the scripts of one launcher will: imported before the first of them is run
+LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic")}
+LAUNCHER: Final = "BFTRAIN_LAUNCHER"
 _EMPTY: Final = 127  # what a shell says when it cannot find a command
 
 
@@ -83,6 +86,9 @@ class Nursery:
 
     def _spawn(self, message: Message) -> None:
         worker = text_of(message, "worker")
+        for module in LATER.get(environment_of(message, "env").get(LAUNCHER, ""), ()):
+            with suppress(ImportError):  # the worker will say so
+                import_module(module)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -158,7 +164,7 @@ def _run_script(argv: list[str]) -> int:
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).resolve().parent)
     try:
-        if os.environ.get("BFTRAIN_LAUNCHER") == "horovod":
+        if os.environ.get(LAUNCHER) == "horovod":
             from bftrain_elastic import horovod_worker
 
             horovod_worker.install()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import commits, conformance, horovod_worker, trial_horovod
+from bftrain_elastic import commits, conformance, trial_horovod
 from bftrain_elastic.processes import descendants, kill
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 @pytest.fixture(scope="module")
 def stage() -> Iterator[conformance.Stage]:
     make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
-    with conformance.Stage(make, script, nodes=NODES, preload=horovod_worker.PRELOADED) as running:
+    with conformance.Stage(make, script, nodes=NODES) as running:
         yield running
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import conformance, horovod_worker, trial_horovod
+from bftrain_elastic import conformance, trial_horovod
 from bftrain_elastic.processes import descendants, kill
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ROUNDS = 7
 @pytest.fixture(scope="module")
 def stage() -> Iterator[conformance.Stage]:
     make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
-    with conformance.Stage(make, script, nodes=("n1", "n2", "n3"), preload=horovod_worker.PRELOADED) as running:
+    with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as running:
         yield running
 
 
