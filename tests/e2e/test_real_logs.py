@@ -83,7 +83,9 @@ def test_what_cannot_be_read_is_refused_with_what_helps(name: str, tmp_path: Pat
 
 def test_the_summit_log_has_its_published_size(tmp_path: Path) -> None:
     log = tmp_path / "summit.npz"
-    imported("summit/ndstat-10sdn6-evt.tar.gz", log)
+    figures = imported("summit/ndstat-10sdn6-evt.tar.gz", log)
+    assert figures["rows"] == {"read": 23_883, "used": 23_883, "aside": {}}
+    assert "more_members" not in [each["name"] for each in figures["findings"]]
     told = json.loads(bftrain("inspect", log, "--json").out)
     assert (told["nodes"], told["events"], told["fragments"]["count"]) == (4734, 23883, 423502)
     assert f"{100 * told['idle_share']:.2f}" == "8.27"
@@ -92,5 +94,7 @@ def test_the_summit_log_has_its_published_size(tmp_path: Path) -> None:
 
 def test_a_year_of_theta_tells_of_its_downtime(tmp_path: Path) -> None:
     figures = imported("swf/theta_2022.swf.gz", tmp_path / "theta.npz", "--counts")
-    (downtime,) = [each for each in figures["findings"] if each["name"] == "suspected_downtime"]
-    assert "461.4 h in all" in downtime["done"]
+    assert figures["rows"]["used"] == 23_911
+    found = {each["name"]: each for each in figures["findings"]}
+    assert "461.4 h in all" in found["suspected_downtime"]["done"]
+    assert found["over_capacity"]["count"] == 9

@@ -77,7 +77,7 @@ def test_times_may_be_timestamps(tmp_path: Path, unit: str, zone: str | None) ->
 
 
 def test_what_pandas_writes_is_read_whatever_the_order_of_columns_and_names(tmp_path: Path) -> None:
-    count = 200_000  # more than are read at once
+    count = 70_000  # more than are read at once
     rng = np.random.default_rng(1)
     names = np.array([f"n{number}" for number in range(50)])
     table = pd.DataFrame({

@@ -133,11 +133,16 @@ def noise(count: int) -> bytes:
     return b"".join(hashlib.sha256(str(at).encode()).hexdigest().encode() + b"\n" for at in range(count))
 
 
+def xz(content: bytes) -> bytes:
+    """Pack as the program of that name does, without looking long for what repeats."""
+    return lzma.compress(content, preset=0)
+
+
 @pytest.mark.parametrize(
     ("pack", "rows"),
     [
-        *[(gzip.compress, 1000), (lzma.compress, 1000), (tarred, 1000)],
-        *[(gzip.compress, 20_000), (lzma.compress, 20_000), (tarred, 20_000)],
+        *[(gzip.compress, 1000), (xz, 1000), (tarred, 1000)],
+        *[(gzip.compress, 20_000), (xz, 20_000), (tarred, 20_000)],
         (bz2.compress, 40_000),  # which packs blocks of 900 kB, whole or not at all
     ],
 )
@@ -160,7 +165,7 @@ def test_a_cut_off_tar_gz(read: Reading) -> None:
         assert len(found.lines) > 9_000
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bz2", "xz"])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, xz], ids=["gzip", "bz2", "xz"])
 def test_damage_in_the_middle(read: Reading, pack: Callable[[bytes], bytes]) -> None:
     packed = bytearray(pack(noise(40_000)))
     packed[len(packed) // 2 : len(packed) // 2 + 400] = bytes(400)

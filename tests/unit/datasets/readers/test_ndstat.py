@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.measures import summarise
 from tests.helpers.pickles import asked, called, text, whole
-from tests.helpers.records import finding, imported, kinds
+from tests.helpers.records import finding, imported
 from tests.helpers.samples import PICKLES
-from tests.helpers.site_data import site_data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,13 +51,3 @@ def test_a_pickle_that_would_do_harm_is_refused(tmp_path: Path) -> None:
 def test_a_table_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         imported(tmp_path, TABLES[-1].read_bytes()[:-200])
-
-
-def test_summit(tmp_path: Path) -> None:
-    found = imported(tmp_path, site_data("summit/ndstat-10sdn6-evt.tar.gz").read_bytes())
-    figures = summarise(found.log)
-    assert (figures.nodes, figures.events, found.rows.used) == (4734, 23_883, 23_883)
-    assert figures.idle_share == pytest.approx(0.0827, abs=5e-5)
-    assert round(figures.idle_node_hours) == 140_182
-    assert figures.fragments.count == 423_502
-    assert "more_members" not in kinds(found)

@@ -137,14 +137,6 @@ def test_wagap_has_44_nodes_that_are_idle_for_21_per_cent(tmp_path: Path) -> Non
     assert (found.rows.read, found.rows.used, found.rows.aside) == (17_900, 17_898, {"backwards": 2})
 
 
-def test_theta_as_counts_reports_its_downtime(tmp_path: Path) -> None:
-    found = imported(tmp_path, site_data("swf/theta_2022.swf.gz").read_bytes(), counts=True)
-    assert len(found.log.node_names) == 4360
-    assert found.rows.used == 23_911
-    assert "461.4 h" in finding(found, "suspected_downtime").done
-    assert finding(found, "over_capacity").count == 9
-
-
 @pytest.mark.parametrize(("name", "nodes"), [("KTH-SP2-1996-2", 100), ("NASA-iPSC-1993-3.1-cln", 128)])
 def test_logs_of_the_archive_as_counts(tmp_path: Path, name: str, nodes: int) -> None:
     found = imported(tmp_path, site_data(f"swf/{name}.swf.gz").read_bytes(), counts=True)
