@@ -1,0 +1,118 @@
+"""What a change of size costs under each launcher, what a report costs, and how soon an agent is there and gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic import conformance, launchers
+from bftrain_elastic.channel import Channel
+from bftrain_elastic.groups import Place
+from bftrain_elastic.measuring import Measuring
+from bftrain_elastic.progress import through
+from bftrain_elastic.state import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.figures import Figures
+
+pytestmark = [pytest.mark.bench, pytest.mark.torch]
+
+REPORTS = 20_000
+
+
+def changes(stage: conformance.Stage, rounds: int) -> tuple[str, Measuring]:
+    """Grow 1 -> 3, shrink 3 -> 2 and 2 -> 1, so often."""
+    task = stage.new("--steps", "1000000")
+    stage.do("start", task, "n1")
+    stage.told.steps(task, 1, 12)
+    for _ in range(rounds):
+        stage.do("grow", task, "n2", "n3")
+        stage.told.steps(task, 3, 12)
+        stage.do("shrink", task, "n2", cause="decided")
+        stage.told.steps(task, 2, 12)
+        stage.do("shrink", task, "n3", cause="decided")
+        stage.told.steps(task, 1, 12)
+    measuring = Measuring()
+    for told in stage.told.of("report", task):
+        measuring.hear(told)
+    return task, measuring
+
+
+@pytest.mark.parametrize(("name", "rounds", "bar_s"), [("native", 10, 0.15), ("process", 3, None)])
+def test_a_change_of_size_costs(name: str, rounds: int, bar_s: float | None, figures: Figures) -> None:
+    with conformance.Stage(getattr(launchers, name)) as stage:
+        task, measuring = changes(stage, rounds)
+        steps = [one["step"] for one in stage.told.of("report", task)]
+    assert all(after == before + 1 for before, after in pairwise(steps)), "no step is done again"
+    for kind, found in measuring.changes().items():
+        figures.add(f"{name}: {kind}, median of {len(found)}", median(found), "s")
+        figures.add(f"{name}: {kind}, worst", max(found), "s")
+        assert bar_s is None or median(found) < bar_s
+
+
+def test_a_killed_worker_costs(figures: Figures) -> None:
+    took = []
+    with conformance.Stage(launchers.native) as stage:
+        for _ in range(5):
+            task = stage.new("--steps", "1000000")
+            stage.do("start", task, "n1", "n2", "n3")
+            stage.told.steps(task, 3)
+            killed = time.time()
+            os.kill(stage.leftovers()[1], signal.SIGKILL)
+            stage.told.until(lambda task=task: len(stage.told.of("confirmed", task)) > 1, "the others go on")
+            again = stage.told.of("confirmed", task)[1]["t"]
+            stage.told.steps(task, 3)
+            took.append(next(one["t"] for one in stage.told.of("report", task) if one["t"] > again) - killed)
+            stage.end(task)
+    figures.add("native: kill -9 of one of three until the next step, median", median(took), "s")
+    figures.add("native: kill -9 of one of three until the next step, worst", max(took), "s")
+    assert max(took) < 2.0
+
+
+def test_a_report_costs(tmp_path: Path, figures: Figures) -> None:
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    door.bind(str(tmp_path / "agent"))
+    door.listen(1)
+    channel = Channel(str(tmp_path / "agent"), "w")
+    agent, _ = door.accept()
+    reading = threading.Thread(target=lambda: [None for _ in iter(lambda: agent.recv(65536), b"")], daemon=True)
+    reading.start()
+    say = through(channel, State(position=0), Place())
+    took = []
+    for _ in range(REPORTS):
+        begun = time.perf_counter()
+        say(32, 0.5, None)
+        took.append(time.perf_counter() - begun)
+    channel.close()
+    reading.join()
+    agent.close()
+    door.close()
+    figures.add("a report, median", 1e6 * median(took), "us")
+    assert median(took) < 50e-6
+
+
+def test_an_agent_is_there_and_gone(figures: Figures) -> None:
+    came, went = [], []
+    with conformance.Stage(launchers.native, preload=()) as stage:
+        for number in range(10):
+            node, begun = f"m{number}", time.time()
+            stage.agents.start(node)
+            stage.told.until(lambda node=node: node in stage.hub_nodes(), "registered")
+            came.append(next(one["t"] for one in stage.told.all if one.get("node") == node) - begun)
+            begun = time.monotonic()
+            stage.agents.terminate(node)
+            went.append(time.monotonic() - begun)
+    figures.add("an agent, from its start to registered, median", 1e3 * median(came), "ms")
+    figures.add("an agent, from SIGTERM to gone, worst of 10", 1e3 * max(went), "ms")
+    assert median(came) < 0.15
+    assert max(went) < 0.2
