@@ -157,7 +157,7 @@ class _Engine:
         if now_s >= self._timeline.next_s():
             self._take_in(now_s)
             self._pace.call(now_s)
-        unused = self._decide(now_s) if self._pace.due_s <= now_s else {Unused.UNDECIDED: self._pool - self._used}
+        unused = self._decide(now_s) if self._pace.due_s <= now_s else self._undecided()
         self._expect()
         self._ledger.open(now_s, self._pool, self._used, unused)
 
@@ -252,6 +252,11 @@ class _Engine:
             self._changed[action.task] = task
             if self._tells_work_left:
                 self._advancing[action.task] = task
+
+    def _undecided(self) -> dict[Unused, int]:
+        """Say why nodes are free until the next decision; once all tasks are finished there will be none."""
+        reason = Unused.UNDECIDED if self._unfinished or self._timeline.arrivals_left else Unused.NO_TASK
+        return {reason: self._pool - self._used}
 
     def _unused(self, sizes: Mapping[str, int]) -> dict[Unused, int]:
         """Say why the nodes that are left over do not work (docs/semantics.md)."""

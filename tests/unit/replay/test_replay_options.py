@@ -68,6 +68,14 @@ def test_a_task_that_ends_frees_its_nodes_for_a_decision_to_come() -> None:
     assert result.tasks[0].finish_s == 50.0
 
 
+def test_after_the_last_task_no_node_awaits_a_decision() -> None:
+    result = result_of(log_of((0.0, "a", ""), end_s=100.0), task(work_samples=300.0), decision_latency_s=20.0)
+    assert {str(why): node_s for why, node_s in result.unused_node_s.items() if node_s} == {
+        "undecided": 20.0,
+        "no_task": 50.0,  # it ends at 50 s, and nothing is left to decide
+    }
+
+
 def test_decisions_keep_their_distance() -> None:
     result = result_of(ONE_JOIN, task(), min_interval_s=60.0)
     assert result.harvested_samples == 60 * 10.0 + 40 * 18.0
