@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain_datasets.importing.nodenames import expand as expand_set
+from bftrain_datasets.importing.stays import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +108,7 @@ class OpenJobs:
 
     def end_unseen(self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True) -> None:
         """Keep the end of a job whose start was not read yet. If it never is, and that ``counts``, it is a doubt."""
-        self._end_job.append(hash(job))
+        self._end_job.append(key_of(job))
         self._end_s.append(end_s)
         self._end_start.append(start_s)
         self._end_place.append(place)
@@ -136,7 +137,7 @@ class OpenJobs:
 
     def _ends_by_job(self) -> dict[int, list[int]]:
         """For each open job the numbers of the ends that were told of it."""
-        wanted = {hash(name) for job in self._all() for name in (job.job, *job.also)}
+        wanted = {key_of(name) for job in self._all() for name in (job.job, *job.also)}
         among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
         found: dict[int, list[int]] = {}
         for number in np.flatnonzero(among).tolist():
@@ -149,7 +150,7 @@ class OpenJobs:
 
     def _settle(self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_], intake: Intake) -> None:
         """Decide when a job that was left ended, and tell the intake."""
-        numbers = [number for name in (job.job, *job.also) for number in ends.get(hash(name), ())]
+        numbers = [number for name in (job.job, *job.also) for number in ends.get(key_of(name), ())]
         after = [number for number in numbers if self._end_s[number] >= job.start_s]
         first = min(after, key=self._end_s.__getitem__, default=None)
         end_s = math.inf if job.may_end_s is None else job.may_end_s

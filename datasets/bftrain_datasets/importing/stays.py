@@ -78,7 +78,7 @@ class Stays:
         return self._running > 0
 
     def told(self) -> set[tuple[int, float, float]]:
-        """Give hash of the name, start and end of every job; to know one again that two files tell of."""
+        """Give key, start and end of every job; to know one again that two files tell of."""
         return set(zip(self._job, self._start, self._end, strict=True))
 
     def add_set(self, nodes: Sequence[int]) -> int:
@@ -100,7 +100,7 @@ class Stays:
         self._end.append(end_s)
         self._sets.append(node_set)
         self._count.append(count)
-        self._job.append(hash(job))  # only to find the same job again, together with its times and nodes
+        self._job.append(key_of(job))
         self._place.append(place)
 
     def columns(self) -> StayColumns:
@@ -123,6 +123,11 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+def key_of(job: str) -> int:
+    """Give a number for a job's name, which takes less memory; its times or nodes tell it from others with the same."""
+    return hash(job)
 
 
 def place_of(file: int, line: int) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.intake import RUNNING
+from bftrain_datasets.importing.stays import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +114,7 @@ def _take(
         start_s = None
     elif state in STILL_RUNNING:
         stop_s = RUNNING
-    if start_s is not None and (hash(job), start_s, stop_s) in told:
+    if start_s is not None and (key_of(job), start_s, stop_s) in told:
         intake.set_aside("told_before")
         return
     hosts = _hosts(fields, hosts_of)

@@ -146,7 +146,8 @@ class Polls:
 
     def finish(self) -> None:
         """Tell what the poll changed. A poll without rows is none: the one before goes on."""
-        if self.time_s is None or not self._rows:
+        time_s = self.time_s
+        if time_s is None or not self._rows:
             return
         seen = np.full(len(self._names), MISSING, dtype=np.int8)
         for rank in RANK:
@@ -155,15 +156,15 @@ class Polls:
                     seen[places] = state
         self._rows.clear()
         self._missing(seen)
-        back = self.time_s <= self._latest_s
-        if back and self.time_s < self._latest_s:
-            self._note("clock_step")
+        back = time_s <= self._latest_s
+        if time_s < self._latest_s:
+            self._note("clock_step", self._line)
         fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # among polls of the same time
-        self._tell(np.arange(seen.size) if fresh else np.flatnonzero(seen != self._told), seen)
+        self._tell(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._told), seen)
         self._told = seen
-        self._latest_s = max(self._latest_s, self.time_s)
-        self.intake.observed(self.time_s)
-        self.times.append(self.time_s)
+        self._latest_s = max(self._latest_s, time_s)
+        self.intake.observed(time_s)
+        self.times.append(time_s)
         self.lines.append(self._line)
 
     def close(self) -> None:
@@ -175,12 +176,8 @@ class Polls:
         usual = median(steps[steps > 0].tolist() or [0.0])
         wide = np.flatnonzero(steps > WIDE_GAP * usual)
         if usual > 0 and wide.size:
-            self.intake.tally.note(
-                "poll_gap",
-                count=int(wide.size),
-                node_s=float(steps[wide].sum()) * len(self._names),
-                where=f"{self.intake.tally.file}:{self.lines[int(wide[0])]}",
-            )
+            node_s = float(steps[wide].sum()) * len(self._names)
+            self._note("poll_gap", self.lines[int(wide[0])], count=int(wide.size), node_s=node_s)
 
     def _places_of(self, nodes: str) -> NDArray[np.int32]:
         """Places of the nodes in a node set; those of a range are found at once, as most are known."""
@@ -238,24 +235,24 @@ class Polls:
         """Nodes that were or will be listed, and are not now, are down."""
         missing = seen == MISSING
         if missing.any():
-            self._note("missing_nodes", int(missing.sum()))
+            self._note("missing_nodes", self._line, count=int(missing.sum()))
             seen[missing] = NodeState.DOWN
         unseen = np.flatnonzero(self._told == MISSING)
         if self.times and unseen.size:  # the first poll should have listed them too
             names = [self._names[place] for place in unseen.tolist()]
-            self._note("missing_nodes", len(names))
+            self._note("missing_nodes", self._line, count=len(names))
             self.intake.state(self.times[0], names, NodeState.DOWN)
 
-    def _tell(self, places: NDArray[np.intp], seen: NDArray[np.int8]) -> None:
-        assert self.time_s is not None  # noqa: S101 - finish has made sure
+    def _tell(self, time_s: float, places: NDArray[np.intp], seen: NDArray[np.int8]) -> None:
         for state in NodeState:
             names = [self._names[place] for place in places[seen[places] == state].tolist()]
             if names:
-                self.intake.state(self.time_s, names, state)
+                self.intake.state(time_s, names, state)
 
-    def _note(self, hazard: str, count: int = 1) -> None:
-        where = f"{self.intake.tally.file}:{self._line}"
-        self.intake.tally.note(hazard, count=count, where=where)
+    def _note(self, hazard: str, line: int, *, count: int = 1, node_s: float = 0.0) -> None:
+        """Count something at the line that said when: the rows of its poll have been read by then."""
+        where = f"{self.intake.tally.file}:{line}"
+        self.intake.tally.note(hazard, count=count, node_s=node_s, where=where)
 
 
 def read(file: RawFile, intake: Intake) -> None:
