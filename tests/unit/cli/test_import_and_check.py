@@ -122,7 +122,7 @@ def test_options_settle_the_doubts(bftrain: CommandLine, tmp_path: Path) -> None
     assert "10 h from 2026-01-01 00:00:00 UTC to 2026-01-01 10:00:00 UTC" in ended.out
     assert bftrain("check", tmp_path / "log.npz", "--strict").code == 0
     log = load_log(tmp_path / "log.npz")
-    assert log.idle_node_s == 1800 + 1800 + 1200  # n1 and n2 from 3:00 and 3:30 to ... are down; see the table of rows
+    assert log.idle_node_s == 1800 + 1800 + 1200  # before and after the time when both are idle, which is down now
     assert log.provenance.options["min_gap_s"] == 60
 
 
