@@ -49,6 +49,12 @@ EDITS: Final = (
     # torch's headers have needed C++17 since 2.1; Horovod's main branch says so too, but was never released
     Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
+    # A torch with CUDA and a compiler for CUDA nearby would make it want all of CUDA
+    Edit(
+        "cmake/Modules/FindPytorch.cmake",
+        'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)',
+        "set(Pytorch_CUDA FALSE)",
+    ),
     # The Gloo context of a process set forgets HOROVOD_GLOO_IFACE. It then listens where the host name points to,
     # which is 127.0.1.1 on Debian and, on other machines, open to the network
     Edit(
