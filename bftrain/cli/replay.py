@@ -106,7 +106,7 @@ def command(
 
     settings = settings_of_kind(config, given, ReplaySettings)
     if baseline == settings.solver:
-        raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver, such as equal-share")
+        raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver")
     check_parts(settings, baseline)
     outputs.check_tables(tables)
     events, specs = load_log(log), load_tasks(task_file)
@@ -133,7 +133,7 @@ def replay(
     out: Output,
     answers: Answers | None = None,
 ) -> Study:
-    """Replay and show how far it is; Ctrl-C ends it early, a second one at once."""
+    """Replay and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
     from bftrain.cli.replay_progress import ReplayProgress
     from bftrain_replay.study import study
 
@@ -175,16 +175,22 @@ def leave_if_interrupted(study: Study, folder: Path, advice: str = "") -> None:
 
 @contextmanager
 def _interruption() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether Ctrl-C was pressed; the second time it interrupts as usual."""
+    """Give a function that tells whether Ctrl-C was pressed; the second time it interrupts as usual.
+
+    SIGTERM asks for the same, as a batch system sends it when a job's time is up. It may come more than once, to
+    the process and to its group, so only SIGKILL is harsher.
+    """
     pressed = False
 
-    def press(_number: int, _frame: FrameType | None) -> None:
+    def press(number: int, _frame: FrameType | None) -> None:
         nonlocal pressed
         pressed = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, press)
+    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: pressed
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

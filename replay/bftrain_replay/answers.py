@@ -88,7 +88,8 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
 class Answers:
     """The file of a replay's answers: first repeats those that are there, then takes down new ones.
 
-    Use it in a ``with`` block. The file stays until :meth:`discard`.
+    Use it in a ``with`` block. The file is made with the first :meth:`begin`, so that bad input leaves none behind
+    and spares one from before, and stays until :meth:`discard`.
     """
 
     def __init__(self, path: Path, origin: Origin, *, resume: bool = False) -> None:
@@ -110,10 +111,6 @@ class Answers:
             except BaseException:
                 self.__exit__()
                 raise
-        else:
-            self._new = self._path.open("wb")
-            self._append(wire.encode(self._origin))
-            self._new.flush()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,6 +130,10 @@ class Answers:
     def begin(self, replay: str) -> None:
         """Begin with the replay of this name."""
         self.repeated_s = 0.0
+        if self._old is None and self._new is None:
+            self._new = self._path.open("wb")
+            self._append(wire.encode(self._origin))
+            self._new.flush()
         heading = wire.encode(replay)
         line = self._next()
         if line is None:

@@ -44,7 +44,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # whatever is random comes from it; at present nothing is
 
     def __post_init__(self) -> None:
-        """Check every field, and that published rules are not asked for what they do not know."""
+        """Check every field, and that no rules are asked for what they do not know."""
         super().__post_init__()
         _one_of(self, "semantics", SEMANTICS)
         _one_of(self, "events", EVENTS)
@@ -66,6 +66,8 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             for name in _REFUSED_BY_PUBLISHED:
                 if getattr(self, name) not in (None, 0.0):
                     checks.reject(self, name, "is unknown to the published rules", "leave it out, or replay realistic")
+        elif self.events != ALL:
+            checks.reject(self, "events", "is for the published rules only", "leave it out, or replay published")
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:

@@ -130,7 +130,7 @@ def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     if misfits:
         yield (
             f"{_some(misfits)} more nodes than the {largest} that are idle at most, so {_it(misfits)} can never run, "
-            "but compete all the same"
+            f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
         )
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:

@@ -73,6 +73,7 @@ def test_the_measured_latency_and_the_seed_are_kept(place: Path) -> None:
         (("--decision-latency", "soon"), 2, "neither a number of seconds nor 'measured'"),
         (("--decision-latency", "-1"), 3, "--decision-latency: must be at least 0"),
         (("--semantics", "published", "--start-cost", "9"), 3, "--start-cost: is unknown to the published rules"),
+        (("--events", "chosen"), 3, "--events: is for the published rules only (leave it out, or replay published)"),
     ],
 )
 def test_a_mistake_is_named_in_the_words_of_the_command_line(

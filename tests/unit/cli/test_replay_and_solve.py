@@ -76,13 +76,20 @@ def test_what_is_odd_is_said_and_v_says_what_the_decisions_noted(
     assert "note at 0 s: task 'a': nothing measured beyond 1 nodes" in told
 
 
-def test_ctrl_c_keeps_what_is_done(
-    bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
+def test_ctrl_c_and_sigterm_keep_what_is_done(
+    bftrain: CommandLine,
+    log: Path,
+    tasks: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    numbers: tuple[signal.Signals, ...],
 ) -> None:
     really = study.study
 
     def press_and_study(*args: object, **kwargs: object) -> object:
-        os.kill(os.getpid(), signal.SIGINT)
+        for number in numbers:
+            os.kill(os.getpid(), number)
         return really(*args, **kwargs)  # type: ignore[arg-type]  # handed through
 
     monkeypatch.setattr(study, "study", press_and_study)
@@ -96,6 +103,18 @@ def test_ctrl_c_keeps_what_is_done(
     assert (resumed.code, "interrupted" in resumed.err) == (0, False)
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["complete"] is True
     assert not (tmp_path / "r" / "unfinished.jsonl").exists()
+
+
+def test_bad_input_leaves_nothing_to_resume_and_spares_what_there_is(
+    bftrain: CommandLine, log: Path, tasks: Path, tmp_path: Path
+) -> None:
+    unfinished = tmp_path / "r" / "unfinished.jsonl"
+    command = ("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--skip-events", "1000000")
+    assert bftrain(*command).code == 3
+    assert not unfinished.exists()
+    unfinished.write_text("the answers of hours\n")
+    assert bftrain(*command).code == 3
+    assert unfinished.read_text() == "the answers of hours\n"
 
 
 def test_resuming_what_was_never_interrupted_begins(

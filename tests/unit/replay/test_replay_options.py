@@ -183,7 +183,8 @@ def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -
     assert (chosen.log.start_s, chosen.log.end_s, chosen.log.node_names) == (START_S + 40, START_S + 100, ("n1", "n2"))
     assert chosen.event_times_s.tolist() == [0.0, 30.0]
     assert select(THREE, ReplaySettings(nodes="1:")).log.node_names == ("n2", "n3")
-    assert select(THREE, ReplaySettings(nodes="2:3", events="chosen")).event_times_s.tolist() == [0.0, 40.0]
+    alone = ReplaySettings(nodes="2:3", semantics="published", events="chosen")
+    assert select(THREE, alone).event_times_s.tolist() == [0.0, 40.0]
 
 
 def test_the_whole_log_is_the_log_itself() -> None:
@@ -223,6 +224,7 @@ def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: s
     [
         ("semantics", "publshed"),
         ("events", "some"),
+        ("events", "chosen"),  # means something to the published rules only
         ("skip_events", -1),
         ("decision_latency_s", "soon"),
         ("decision_latency_s", -1.0),
@@ -245,10 +247,10 @@ def test_every_setting_has_an_option() -> None:
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     odd = ReplaySettings(
-        semantics="realistic", events="chosen", window="1..2", nodes="0:4", skip_events=3, seed=5,
+        semantics="realistic", window="1..2", nodes="0:4", skip_events=3, seed=5,
         decision_latency_s="measured", min_interval_s=2.0, start_cost_s=3.0, checkpoint_interval_s=60.0, max_tasks=7,
     )  # fmt: skip
-    for settings in (odd, ReplaySettings()):
+    for settings in (odd, ReplaySettings(), ReplaySettings(semantics="published", events="chosen")):
         path = tmp_path / "config.toml"
         path.write_text(config.dump(settings))
         assert config.load(path, ReplaySettings) == settings
