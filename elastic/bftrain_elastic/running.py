@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from bftrain_elastic.state import (
     keep,
     leave_group,
     load,
+    rescue,
     restore,
     save,
 )
@@ -31,6 +33,7 @@ ADDRESS: Final = "BFTRAIN_ADDRESS"  # where other nodes reach this one
 SIZE: Final = "BFTRAIN_SIZE"  # how many nodes the group runs on
 _NOTHING: Final = -1  # the step of a worker that has no state yet
 _REASON_LETTERS: Final = 300
+_STUCK_S: Final = 1.0  # how long a worker may take to notice that it was cut off
 
 Train = Callable[[State], None]
 
@@ -58,6 +61,7 @@ class _Resized:
         self._train = train
         self._channel = channel
         self._holds_state = False
+        self._training = _NOTHING  # the generation of the group that this worker is in
         self._address = os.environ.get(ADDRESS, "127.0.0.1")
 
     def run(self) -> None:
@@ -66,7 +70,7 @@ class _Resized:
         self._store = Store(self._address)
         self._inner.asked = lambda: self._channel.gather
         self._inner.tell = lambda what, step: self._channel.say({"say": what, "step": step})
-        self._channel.on_abort = self._inner.group.abort
+        self._channel.on_abort = self._abort
         self._channel.listen()
         self._say_ready(0, "")
         while (order := self._channel.next()) is not None:
@@ -76,15 +80,28 @@ class _Resized:
                 return
         raise SystemExit("bftrain: the agent is gone")
 
+    def _abort(self) -> None:
+        """Cut the connections to the others; called by the channel's thread when one of them is dead.
+
+        Now and then Gloo does not see that and waits on. Then this thread writes the last commit down and ends the
+        worker: another one takes its place.
+        """
+        generation = self._training
+        self._inner.group.abort()
+        deadline = time.monotonic() + _STUCK_S
+        while self._training == generation != _NOTHING and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if self._training == generation != _NOTHING:
+            with suppress(OSError):
+                rescue(self._state)
+            os._exit(os.EX_TEMPFAIL)
+
     def _in_group(self, order: Message) -> bool:
         """Train in one group; tell whether the training is over."""
         place = Place(order["generation"], order["rank"], order["workers"], order["size"])
         reason = ""
         try:
-            self._join(place, order)
-            progress.use(progress.through(self._channel, self._state, place))
-            self._train(self._state)
-            self._finish(place)
+            self._train_there(place, order)
         except Regroup:
             pass
         except RuntimeError as error:
@@ -98,6 +115,16 @@ class _Resized:
         leave_group(self._state, broken=bool(reason))
         self._say_ready(place.generation, reason)
         return False
+
+    def _train_there(self, place: Place, order: Message) -> None:
+        self._training = place.generation
+        try:
+            self._join(place, order)
+            progress.use(progress.through(self._channel, self._state, place))
+            self._train(self._state)
+            self._finish(place)
+        finally:
+            self._training = _NOTHING
 
     def _join(self, place: Place, order: Message) -> None:
         """Form the group and make sure that all hold the same state."""

@@ -13,6 +13,7 @@ from bftrain_elastic.groups import Group
 from bftrain_elastic.trees import Tree, copied, fold
 
 _SAVING_SHARE: Final = 0.05  # of the time may go into writing commits
+NO_STEP: Final = -1
 _OURS: Final = "_bftrain"
 _STEP: Final = "bftrain.step"
 
@@ -30,7 +31,7 @@ class Inner:
         self.step = 0
         self.commit_step = 0  # the step of the last commit
         self.copy: Tree | None = None  # of the last commit
-        self.copy_step = -1
+        self.copy_step = NO_STEP
         self.save_at = 0.0
         self.parallel: Any = None
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that anybody wants us to gather for
@@ -143,7 +144,19 @@ def restore(state: State, tree: Tree) -> None:
 def keep(state: State) -> None:
     """Copy the state as what to return to."""
     own = inner(state)
-    own.copy, own.copy_step = copied(capture(state), own.copy), own.step
+    own.copy_step = NO_STEP  # while the copy is neither the old one nor the new one
+    own.copy = copied(capture(state), own.copy)
+    own.copy_step = own.step
+
+
+def rescue(state: State) -> None:
+    """Write the copy of the last commit to the folder, unless a newer one is there. From any thread."""
+    own = inner(state)
+    if own.folder is None or own.copy is None or own.copy_step == NO_STEP:
+        return
+    if (commits.step_of(own.folder) or 0) < own.copy_step:
+        commits.save(own.folder, own.copy, own.copy_step)
+        own.tell("saved", own.copy_step)
 
 
 def save(state: State) -> None:

@@ -18,7 +18,7 @@ from bftrain_elastic.messages import Message
 
 REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
 COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming
-ABORT_S: Final = 1.0  # how long members may go on after another's death before their connections are cut
+ABORT_S: Final = 0.5  # how long members may go on after another's death before their connections are cut
 FORMING_S: Final = 20.0  # how long a group may take to form
 HANG_S: Final = 60.0  # who has not come back then is killed, if somebody else has the state
 FAREWELL_S: Final = 5.0  # how long workers may take to end after the script has
@@ -103,9 +103,10 @@ class NativeCourse:
         member = self._members.pop(worker, None)
         if member is None:
             return
+        follows = member.phase is Phase.IN and self._broken_at > 0  # others died before, or it was cut off
         if member.phase is Phase.IN and self._over != "done":
             self._broken_at = self._broken_at or self._floor.now()
-        expected = member.phase is Phase.GOING or self._over or member.node not in self._wanted
+        expected = follows or member.phase is Phase.GOING or self._over or member.node not in self._wanted
         if not expected and self._floor.slots(member.node):
             self._strike(member, code, tail)
         if not any(one.node == member.node for one in self._members.values()):
