@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.sessions import alive_in_session
 from tools import horovod_wheel
 from tools.horovod_wheel import CannotBuild, Edit, NoCompiler
 
@@ -98,9 +98,7 @@ def test_whoever_ends_a_build_ends_what_it_started(tmp_path: Path) -> None:
     running.send_signal(signal.SIGTERM)
     assert running.wait(20) == 143
     for _ in range(1000):
-        try:
-            os.killpg(shell, 0)
-        except ProcessLookupError:
+        if not alive_in_session(shell):
             return
         time.sleep(0.01)
     pytest.fail("the compilation goes on")
