@@ -23,9 +23,7 @@ def command() -> None:
 @click.option("--steps", default=20, show_default=True, help="Steps to watch at each size.")
 @click.option("--patience", "patience_s", default=60.0, show_default=True, help="Seconds to wait for them.")
 @prints_results
-def check(
-    script: Path, words: tuple[str, ...], backend: str, steps: int, patience_s: float, out: Output
-) -> None:
+def check(script: Path, words: tuple[str, ...], backend: str, steps: int, patience_s: float, out: Output) -> None:
     """Run SCRIPT on 1, 2 and 1 nodes of this machine, and say what it lacks to be elastic."""
     from bftrain.registry import load
     from bftrain_elastic.errors import ElasticError
