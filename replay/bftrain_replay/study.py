@@ -23,7 +23,7 @@ from bftrain_replay.result import Result, Yardsticks, result_of
 from bftrain_replay.selection import Selection, select
 from bftrain_replay.semantics import as_replayed, semantics_of
 from bftrain_replay.settings import ReplaySettings
-from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, without_costs, without_waits
+from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, ideally, without_costs
 
 # Told which replay is in hand, the seconds simulated and the decisions made in it; says whether to go on
 Watch = Callable[[str, float, int], bool]
@@ -64,19 +64,20 @@ def study(
     ``watch`` says no, the replay in hand ends where it is and the others are left out; ``answers`` let it go on later.
     """
     settings = ReplaySettings.of(settings)
-    passes = _Passes(check_parts(settings, baseline, objective), watch, answers)
+    metric = check_parts(settings, baseline, objective)
+    passes = _Passes(metric, watch, answers)
     chosen = select(log, settings)
     part, pool = chosen.log, dedicated_log(chosen.log)
-    paying, free, at_no_cost = as_replayed(tasks, settings), without_costs(tasks), without_waits(settings)
+    paying, free, ideal = as_replayed(tasks, settings), without_costs(tasks), ideally(settings, metric)
     main = passes.replay(settings.solver, chosen, paying, settings, Allocations(part.node_names))
     simple = passes.replay(baseline, chosen, paying, changed(settings, solver=baseline)) if baseline else None
-    ceiling = passes.replay(CEILING, chosen, free, at_no_cost)
+    ceiling = passes.replay(CEILING, chosen, free, ideal)
     dedicated = None
     if pool is not None:
         # Whoever sees completions at events only sees them at the same times in the dedicated pool
         constant = Selection(log=pool, event_times_s=chosen.event_times_s)
-        dedicated = passes.replay(DEDICATED, constant, free, at_no_cost)
-    made = {settings.solver: main, baseline: simple, f"{settings.solver} in the {CEILING}": ceiling}
+        dedicated = passes.replay(DEDICATED, constant, free, ideal)
+    made = {settings.solver: main, baseline: simple, f"{ideal.solver} in the {CEILING}": ceiling}
     warnings = (*oddities(part, tasks), *_replaced(made))
     if main is None:
         raise Fault("the first replay did not begin", where="study")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,8 +13,11 @@ from bftrain_datasets.provenance import Provenance
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from bftrain.ports import Objective
     from bftrain.values.task import TaskSpec
     from bftrain_replay.settings import ReplaySettings
+
+EXACT: Final = "exact"  # the solver that needs no other package, and proves what it finds
 
 
 def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
@@ -22,9 +25,21 @@ def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
     return tuple(replace(spec, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=0.0) for spec in tasks)
 
 
-def without_waits(settings: ReplaySettings) -> ReplaySettings:
-    """Give the same settings as if decisions took no time and preemption no work."""
-    return replace(settings, decision_latency_s=0.0, min_interval_s=0.0, checkpoint_interval_s=None)
+def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
+    """Give the same settings as if decisions took no time and preemption no work, and were the best ones.
+
+    So replays with different solvers have the same yardsticks, and a poor solver is not held against a poor one. Only
+    for an objective that ties tasks together the solver stays, which is one that knows how to.
+    """
+    solver = settings.solver if hasattr(objective, "couple") else EXACT
+    return replace(
+        settings,
+        solver=solver,
+        solver_gap=0.0,
+        decision_latency_s=0.0,
+        min_interval_s=0.0,
+        checkpoint_interval_s=None,
+    )
 
 
 def dedicated_nodes(log: EventLog) -> int:

@@ -36,6 +36,25 @@ def test_the_ceiling_pays_nothing_and_is_never_below_the_replay() -> None:
     assert done.ceiling.harvested_samples >= done.result.harvested_samples
 
 
+@pytest.mark.parametrize("semantics", ["realistic", "published"])
+def test_whoever_decides_is_held_against_the_same(semantics: str) -> None:
+    tasks = [task("slow", rate=(1.0, 2.0)), COSTLY, task("u", rate=(30.0,), submit_s=20.0)]
+    exact, poor = (
+        study(LOG, tasks, ReplaySettings(semantics=semantics, solver=solver, solver_gap=gap))
+        for solver, gap in (("exact", 0.0), ("equal-share", 0.5))
+    )
+    assert poor.result.harvested_samples < exact.result.harvested_samples
+    assert poor.result.yardsticks == exact.result.yardsticks
+    assert poor.ceiling is not None
+    assert poor.ceiling.summary().solver == "exact"
+
+
+def test_an_objective_that_ties_tasks_together_keeps_its_solver() -> None:
+    done = study(LOG, [COSTLY, task("u")], ReplaySettings(objective="max_min", solver="highs"))
+    assert done.ceiling is not None
+    assert done.ceiling.summary().solver == "highs"
+
+
 def test_costs_are_all_that_is_taken_away() -> None:
     (free,) = without_costs([COSTLY])
     assert (free.grow_cost_s, free.shrink_cost_s, free.start_cost_s) == (0.0, 0.0, 0.0)
@@ -114,8 +133,9 @@ def test_a_solver_whose_decisions_others_made_is_named() -> None:
     late = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9))
     counted = len(late.result.decisions)
     assert len(late.result.decisions.fallbacks) == counted
-    of_replay, of_ceiling = late.result.warnings
+    (of_replay,) = late.result.warnings
     assert of_replay.startswith(f"{counted} of {counted} decisions of highs did not come from the solver itself; ")
     assert of_replay.endswith("; sizes of greedy taken")
-    assert "highs in the ceiling" in of_ceiling
+    tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective="max_min"))
+    assert [" of highs in the ceiling did not" in warning for warning in tied.result.warnings] == [False, True]
     assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()
