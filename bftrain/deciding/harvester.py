@@ -131,7 +131,7 @@ class Harvester:
         """Divide the pool anew over the tasks that compete; a decision is never earlier than the events before it."""
         time_s = self._time_s = max(self._time_s, time_s)
         named = dict.fromkeys(self._admission.admit(iter(self._roster), len(self._pool)))
-        admitted = [name for name in named if self._knows(name)]
+        admitted = [name for name in named if name in self._roster or self._knows(name)]
         choice = self._choose(admitted, time_s)
         sizes = {name: choice.sizes.get(name, 0) for name in admitted}
         # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
@@ -266,7 +266,7 @@ class Harvester:
 
     def _carry_out(self, sizes: Mapping[str, int]) -> Iterable[Action]:
         """Go to the new sizes: every task only gives up or only takes, and all give up before any takes."""
-        change = {name: size - self._roster[name].size for name, size in sizes.items()}
+        change = self._roster.changes(sizes)
         for name, difference in change.items():
             if difference < 0:
                 yield self._shrink(name, -difference)

@@ -76,6 +76,9 @@ class Roster:
     def __getitem__(self, task: str) -> Member:
         return self._members[task]
 
+    def __contains__(self, task: str) -> bool:
+        return task in self._members
+
     def get(self, task: str) -> Member | None:
         """Give the member called ``task``, if there is one."""
         return self._members.get(task)
@@ -89,6 +92,11 @@ class Roster:
         nodes = tuple(self._members.pop(task).held)
         self._disown(nodes)
         return nodes
+
+    def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Give how many nodes each task must take, or give up if less than 0, to come to ``sizes``; not who stays."""
+        members = self._members
+        return {task: change for task, size in sizes.items() if (change := size - len(members[task].held))}
 
     def assign(self, task: str, nodes: Mapping[str, int]) -> None:
         """Give nodes (node -> group) to a task."""

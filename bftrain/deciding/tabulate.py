@@ -27,12 +27,12 @@ class Tabulator:
         self.objective = objective
         self._rows: dict[tuple[CompetingTask, float, int], NDArray[np.float64]] = {}
         self._numbers = 0
-        self._before: tuple[AllocationProblem, NDArray[np.float64]] | None = None
+        self._before: tuple[AllocationProblem, NDArray[np.float64]] | None = None  # as filled, not as cut to a pool
 
     def table(self, problem: AllocationProblem) -> ValueTable:
         """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's."""
-        pool = problem.pool
-        width = 1 + min(pool, max((task.max_nodes for task in problem.tasks), default=0))
+        largest = max((task.max_nodes for task in problem.tasks), default=0)
+        width = 1 + min(problem.pool, largest)
         held = max((task.size for task in problem.tasks), default=0)
         if max(len(problem.tasks) * width, held) > _LARGEST_TABLE:
             raise BadInput(
@@ -41,14 +41,18 @@ class Tabulator:
                 where="AllocationProblem.tasks",
                 fix="lower max_nodes, or let fewer tasks compete",
             )
-        values, stale = self._begun(problem, width)
+        values = self._filled(problem, min(largest, _reach(problem.pool)))[:, :width]
+        return ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=_coupling(self.objective))
+
+    def _filled(self, problem: AllocationProblem, largest: int) -> NDArray[np.float64]:
+        """Give the values of sizes 0 to ``largest``; what has not changed is taken from the table before."""
+        values, stale = self._begun(problem, 1 + largest)
         for index in stale:
-            row = self._row(problem.tasks[index], problem.horizon_s, pool)
-            reach = min(width, row.size)
-            values[index, :reach] = row[:reach]
-            values[index, reach:] = -np.inf
+            row = self._row(problem.tasks[index], problem.horizon_s, largest)
+            values[index, : row.size] = row
+            values[index, row.size :] = -np.inf
         self._before = (problem, values)
-        return ValueTable(problem=problem, values=values, coupling=_coupling(self.objective))
+        return values
 
     def _begun(self, problem: AllocationProblem, width: int) -> tuple[NDArray[np.float64], Sequence[int]]:
         """Give a table to fill, and which of its rows are not those of the same tasks in the table before."""
@@ -61,9 +65,8 @@ class Tabulator:
                 return values[origins], [index for index, origin in enumerate(origins) if origin < 0]
         return np.empty((len(tasks), width)), range(len(tasks))
 
-    def _row(self, task: CompetingTask, horizon_s: float, pool: int) -> NDArray[np.float64]:
-        # No further than the pool, but to a power of two: a pool that changes a little finds its rows again
-        largest = min(task.max_nodes, 1 << pool.bit_length())
+    def _row(self, task: CompetingTask, horizon_s: float, largest: int) -> NDArray[np.float64]:
+        largest = min(task.max_nodes, largest)
         key = (task, horizon_s, largest)
         row = self._rows.get(key)
         if row is None:
@@ -73,6 +76,11 @@ class Tabulator:
             row = self._rows[key] = value_row(task, horizon_s, self.objective, largest)
             self._numbers += row.size
         return row
+
+
+def _reach(pool: int) -> int:
+    """Give the largest size to look at: beyond the pool, so that one that changes a little finds its rows again."""
+    return 1 << pool.bit_length()
 
 
 def _coupling(objective: Objective) -> Coupling | None:

@@ -46,9 +46,8 @@ class ValueTable:
 
     def value_of(self, sizes: Mapping[str, int]) -> float:
         """Value of ``sizes``, a task that is not named having 0 nodes; ``-inf`` if one of them is not allowed."""
-        width = self.values.shape[1]
         chosen = [sizes.get(task.name, 0) for task in self.problem.tasks]
-        if any(size < 0 or size >= width for size in chosen):
+        if chosen and not 0 <= min(chosen) <= max(chosen) < self.values.shape[1]:
             return float("-inf")
         entries = self.values[np.arange(len(chosen)), chosen]
         if self.coupling is None or not np.isfinite(entries).all():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -28,15 +27,15 @@ class Core:
 
 def core_of(losses: NDArray[np.int64], cutoff: int) -> Core:
     """Keep the sizes that lose at most ``cutoff``."""
-    kept = losses <= cutoff
-    least = kept.argmax(axis=1)
-    left = kept.sum(axis=1)
+    row, size = (losses <= cutoff).nonzero()
+    left = np.bincount(row, minlength=len(losses))
+    ends = left.cumsum()
+    begins = ends - left
+    least = size[begins]
     rows = (left > 1).nonzero()[0]
-    row, size = kept[rows].nonzero()
-    nodes = (size - least[rows][row]).tolist()
-    loss = losses[rows[row], size].tolist()
-    cuts = [0, *left[rows].cumsum().tolist()]
-    stages = [(nodes[a:b], loss[a:b]) for a, b in pairwise(cuts)]
+    nodes = (size - least[row]).tolist()
+    loss = losses[row, size].tolist()
+    stages = [(nodes[a:b], loss[a:b]) for a, b in zip(begins[rows].tolist(), ends[rows].tolist(), strict=True)]
     return Core(least, rows, stages)
 
 

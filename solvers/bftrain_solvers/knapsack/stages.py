@@ -143,8 +143,8 @@ def _one_more(stage: Stage, later: Numbers, later_low: int, low: int, width: int
         start = max(0, shift)
         end = min(width, reach + shift)
         if start < end:
-            part = found[start:end]
-            np.minimum(part, later[start - shift : end - shift] + loss, out=part)
+            part, moved = found[start:end], later[start - shift : end - shift]
+            np.minimum(part, moved + loss if loss else moved, out=part)
     return found
 
 
