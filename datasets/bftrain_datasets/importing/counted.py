@@ -15,7 +15,8 @@ from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.importing.occupancy import observed, without_duplicates
+from bftrain_datasets.importing.occupancy import observed
+from bftrain_datasets.importing.retold import any_running, told_once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,12 +32,16 @@ _NAME_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """From ``times[i]`` on ``active[i]`` nodes are busy of ``total[i]``; the last holds until ``end_s``."""
+    """From ``times[i]`` on ``active[i]`` nodes are busy of ``total[i]``; the last holds until ``end_s``.
+
+    ``runs_on`` says whether any job still runs then.
+    """
 
     times: NDArray[np.float64]
     active: NDArray[np.int64]
     total: NDArray[np.int64]
     end_s: float
+    runs_on: bool = False
 
 
 def log_from_counts(intake: Intake) -> EventLog:
@@ -93,9 +98,9 @@ def _note_gaps(steps: _Steps, intake: Intake) -> None:
 
 def _of_jobs(intake: Intake) -> _Steps:
     """Add the sizes of all jobs that run at one time."""
-    jobs = intake.stays.columns()
-    keep = without_duplicates(jobs, intake)
+    jobs, keep = told_once(intake)
     begin_s, end_s = observed(jobs, keep, intake)
+    runs_on = any_running(jobs, keep)
     keep &= (jobs.start < end_s) & (jobs.end > begin_s)
     start = np.maximum(jobs.start[keep], begin_s)
     ends = jobs.end[keep]
@@ -106,7 +111,7 @@ def _of_jobs(intake: Intake) -> _Steps:
     order = np.argsort(times, kind="stable")
     times, active = times[order], np.cumsum(change[order])
     last = np.append(times[1:] != times[:-1], [True])
-    return _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s)
+    return _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
 
 
 def _cut(steps: _Steps, intake: Intake) -> _Steps:
@@ -166,7 +171,7 @@ def _within_capacity(steps: _Steps, capacity: int, intake: Intake) -> _Steps:
 
 def _note_censored(steps: _Steps, node_count: int, intake: Intake) -> None:
     """Count what is idle after the last start: jobs that ended later may be missing."""
-    if intake.options.window[1] is not None or intake.stays.any_running():
+    if intake.options.window[1] is not None or steps.runs_on:
         return
     rises = np.flatnonzero(np.diff(steps.active, prepend=0) > 0)
     first = int(rises[-1]) if rises.size else 0

@@ -48,7 +48,7 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "outside_window": _aside("rows outside the window", option="--window"),
     "step": _aside("steps of jobs", "row set aside: the job itself counts"),
     "superseded": _aside("rows with the time of a later one", "row set aside: the later one holds"),
-    "told_before": _aside("jobs that another of the files tells of as well"),
+    "told_before": _aside("jobs of which another row or file tells as well, or tells more"),
     "other_record": _aside("records that say nothing of when a node is held"),
     # rows that are not used, and may be missed
     "duplicate": _doubtful_row("the same job again with the same times and nodes"),

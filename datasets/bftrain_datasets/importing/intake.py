@@ -169,6 +169,8 @@ class Intake:
             return
         reason = self._why_not(held, start_s, end_s, queue, named=bool(nodes))
         if reason:
+            if reason == "outside_window" and held_s != RUNNING:
+                self.stays.add_outside(job, start_s)
             self.set_aside(reason, 0.0 if held_s == RUNNING else held_s * (held.size or min(count, MOST_NODES)))
             return
         self._note_job(held, held_s, preempted=preempted)
@@ -241,8 +243,6 @@ class Intake:
 
     def _note_job(self, held: _NodeSet, held_s: float, *, preempted: bool) -> None:
         known_s = 0.0 if held_s == RUNNING else held_s
-        if held_s == RUNNING:
-            self.note("still_running")
         if preempted:
             self.note("preempted_jobs", node_s=held.size * known_s)
         if held.unknown:

@@ -10,8 +10,9 @@ import numpy as np
 from bftrain.errors import BadInput
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.eventlog import BUSY, IDLE
+from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.nodenames import natural_order
-from bftrain_datasets.importing.stays import StayColumns
+from bftrain_datasets.importing.retold import any_running, told_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.stays import StayColumns
 
 CENSORED_FROM: Final = 0.01  # of the span; a dump of all jobs has its first end soon after its first start
 CENSORED_FROM_S: Final = 3600.0
@@ -38,8 +40,7 @@ class _Held:
 
 def log_from_jobs(intake: Intake) -> EventLog:
     """Build the log of a machine whose jobs the intake collected."""
-    jobs = intake.stays.columns()
-    keep = without_duplicates(jobs, intake)
+    jobs, keep = told_once(intake)
     begin_s, end_s = observed(jobs, keep, intake)
     names = intake.node_names
     order = _node_order(intake)
@@ -56,7 +57,7 @@ def log_from_jobs(intake: Intake) -> EventLog:
         builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))
         ends_inside = end < end_s
         builder.add_columns(end[ends_inside], nodes[ends_inside], np.full(int(ends_inside.sum()), IDLE, dtype=np.int8))
-    _note_end(last, intake, end_s)
+    _note_end(last, intake, end_s, runs_on=any_running(jobs, keep))
     return builder.build(begin_s=begin_s, end_s=end_s)
 
 
@@ -67,29 +68,6 @@ def _node_order(intake: Intake) -> NDArray[np.int64]:
         return np.arange(len(names))
     intake.tally.note("nodes_inferred", count=len(names), where="")
     return np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])), dtype=np.int64)
-
-
-def without_duplicates(jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
-    """Keep one of the jobs that agree in name, times and nodes."""
-    held = jobs.set_keys()
-    order = np.lexsort((jobs.place, held, jobs.end, jobs.start, jobs.job))
-    same = np.zeros(order.size, dtype=np.bool_)
-    for column in (jobs.job, jobs.start, jobs.end, held):
-        ordered = column[order]
-        equal = ordered[1:] == ordered[:-1]
-        same[1:] = equal if column is jobs.job else same[1:] & equal
-    again = order[same]
-    keep = np.ones(order.size, dtype=np.bool_)
-    keep[again] = False
-    if again.size:
-        held_s = jobs.end[again] - jobs.start[again]
-        node_s = float((held_s * jobs.count[again])[np.isfinite(held_s)].sum())
-        first = intake.where(int(jobs.place[again].min()))
-        intake.tally.unuse("duplicate", first, int(again.size), node_s)
-    falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
-    if falls.size and not intake.open_jobs.any_begun:  # neither by start nor by end, where one row tells of both
-        intake.tally.note("unsorted", count=int(falls.size), where=intake.where(int(jobs.place[falls[0]])))
-    return keep
 
 
 def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tuple[float, float]:
@@ -103,7 +81,11 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tupl
     if begin_s is None:
         begin_s = _begin(start, end, end_s, intake)
     if not begin_s < end_s:
-        raise BadInput(f"the records leave nothing between {begin_s!r} and {end_s!r}", fix="give another --window")
+        raise BadInput(
+            f"the records leave nothing between {moments.told(begin_s)} and {moments.told(end_s)}",
+            where=", ".join(intake.file_names[:3]),
+            fix="say with --window A..B for which time they are complete",
+        )
     return begin_s, end_s
 
 
@@ -121,20 +103,24 @@ def _nothing(intake: Intake) -> BadInput:
 
 
 def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: Intake) -> float:
-    """Begin with the first job; or, where jobs that ended before are plainly missing, when the first one ends."""
-    first, first_end = float(start.min()), float(end.min())
-    before = first_end - first
-    complete = intake.stays.any_running() or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S)
-    if complete or first_end >= end_s:  # one lone job is no dump
+    """Begin with the first job; or, where jobs that ended before are plainly missing, when the first one ends.
+
+    They are missing from all dumps of some days, which have the jobs that still ran when these began and no others.
+    Records that tell of starts as they happen know all from the first such start on.
+    """
+    first = float(start.min())
+    known_s = min(float(end.min()), intake.open_jobs.first_begun_s)
+    before = known_s - first
+    if known_s >= end_s or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S):  # one lone job is no dump
         return first
     intake.tally.note(
         "censored_start",
-        count=int((start < first_end).sum()),
+        count=int((start < known_s).sum()),
         node_s=before * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
         where="",
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )
-    return first_end
+    return known_s
 
 
 def _by_nodes(
@@ -214,10 +200,9 @@ def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, i
             intake.tally.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
 
 
-def _note_end(last: NDArray[np.float64], intake: Intake, end_s: float) -> None:
+def _note_end(last: NDArray[np.float64], intake: Intake, end_s: float, *, runs_on: bool) -> None:
     """Count what is idle after each node's last job, unless the records or the options reach to the end."""
     held = np.isfinite(last)
     tail_s = float((end_s - last[held]).sum())
-    runs_on = intake.stays.any_running()
     if intake.options.window[1] is None and not runs_on and tail_s > 0:
         intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where="")

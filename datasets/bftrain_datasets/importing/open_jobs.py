@@ -46,11 +46,12 @@ class OpenJobs:
 
     ``also`` are other names of a job, such as that of the array it belongs to. An end that comes before its start,
     because the files are not in order, is kept as a few numbers and finds its start in the end. ``any_begun`` says
-    whether the records are of this kind at all.
+    whether the records are of this kind at all, ``first_begun_s`` when the first start was that they tell of.
     """
 
     def __init__(self) -> None:
         self.any_begun = False
+        self.first_begun_s = math.inf
         self._open: dict[str, OpenJob] = {}
         self._by_name: dict[str, dict[str, None]] = {}
         self._unended: list[OpenJob] = []  # started again without a record of their end
@@ -73,6 +74,7 @@ class OpenJobs:
 
     def begin(self, job: OpenJob) -> bool:
         """Keep a job that starts; False if that start is known already."""
+        self.first_begun_s = min(self.first_begun_s, job.start_s)
         known = self._open.get(job.job)
         if known is not None:
             if abs(known.start_s - job.start_s) <= SAME_START_S and known.nodes == job.nodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -67,19 +66,25 @@ class Stays:
         self._set_offsets = array("q", [0])
         self._set_nodes = array("i")
         self._pairs = 0
-        self._running = 0
+        self._outside_job = array("q")
+        self._outside_start = array("d")
 
     def __len__(self) -> int:
         """Count the jobs."""
         return len(self._start)
 
-    def any_running(self) -> bool:
-        """Whether any job still runs where the records end."""
-        return self._running > 0
-
     def told(self) -> set[tuple[int, float, float]]:
         """Give key, start and end of every job; to know one again that two files tell of."""
         return set(zip(self._job, self._start, self._end, strict=True))
+
+    def add_outside(self, job: str, start_s: float) -> None:
+        """Say that a job ended outside the window; another row may tell of it when it still ran."""
+        self._outside_job.append(hash(job))
+        self._outside_start.append(start_s)
+
+    def outside(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Give hash of the name and start of jobs that ended outside the window."""
+        return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
     def add_set(self, nodes: Sequence[int]) -> int:
         """Give a set of nodes its number."""
@@ -95,7 +100,6 @@ class Stays:
                 f"more than {MOST_PAIRS:,} pairs of a job and a node",
                 fix="import it in parts: --window A..B reads only what falls into a part of the time",
             )
-        self._running += end_s == math.inf
         self._start.append(start_s)
         self._end.append(end_s)
         self._sets.append(node_set)
@@ -138,3 +142,8 @@ def place_of(file: int, line: int) -> int:
 def file_and_line(place: int) -> tuple[int, int]:
     """Split the place of a job into the number of its file and its line."""
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
+
+
+def files_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the numbers of the files in which these places are."""
+    return places >> _LINE_BITS

@@ -114,10 +114,9 @@ def test_counts_want_no_names() -> None:
 
 def test_what_is_worth_a_note() -> None:
     intake = given()
-    outcome(intake, DAY, RUNNING, "n1")
     outcome(intake, DAY, DAY + 10, "n[1-2]", preempted=True)
     found = {each.name: (each.count, each.node_s) for each in intake.tally.findings()}
-    assert found == {"still_running": (1, 0.0), "preempted_jobs": (1, 20.0)}
+    assert found == {"preempted_jobs": (1, 20.0)}
 
 
 def test_the_records_reach_as_far_as_any_row_shows() -> None:

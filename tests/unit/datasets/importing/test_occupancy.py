@@ -75,6 +75,7 @@ def test_the_same_job_again_counts_once() -> None:
 
 def test_running_jobs_hold_their_nodes_to_the_end() -> None:
     log, found = taken((0, 10, "a"), (5, RUNNING, "b"), (0, 30, "c"))
+    assert found["still_running"] == (1, 0.0)
     assert log.end_s == DAY + 30
     assert spans(log, "b") == [(0, IDLE), (5, BUSY)]
     assert "censored_end" not in found
@@ -105,9 +106,9 @@ def test_a_dump_of_ended_jobs_begins_when_the_first_one_ends() -> None:
     log, found = taken((0, 2 * day, "a"), (day, 2.5 * day, "b"), (3 * day, 4 * day, "a"))
     assert log.start_s == DAY + 2 * day
     assert found["censored_start"] == (2, 2 * day * 2)
-    log, found = taken((0, 2 * day, "a"), (day, RUNNING, "b"), (3 * day, 4 * day, "a"))  # here nothing is missing
-    assert log.start_s == DAY
-    assert "censored_start" not in found
+    log, found = taken((0, 2 * day, "a"), (day, RUNNING, "b"), (3 * day, 4 * day, "a"))  # of all that ran in some days
+    assert log.start_s == DAY + 2 * day
+    assert found["censored_start"] == (2, 2 * day * 2)
     log, found = taken((0, 2 * day, "a"), (3 * day, 4 * day, "a"), window=(DAY, None))  # the user knows better
     assert log.start_s == DAY
     assert "censored_start" not in found
@@ -129,7 +130,7 @@ def test_nothing_to_build_from_says_why() -> None:
         taken((0, 0, "a"), (0, 0, "a"), (0, 1, "a["))
     with pytest.raises(BadInput, match=r"no job names its nodes.*--counts reads how many"):
         taken((0, 5, ""))
-    with pytest.raises(BadInput, match=r"leave nothing between .* .give another --window"):
+    with pytest.raises(BadInput, match=r"jobs: the records leave nothing between 2023-11-14 .* UTC .say with --window"):
         taken((0, RUNNING, "a"))
 
 
@@ -142,7 +143,7 @@ def test_the_first_place_of_a_doubt_is_a_line_of_a_file() -> None:
             intake.job("7" if start_s != 5 else "8", DAY + start_s, DAY + end_s, "a")
     log = log_from_jobs(intake)
     first = {each.name: each.first for each in intake.tally.findings()}
-    assert first["duplicate"] == "two:2"
+    assert first["told_before"] == "two:2"
     assert first["unsorted"] == "two:2"
     assert first["shared"] == "two:3"
     assert np.array_equal(log.times, [DAY])

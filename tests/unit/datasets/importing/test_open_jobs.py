@@ -81,7 +81,7 @@ def test_starts_in_the_wrong_order_end_when_the_next_begins() -> None:
     for starts in ((100, 500, 900), (900, 100, 500), (500, 900, 100)):
         intake = opened(*(job("1", start_s, f"n{start_s}") for start_s in starts))
         assert stays(intake)[-1] == (900, float("inf"))
-        assert {finding.name for finding in intake.tally.findings()} == {"restarted", "still_running"}
+        assert {finding.name for finding in intake.tally.findings()} == {"restarted"}
 
 
 def test_jobs_that_ended_are_not_remembered_for_ever() -> None:

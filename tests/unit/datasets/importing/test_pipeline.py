@@ -50,8 +50,8 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path) -> None:
     for each in made:
         assert each.log.node_names == ("n1", "n2", "n3", "n10")
         assert (each.rows.read, each.rows.used) == (7, 5)
-        assert each.rows.aside == {"duplicate": 1, "zero_length": 1}  # job 2 was dumped on both days
-        assert finding(each, "duplicate").node_s == 140
+        assert each.rows.aside == {"told_before": 1, "zero_length": 1}  # job 2 was dumped on both days
+        assert finding(each, "told_before").node_s == 140
         assert kinds(each) - {"unsorted"} == kinds(made[0]) - {"unsorted"}
 
 
@@ -64,7 +64,7 @@ def test_a_log_tells_where_it_came_from(tmp_path: Path) -> None:
         hashlib.sha256(text.encode()).hexdigest() for text in (MONDAY, TUESDAY)
     ]
     assert story.options == {"min_gap_s": 5.0, "preemptible": ["scavenge"]}
-    assert story.counts["rows_read"] == story.counts["rows_used"] + story.counts["rows_aside_duplicate"] == 5
+    assert story.counts["rows_read"] == story.counts["rows_used"] + story.counts["rows_aside_told_before"] == 5
     assert story.findings == made.findings
     assert str(tmp_path) not in repr(story)
 
