@@ -12,7 +12,7 @@ import click
 
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import decides, settings_of_kind, with_options
-from bftrain.errors import Interrupted, UsageError
+from bftrain.errors import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,8 +105,6 @@ def command(
     from bftrain_replay.study import check_parts
 
     settings = settings_of_kind(config, given, ReplaySettings)
-    if baseline == settings.solver:
-        raise UsageError(f"--baseline {baseline} is the solver itself", fix="name another solver")
     check_parts(settings, baseline)
     outputs.check_tables(tables)
     events, specs = load_log(log), load_tasks(task_file)

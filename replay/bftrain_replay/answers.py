@@ -84,6 +84,35 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
     solver_words: str
     wall_s: float
 
+    @classmethod
+    def of(cls, solution: Solution, table: ValueTable) -> Self:
+        """Take down what was answered."""
+        names = [task.name for task in table.problem.tasks] if solution.sizes else []
+        return cls(
+            table.problem.pool,
+            tuple(solution.sizes[name] for name in names),
+            solution.value,
+            solution.bound,
+            solution.termination,
+            solution.quality,
+            solution.solver,
+            solution.solver_words,
+            solution.wall_s,
+        )
+
+    def told(self, table: ValueTable) -> Solution:
+        """Answer the same again."""
+        return Solution(
+            sizes={task.name: size for task, size in zip(table.problem.tasks, self.sizes, strict=False)},
+            value=self.value,
+            bound=self.bound,
+            termination=self.termination,
+            quality=self.quality,
+            solver=self.solver,
+            solver_words=self.solver_words,
+            wall_s=self.wall_s,
+        )
+
 
 class Answers:
     """The file of a replay's answers: first repeats those that are there, then takes down new ones.
@@ -152,7 +181,6 @@ class Answers:
 
     def ask(self, solver: Solver, table: ValueTable, limits: Limits) -> Solution:
         """Repeat the next answer; if there is none, ask and take it down."""
-        tasks = table.problem.tasks
         line = self._next()
         if line is not None:
             try:
@@ -161,33 +189,9 @@ class Answers:
                 self._trouble = error
                 raise
             self.repeated_s += answer.wall_s
-            return Solution(
-                sizes={task.name: size for task, size in zip(tasks, answer.sizes, strict=False)},
-                value=answer.value,
-                bound=answer.bound,
-                termination=answer.termination,
-                quality=answer.quality,
-                solver=answer.solver,
-                solver_words=answer.solver_words,
-                wall_s=answer.wall_s,
-            )
+            return answer.told(table)
         solution = ask(solver, table, limits)
-        sizes = tuple(solution.sizes[task.name] for task in tasks) if solution.sizes else ()
-        self._append(
-            wire.encode(
-                _Answer(
-                    table.problem.pool,
-                    sizes,
-                    solution.value,
-                    solution.bound,
-                    solution.termination,
-                    solution.quality,
-                    solution.solver,
-                    solution.solver_words,
-                    solution.wall_s,
-                )
-            )
-        )
+        self._append(wire.encode(_Answer.of(solution, table)))
         self._unsaved_s += solution.wall_s
         if self._unsaved_s > _FLUSH_AFTER_S and self._new is not None:
             self._new.flush()

@@ -87,8 +87,6 @@ def replay(
         metric = as_objective(called, objective)
         given["objective"] = metric.name
     how = ReplaySettings(**given)
-    if baseline == how.solver:
-        raise UsageError(f"the baseline {baseline} is the solver itself", where="replay", fix="name another solver")
     source = Source(
         log=str(log) if isinstance(log, str | Path) else "",
         tasks=str(tasks) if isinstance(tasks, str | Path) else "",

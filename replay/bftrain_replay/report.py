@@ -200,7 +200,7 @@ def _where_it_went(result: Result) -> str:
     unused = [(result.unused_node_s[why], name, detail, "unused") for why, name, detail in _UNUSED]
     useful = result.used_node_s - sum(row[0] for row in lost)
     counts = (useful, "Work that counts", "samples done once and kept", "used")
-    rows = [counts, *lost, *(row for row in unused if row[0] > 0.0)]
+    rows = [counts, *(row for row in (*lost, *unused) if row[0] > 0.0)]
     items = [
         Bar(
             name=name,
@@ -238,7 +238,7 @@ def _tasks(tasks: Sequence[TaskRecord]) -> str:
     ]
     shown = tasks[:TASKS_SHOWN]
     rest = len(tasks) - len(shown)
-    note = f"The first {len(shown)}; all {words.count(len(tasks))} are in tasks.csv. " if rest else ""
+    note = f"The first {len(shown)}; all {words.count(len(tasks))} are in the table of tasks. " if rest else ""
     return (
         f'<h2>Tasks</h2><p class="soft">{note}Times count from the log\'s start.</p>'
         '<div class="scroll" tabindex="0" role="region" aria-label="Tasks">'
@@ -247,15 +247,14 @@ def _tasks(tasks: Sequence[TaskRecord]) -> str:
 
 
 def _task_row(task: TaskRecord) -> tuple[str, ...]:
-    lost = task.lost_preemption_samples + task.lost_rescaling_samples + task.lost_start_up_samples
+    lost = sum(getattr(task, f"lost_{loss}_samples") for loss in Loss)
     made = task.done_samples + lost
-    waited = None if task.first_start_s is None else task.first_start_s - max(task.submit_s, 0.0)
     done = task.done_samples / task.work_samples if task.work_samples else None
     return (
         task.name,
         _STATES[task.state],
         words.duration(task.submit_s),
-        words.duration(waited),
+        words.duration(task.waited_s if task.state is not TaskState.NOT_ARRIVED else None),
         words.duration(task.finish_s),
         words.count(task.node_s / SECONDS_AN_HOUR),
         words.percent(done) if done is not None else words.large(task.done_samples),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import Fault
+from bftrain.errors import Fault, UsageError
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
@@ -18,6 +18,7 @@ from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
 from bftrain_replay.engine import run
+from bftrain_replay.oddities import odd_decisions, odd_inputs
 from bftrain_replay.pace import Pace
 from bftrain_replay.result import Result, Yardsticks, result_of
 from bftrain_replay.selection import Selection, select
@@ -65,42 +66,42 @@ def study(
     """
     settings = ReplaySettings.of(settings)
     metric = check_parts(settings, baseline, objective)
-    passes = _Passes(metric, watch, answers)
-    chosen = select(log, settings)
-    part, pool = chosen.log, dedicated_log(chosen.log)
+    passes, chosen = _Passes(metric, watch, answers), select(log, settings)
+    part = chosen.log
     paying, free, ideal = as_replayed(tasks, settings), without_costs(tasks), ideally(settings, metric)
     main = passes.replay(settings.solver, chosen, paying, settings, Allocations(part.node_names))
+    if main is None:
+        raise Fault("the first replay did not begin", where="study")
     simple = passes.replay(baseline, chosen, paying, changed(settings, solver=baseline)) if baseline else None
     ceiling = passes.replay(CEILING, chosen, free, ideal)
     dedicated = None
+    pool = dedicated_log(part)
     if pool is not None:
         # Whoever sees completions at events only sees them at the same times in the dedicated pool
-        constant = Selection(log=pool, event_times_s=chosen.event_times_s)
-        dedicated = passes.replay(DEDICATED, constant, free, ideal)
+        dedicated = passes.replay(DEDICATED, replace(chosen, log=pool), free, ideal)
     made = {settings.solver: main, baseline: simple, f"{ideal.solver} in the {CEILING}": ceiling}
-    warnings = (*oddities(part, tasks), *_replaced(made))
-    if main is None:
-        raise Fault("the first replay did not begin", where="study")
+    warnings = (*odd_inputs(part, tasks), *odd_decisions(made))
     yardsticks = _yardsticks(part, ceiling, dedicated) if ceiling and passes.going else None
 
-    def whole(result: Result | None) -> Result | None:
-        # The figures of a part of the log compare with nothing
-        complete = result is not None and result.complete
-        return replace(result, yardsticks=yardsticks, warnings=warnings) if result and complete else None
+    def held_against(result: Result) -> Result:
+        return replace(result, yardsticks=yardsticks, warnings=warnings)
 
     return Study(
         log=log,
         part=part,
         tasks=tuple(tasks),
-        result=replace(main, yardsticks=yardsticks, warnings=warnings),
-        baseline=whole(simple),
-        ceiling=whole(ceiling),
+        result=held_against(main),
+        # The figures of a part of the log compare with nothing
+        baseline=held_against(simple) if simple and simple.complete else None,
+        ceiling=held_against(ceiling) if ceiling and ceiling.complete else None,
         complete=passes.going,
     )
 
 
 def check_parts(settings: Settings, baseline: str = "", objective: Objective | None = None) -> Objective:
     """Find every part that a study needs before any work is done; gives the objective."""
+    if baseline == settings.solver:
+        raise UsageError(f"the baseline '{baseline}' is the solver itself", fix="name another solver")
     objective = objective or resolve_objective(settings.objective)
     for solver in filter(None, (settings.solver, baseline)):
         build_harvester(changed(settings, solver=solver), objective=objective)
@@ -113,48 +114,6 @@ def _yardsticks(log: EventLog, ceiling: Result, dedicated: Result | None) -> Yar
         dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
         ceiling_samples=ceiling.harvested_samples,
     )
-
-
-def oddities(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
-    """Say what is odd about the inputs: allowed, but seldom meant."""
-    if log.span_s <= 0.0:
-        yield "the log has no duration, so nothing can be harvested from it"
-    elif log.idle_node_s <= 0.0:
-        yield "no node is ever idle in the log"
-    repeated = log.provenance.counts.get("repeated", 0)
-    if repeated:
-        yield f"entries of the log that give a node the state it has already and so change nothing: {repeated:,}"
-    if not tasks:
-        yield "there are no tasks"
-    largest = int(log.pool_sizes().max())
-    misfits = [spec.name for spec in tasks if spec.min_nodes > largest]
-    if misfits:
-        yield (
-            f"{_some(misfits)} more nodes than the {largest} that are idle at most, so {_it(misfits)} can never run, "
-            f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
-        )
-    late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
-    if late:
-        yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
-
-
-def _replaced(results: Mapping[str, Result | None]) -> Iterator[str]:
-    """Say which solver did not decide everything itself: what its column shows is another one's work too."""
-    for solver, result in results.items():
-        if result is not None and result.decisions.fallbacks:
-            reason = next(iter(result.decisions.fallbacks.values()))
-            times = f"{len(result.decisions.fallbacks):,} of {len(result.decisions):,} decisions"
-            yield f"{times} of {solver} did not come from the solver itself; the first: {reason}"
-
-
-def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:
-    if len(names) == 1:
-        return f"task '{names[0]}' {one}"
-    return f"{len(names)} tasks ('{names[0]}', ...) {many}"
-
-
-def _it(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "they"
 
 
 class _Passes:

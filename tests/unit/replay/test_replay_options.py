@@ -17,7 +17,7 @@ from bftrain.values.events import TaskMeasured
 from bftrain_replay.engine import run
 from bftrain_replay.pace import Pace
 from bftrain_replay.selection import select
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import START_S, log_of, task
 
@@ -243,6 +243,12 @@ def test_a_wrong_setting_is_refused(name: str, value: object) -> None:
 def test_every_setting_has_an_option() -> None:
     own = {field.name for field in fields(ReplaySettings)} - {field.name for field in fields(Settings)}
     assert set(OPTIONS) == own
+
+
+def test_options_offer_what_the_settings_know() -> None:
+    assert OPTIONS["semantics"][0].choices == SEMANTICS
+    assert OPTIONS["events"][0].choices == EVENTS
+    assert OPTIONS["decision_latency_s"][0].convert(MEASURED, None, None) == MEASURED
 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from bftrain.config import Settings
 from bftrain_replay import comparison, words
 from bftrain_replay.charts import Bar, Curve, average, bars, nice_marks, step_areas, time_marks
 from bftrain_replay.report import TASKS_SHOWN, render
+from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
@@ -103,7 +104,19 @@ def test_decision_times_can_be_left_out() -> None:
 
 def test_many_tasks_are_cut_and_the_page_says_so() -> None:
     page = read(page_of(*(f"t{number}" for number in range(TASKS_SHOWN + 1))))
-    assert f"The first {TASKS_SHOWN}; all {TASKS_SHOWN + 1} are in tasks.csv." in page.text
+    assert f"The first {TASKS_SHOWN}; all {TASKS_SHOWN + 1} are in the table of tasks." in page.text
+
+
+def test_the_row_of_a_task_counts_all_its_waits_and_all_its_losses() -> None:
+    # It waits for 20 s, does 900 in 90 s, is done at 80 % of that time, and nobody notices before its node leaves
+    log = log_of((20.0, "a", ""), (110.0, "", "a"), end_s=7200.0)
+    settings = ReplaySettings(semantics="published")
+    page = render(study(log, [task("mine", rate=(10.0,), work_samples=720.0)], settings))
+    (row,) = re.findall(r"<tr><th scope=\"row\">mine</th>(.*?)</tr>", page)
+    cells = re.findall(r"<td>(.*?)</td>", row)
+    assert cells == ["finished", "0 s", "20 s", "110 s", "0.025", "100.0&nbsp;%", "20.0&nbsp;%", "1", "0", "1"]
+    assert "Lost unnoticed" in page
+    assert "Lost to start-up" not in page  # nothing was
 
 
 @pytest.mark.parametrize("end_s", [0.0, 50.0])

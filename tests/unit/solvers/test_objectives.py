@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from math import inf, nan
 from pathlib import Path
@@ -92,6 +93,20 @@ def test_a_row_reaches_no_further_than_the_pool_lets_it() -> None:
         problem = AllocationProblem(pool=pool, horizon_s=4.0, tasks=(huge,))
         assert tabulator.table(problem).values.tolist() == [(4.0 * np.sqrt(np.arange(pool + 1))).tolist()]
     assert asked == [129, 65]
+
+
+def test_a_table_made_after_others_is_the_same_as_one_made_alone() -> None:
+    dice = random.Random(0)  # noqa: S311 - problems to try, not secrets
+    spare = [
+        task(name=f"t{number}", size=number % 4, max_nodes=3 + 2 * number, shrink_cost_s=2.0) for number in range(9)
+    ]
+    tabulator = Tabulator(throughput)
+    for _ in range(200):
+        pool = dice.choice((12, 13, 15, 16, 17, 40))
+        problem = AllocationProblem(pool=pool, horizon_s=9.0, tasks=tuple(dice.sample(spare, dice.randint(0, 5))))
+        alone = Tabulator(throughput).table(problem).values
+        np.testing.assert_array_equal(tabulator.table(problem).values, alone)
+        assert alone.shape == (len(problem.tasks), 1 + min(pool, max((t.max_nodes for t in problem.tasks), default=0)))
 
 
 @pytest.mark.parametrize("changes", [{"max_nodes": 10**12}, {"size": 10**12}])
