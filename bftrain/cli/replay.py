@@ -113,7 +113,7 @@ def command(
     unfinished = folder / UNFINISHED
     if resume and not unfinished.exists():
         out.say(f"nothing was interrupted in {folder}: beginning at the begin")
-    with Answers(unfinished, origin_of(events, specs, settings, baseline), resume=resume) as answers:
+    with _unterminated(), Answers(unfinished, origin_of(events, specs, settings, baseline), resume=resume) as answers:
         study = replay(events, specs, settings, baseline, out, answers)
         outputs.write(study, folder, source, tables=tables)
         if study.complete:
@@ -172,11 +172,20 @@ def leave_if_interrupted(study: Study, folder: Path, advice: str = "") -> None:
 
 
 @contextmanager
+def _unterminated() -> Iterator[None]:
+    """Ignore SIGTERM but where it is listened to: it may come again while the part that is done is being written."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def _interruption() -> Iterator[Callable[[], bool]]:
     """Give a function that tells whether Ctrl-C was pressed; the second time it interrupts as usual.
 
-    SIGTERM asks for the same, as a batch system sends it when a job's time is up. It may come more than once, to
-    the process and to its group, so only SIGKILL is harsher.
+    SIGTERM asks for the same, as a batch system sends it when a job's time is up.
     """
     pressed = False
 

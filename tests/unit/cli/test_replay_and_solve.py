@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_replay import study
+from bftrain_replay import outputs, study
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine
@@ -85,14 +85,20 @@ def test_ctrl_c_and_sigterm_keep_what_is_done(
     monkeypatch: pytest.MonkeyPatch,
     numbers: tuple[signal.Signals, ...],
 ) -> None:
-    really = study.study
+    really, really_write = study.study, outputs.write
 
     def press_and_study(*args: object, **kwargs: object) -> object:
         for number in numbers:
             os.kill(os.getpid(), number)
         return really(*args, **kwargs)  # type: ignore[arg-type]  # handed through
 
+    def terminate_and_write(*args: object, **kwargs: object) -> None:
+        if signal.SIGTERM in numbers:
+            os.kill(os.getpid(), signal.SIGTERM)
+        really_write(*args, **kwargs)  # type: ignore[arg-type]  # handed through
+
     monkeypatch.setattr(study, "study", press_and_study)
+    monkeypatch.setattr(outputs, "write", terminate_and_write)
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r")
     assert ended.code == 130
     assert "bftrain: interrupted" in ended.err
