@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain_datasets.importing.options import ImportOptions
-    from bftrain_datasets.importing.pipeline import Imported
+    from bftrain_datasets.importing.pipeline import Imported, NoLog
 
 
 @click.command()
@@ -28,9 +28,14 @@ def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output,
     the command with exit code 3.
     """
     options = options_of(given, counts=counts)
-    checked = _checked_log(files, options) or read_records(files, options, out)
-    data = {"format": checked.format, "rows": checked.rows, "findings": checked.findings}
-    out.result(data, lambda: _words(checked))
+    from bftrain_datasets.importing.pipeline import NoLog
+
+    try:
+        checked = _checked_log(files, options) or read_records(files, options, out)
+    except NoLog as without:
+        _tell(without, out)
+        raise
+    _tell(checked, out)
     if strict and checked.doubts:
         raise refusal(checked)
 
@@ -48,7 +53,16 @@ def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | 
     return check_log(load_log(logs[0]), options.downtime_after_s)
 
 
-def _words(checked: Imported) -> RenderableType:
+def _tell(checked: Imported | NoLog, out: Output) -> None:
+    data = {"format": checked.format, "rows": checked.rows, "findings": checked.findings}
+    out.result(data, lambda: _words(checked))
+
+
+def _words(checked: Imported | NoLog) -> RenderableType:
     from rich.console import Group
 
-    return Group(report(checked.findings), *([books(checked)] if checked.rows.read else []))
+    from bftrain_datasets.importing.pipeline import NoLog
+
+    failed = isinstance(checked, NoLog)
+    told = [report(checked.findings)] if checked.findings or not failed else []
+    return Group(*told, *([books(checked)] if checked.rows.read or failed else []))

@@ -61,6 +61,10 @@ def _words(made: Imported, path: Path | None) -> RenderableType:
     return Group(
         report(made.findings),
         books(made),
-        f"{path or 'not written'}: {len(log.node_names):,} nodes, {len(log):,} events, {idle},",
+        f"{path or 'not written'}: {_many(len(log.node_names), 'node')}, {_many(len(log), 'event')}, {idle},",
         f"{words.duration(log.span_s)} from {begin} to {end}",
     )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from bftrain_datasets.importing.options import ImportOptions
-    from bftrain_datasets.importing.pipeline import Imported
+    from bftrain_datasets.importing.pipeline import Imported, NoLog
     from bftrain_datasets.provenance import Finding
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ _OPTIONS: Final = (
     click.option(
         "--downtime-after",
         "downtime_after_s",
-        type=float,
+        type=click.FloatRange(min=0, min_open=True),
         default=3600.0,
         show_default=True,
         help="Suspect downtime when all nodes are idle for longer than these seconds.",
@@ -66,7 +66,7 @@ _OPTIONS: Final = (
     click.option(
         "--min-gap",
         "min_gap_s",
-        type=float,
+        type=click.FloatRange(min=0),
         default=0.0,
         show_default=True,
         help="Shorter idle gaps (s) count as busy.",
@@ -126,6 +126,8 @@ def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, i
     if text.isdecimal():
         if not counts:
             raise click.UsageError(f"--nodes {text} says how many there are, which is enough for --counts only")
+        if not text.strip("0"):
+            raise click.UsageError(f"--nodes {text}: a machine has at least one node")
         return None, int(text)
     return node_list(text), None
 
@@ -140,7 +142,7 @@ def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> 
         return import_files(files, options, tell=lambda count: progress.advance(bar, count / 1000))
 
 
-def books(made: Imported) -> str:
+def books(made: Imported | NoLog) -> str:
     """The sum over all rows, in words."""
     rows = made.rows
     aside = sum(rows.aside.values())
@@ -151,8 +153,9 @@ def refusal(made: Imported) -> Exception:
     """What ``--strict`` says."""
     from bftrain.errors import BadInput
 
-    kinds = ", ".join(each.name for each in made.doubts)
-    return BadInput(f"--strict: {len(made.doubts)} kinds of doubt: {kinds}", fix="see the options in the report above")
+    names = ", ".join(each.name for each in made.doubts)
+    kinds = "1 kind" if len(made.doubts) == 1 else f"{len(made.doubts)} kinds"
+    return BadInput(f"--strict: {kinds} of doubt: {names}", fix="see the options in the report above")
 
 
 class FindingsTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bftrain.errors import BadInput
 from bftrain_datasets import csv_log, npz_log, parquet_log
 from bftrain_datasets.eventlog import FORMAT
 from bftrain_datasets.storage import by_suffix, whole_file
@@ -38,8 +39,10 @@ def save_log(log: EventLog, path: Path | str) -> None:
 
 
 def check_log_name(path: Path) -> None:
-    """Refuse a name that no log can be saved under, before work is done for it."""
+    """Refuse a name that no log can be saved under, or in no folder that there is, before work is done for it."""
     by_suffix(path, SAVERS, "log file")
+    if not path.parent.is_dir():
+        raise BadInput("no such folder", where=str(path.parent), fix="make it first, for example with mkdir -p")
     if path.suffix.lower() == PARQUET:
         parquet_log.require(str(path))
 

@@ -35,7 +35,7 @@ _ROWS: Final = (
     "31|M\udcfcller|main|2026-01-01T03:00:00|2026-01-01T03:05:00|1|n5|COMPLETED",  # 28 not UTF-8; back to back
     "32|late|main|2026-01-01T09:00:00|2026-01-01T10:00:00|1|n1|COMPLETED",  # 29 after five hours of nothing
     "JobID|JobName|Partition|Start|End|NNodes|NodeList|State",  # 30 the header again
-    "33|last|main|2026-01-01T09:30:00|2026-01-01T09:40:00|1|n2|TIMEOUT",
+    "33|last|main|2026-01-01T09:30:00|2026-01-01T09:40:00|1|n2|TIMEOUT",  # 31 not ended
 )
 BROKEN: Final = "\n".join(_ROWS).encode("utf-8", "surrogateescape")
-MENDED: Final = "\n".join((*_ROWS[1:5], _ROWS[7], _ROWS[28], _ROWS[30])).encode()
+MENDED: Final = "\n".join((*_ROWS[1:5], _ROWS[7], _ROWS[28], _ROWS[30], "")).encode()

@@ -179,7 +179,8 @@ def _note_censored(steps: _Steps, node_count: int, intake: Intake) -> None:
     node_s = float((idle * np.diff(steps.times[first:], append=steps.end_s)).sum())
     if node_s > 0:
         done = "idle after the last start counts as idle"
-        intake.tally.note("censored_end", count=int(idle.max()), node_s=node_s, where="", done=done)
+        where = f"at {moments.told(float(steps.times[first]))}"
+        intake.tally.note("censored_end", count=int(idle.max()), node_s=node_s, where=where, done=done)
 
 
 def _expanded(steps: _Steps, names: tuple[str, ...], where: str) -> EventLog:

@@ -70,6 +70,9 @@ HAZARDS: Final[dict[str, Hazard]] = {
     # what was assumed or mended
     "not_utf8": _doubt("lines that are not UTF-8", "used, with the letters in question replaced"),
     "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
+    "unended_line": _doubt(
+        "files that end within a line: they may be cut off", "used as it is", "a line end, if it is whole"
+    ),
     "more_members": _doubt("archives with more than one file", "only the first is read", "give the files themselves"),
     "local_times": _doubt("times without a zone", "taken as UTC", "--timezone"),
     "twice_times": _doubt(
@@ -91,6 +94,9 @@ HAZARDS: Final[dict[str, Hazard]] = {
         "jobs that were preempted, in a partition that is not named as preemptible",
         "their nodes count as busy",
         "--preemptible",
+    ),
+    "unknown_partitions": _doubt(
+        "partitions that --preemptible names, and no job was in", "no job counts as idle for it", "--preemptible"
     ),
     "hosts_incomplete": _doubt("jobs on several hosts of which only the first is named", "the others count as idle"),
     "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),

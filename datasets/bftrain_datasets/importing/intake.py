@@ -60,7 +60,8 @@ class Intake:
     def __init__(self, options: ImportOptions | None = None) -> None:
         self.options = options or ImportOptions()
         self.tally = Tally()
-        self.clock = moments.Clock(moments.zone(self.options.timezone) if self.options.timezone else UTC)
+        zone = moments.zone(self.options.timezone) if self.options.timezone else UTC
+        self.clock = moments.Clock(zone, lambda: self.tally.where)
         self.stays = Stays()
         self.open_jobs = OpenJobs()
         self.outages = Outages()
@@ -73,6 +74,7 @@ class Intake:
         self.last_s = -math.inf  # latest time that any record shows
         self.file_names: list[str] = []
         self.file_number = 0  # of the file that is being read, from 1 on
+        self.preemptible_seen: set[str] = set()  # of the partitions that the options name, those that jobs were in
         self._preemptible = frozenset(self.options.preemptible)
         self._places = {name: place for place, name in enumerate(self.options.nodes or ())}
         self._fixed = self.options.nodes is not None
@@ -233,6 +235,7 @@ class Intake:
     def _why_not(self, held: _NodeSet, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
         """Say why a job that held nodes for some time does not count; nothing if it does."""
         if queue and queue in self._preemptible:
+            self.preemptible_seen.add(queue)
             return "preemptible"
         if held.size == 0 or not (named or self.options.counts):
             return "other_nodes" if held.unknown else "no_nodes"

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from bftrain.errors import BadInput, suggestion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import tzinfo
 
 LARGEST_S: Final = 1e11  # year 5138; epochs beyond it are milliseconds
@@ -28,11 +29,14 @@ class Clock:
     """Reads times; those without a zone are in ``zone``. Counts what it had to assume, for whoever asks.
 
     ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times that the
-    change from summer time gives twice or not at all.
+    change from summer time gives twice or not at all. ``first`` has for each of these counts the place, which
+    ``where`` tells, at which it began.
     """
 
-    def __init__(self, zone: tzinfo = UTC) -> None:
+    def __init__(self, zone: tzinfo = UTC, where: Callable[[], str] = str) -> None:
         self.zone = zone
+        self.first: dict[str, str] = {}
+        self._where = where
         self.without_zone = 0
         self.in_ms = 0
         self.twice = 0
@@ -52,7 +56,7 @@ class Clock:
         match = _LOCAL.match(text)
         if match is None:
             return self._otherwise(text)
-        self.without_zone += 1
+        self._assume("without_zone")
         minute, second = int(match[3]), int(match[4])
         if minute > 59 or second > 60:  # noqa: PLR2004 - of a clock; 60 is a leap second
             raise ValueError(f"{text!r} is no time of day")
@@ -63,9 +67,9 @@ class Clock:
     def local(self, moment: datetime) -> float:
         """Seconds UTC of a time that some other notation gave; without a zone it is in ours."""
         if moment.tzinfo is None:
-            self.without_zone += 1
+            self._assume("without_zone")
             moment = moment.replace(tzinfo=self.zone)
-            self.twice += _is_odd(moment)
+            self._note_odd(moment)
         return _since_1970(moment)
 
     def epoch(self, value: float) -> float:
@@ -74,7 +78,7 @@ class Clock:
             raise ValueError(f"{value!r} is no time")
         if value < LARGEST_S:
             return value
-        self.in_ms += 1
+        self._assume("in_ms")
         return value / 1000
 
     def _otherwise(self, text: str) -> float:
@@ -97,8 +101,18 @@ class Clock:
                 return begin_s
             self._odd_hours.add(written)
         at = begin.replace(minute=minute)
-        self.twice += _is_odd(at)
+        self._note_odd(at)
         return _since_1970(at) - minute * 60
+
+    def _note_odd(self, moment: datetime) -> None:
+        if _is_odd(moment):
+            self._assume("twice")
+
+    def _assume(self, what: str) -> None:
+        count: int = getattr(self, what)
+        if count == 0:
+            self.first[what] = self._where()
+        setattr(self, what, count + 1)
 
 
 def _is_odd(moment: datetime) -> bool:

@@ -98,8 +98,13 @@ def _nothing(intake: Intake) -> BadInput:
             where=where,
             fix="--counts reads how many nodes were busy instead of which",
         )
+    fix = "bftrain check explains each"
+    begin_s, end_s = intake.options.window
+    if aside["outside_window"]:
+        edges = ("" if edge_s is None else moments.told(edge_s) for edge_s in (begin_s, end_s))
+        fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
     told = ", ".join(f"{count} {reason}" for reason, count in aside.most_common()) or "there are none"
-    return BadInput(f"no row tells of a node that was held: {told}", where=where, fix="bftrain check explains each")
+    return BadInput(f"no row tells of a node that was held: {told}", where=where, fix=fix)
 
 
 def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: Intake) -> float:
@@ -117,7 +122,7 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
         "censored_start",
         count=int((start < known_s).sum()),
         node_s=before * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
-        where="",
+        where=f"at {moments.told(first)}",
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )
     return known_s
@@ -205,4 +210,5 @@ def _note_end(last: NDArray[np.float64], intake: Intake, end_s: float, *, runs_o
     held = np.isfinite(last)
     tail_s = float((end_s - last[held]).sum())
     if intake.options.window[1] is None and not runs_on and tail_s > 0:
-        intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where="")
+        where = f"at {moments.told(float(last[held].min()))}"
+        intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)

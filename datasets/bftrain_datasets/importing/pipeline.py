@@ -43,6 +43,21 @@ class Imported:
         return tuple(each for each in self.findings if is_doubt(each))
 
 
+class NoLog(BadInput):
+    """No log can be made of the records. What was in them is told by ``format``, ``rows`` and ``findings``."""
+
+    format = ""
+    rows = RowCounts(read=0, used=0, aside={})
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def out_of(cls, error: BadInput, name: str, intake: Intake) -> NoLog:
+        """Say the same as this error, and what was counted until then."""
+        made = cls(error.what, where=error.where, fix=error.fix)
+        made.format, made.rows, made.findings = name, intake.tally.rows(), intake.tally.findings()
+        return made
+
+
 def import_files(
     paths: Sequence[Path], options: ImportOptions, *, tell: Callable[[int], object] | None = None
 ) -> Imported:
@@ -60,7 +75,11 @@ def import_files(
         sources.append(source)
     intake.close()
     _note_clock(intake)
-    log = _build(intake)
+    _note_unseen(intake)
+    try:
+        log = _build(intake)
+    except BadInput as error:
+        raise NoLog.out_of(error, name, intake) from error
     log = _edited(log, intake)
     found = suspicions.suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.tally.findings(), *found))
@@ -105,13 +124,18 @@ def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None, befo
 
 def _note_clock(intake: Intake) -> None:
     clock, note = intake.clock, intake.tally.note
-    first = intake.file_names[0]
     if clock.without_zone and intake.options.timezone is None:
-        note("local_times", count=clock.without_zone, where=first)
+        note("local_times", count=clock.without_zone, where=clock.first["without_zone"])
     if clock.twice:
-        note("twice_times", count=clock.twice, where=first)
+        note("twice_times", count=clock.twice, where=clock.first["twice"])
     if clock.in_ms:
-        note("epoch_ms", count=clock.in_ms, where=first)
+        note("epoch_ms", count=clock.in_ms, where=clock.first["in_ms"])
+
+
+def _note_unseen(intake: Intake) -> None:
+    unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
+    if unseen:
+        intake.tally.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
 
 
 def _build(intake: Intake) -> EventLog:

@@ -132,6 +132,8 @@ class RawFile:
         if overlong:
             self._leave_out(number + 1)
         elif rest:
+            if not self._damage:  # which is told as such
+                self._tally.note("unended_line", where=f"{self.name}:{number + 1}")
             yield number + 1, self._text(rest, number + 1)
 
     def source(self) -> Source:

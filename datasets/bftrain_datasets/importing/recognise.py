@@ -23,7 +23,9 @@ def reader_for(head: bytes, where: str, wanted: str | None) -> LogReader:
     if not head.strip():
         raise BadInput("the file is empty", where=where, fix="give what the scheduler wrote")
     if head.startswith((ZIP, PARQUET)):
-        raise BadInput("not what a scheduler writes: this may be a log already", where=where, fix="try bftrain inspect")
+        what, fix = "not what a scheduler writes: this may be a log already", "try bftrain inspect"
+        fix += ", or unpack it first if it is a zip archive of records" if head.startswith(ZIP) else ""
+        raise BadInput(what, where=where, fix=fix)
     parts = registry.parts("reader")
     for part in parts.values():
         if not part.problem and _recognises(part, head):

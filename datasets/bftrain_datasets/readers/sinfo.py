@@ -305,8 +305,10 @@ def take_row(cells: Sequence[str], layout: Layout, polls: Polls, intake: Intake)
     elif state is None:
         intake.set_aside("bad_state")
     else:
-        if state == NodeState.BUSY and partition in intake.options.preemptible:
-            state = NodeState.IDLE  # unless another partition lists the node too
+        if partition in intake.options.preemptible:
+            intake.preemptible_seen.add(partition)
+            if state == NodeState.BUSY:
+                state = NodeState.IDLE  # unless another partition lists the node too
         if polls.add(state, nodes):
             intake.use()
         else:

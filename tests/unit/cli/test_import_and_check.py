@@ -28,18 +28,19 @@ DOUBTS = [
     ("malformed", 2, 0, "broken:1"),
     ("overlong", 1, 0, "broken:27"),
     ("not_utf8", 1, 0, "broken:28"),
-    ("local_times", 39, 0, "broken"),
+    ("unended_line", 1, 0, "broken:31"),
+    ("local_times", 39, 0, "broken:3"),
     ("preempted_jobs", 1, 600, "broken:11"),
     ("held_twice", 1, 300, "broken:13"),
-    ("censored_start", 2, 5 * 5400, ""),
-    ("censored_end", 4, 1200 + 22200 + 21900 + 24900, ""),
+    ("censored_start", 2, 5 * 5400, "at 2026-01-01 00:00:00 UTC"),
+    ("censored_end", 4, 1200 + 22200 + 21900 + 24900, "at 2026-01-01 03:05:00 UTC"),
     ("suspected_downtime", 1, 5 * 18300, "at 2026-01-01 03:55:00 UTC"),
 ]
 ORDINARY = [
     ("never_started", 3, 0, "broken:16"),
     ("zero_length", 1, 0, "broken:19"),
     ("step", 1, 0, "broken:6"),
-    ("epoch_ms", 2, 0, "broken"),
+    ("epoch_ms", 2, 0, "broken:15"),
     ("delimiter_in_text", 1, 0, "broken:9"),
     ("repeated_hosts", 1, 0, "broken:10"),
     ("unsorted", 1, 0, "broken:14"),
@@ -94,7 +95,7 @@ def test_strict_refuses_and_writes_nothing(bftrain: CommandLine, broken: Path, t
     ):
         assert ended.code == 3
         assert "Doubtful: look at these" in ended.out
-        assert ended.err.startswith("bftrain: --strict: 15 kinds of doubt: duplicate, backwards, no_nodes, ")
+        assert ended.err.startswith("bftrain: --strict: 16 kinds of doubt: duplicate, backwards, no_nodes, ")
         assert ended.err.rstrip().endswith("(see the options in the report above)")
     assert list(tmp_path.iterdir()) == [broken]
     told = json.loads(bftrain("import", broken, "-o", tmp_path / "log.npz", "--strict", "--json").out)
@@ -182,9 +183,11 @@ def test_the_same_bytes_wherever_the_file_lies(bftrain: CommandLine, tmp_path: P
         (["broken", "--nodes", "5"], 2, "--nodes 5 says how many there are, which is enough for --counts only"),
         (["broken", "--format", "sact"], 3, "no reader is called 'sact' .did you mean 'sacct'"),
         (["broken", "--format", "swf"], 3, "no row tells of a node that was held|no job"),
-        (["broken", "--min-gap", "-1"], 3, "min_gap_s"),
+        (["broken", "--min-gap", "-1"], 2, "'--min-gap': -1.0 is not in the range"),
         (["broken", "--min-gap", "nan"], 3, "min_gap_s"),
-        (["broken", "--downtime-after", "0"], 3, "downtime_after_s"),
+        (["broken", "--downtime-after", "0"], 2, "'--downtime-after': 0.0 is not in the range"),
+        (["broken", "--counts", "--nodes", "0"], 2, "a machine has at least one node"),
+        (["broken", "--window", "2019..2020"], 3, "--window is 2019 s .. 2020 s; bftrain check explains each"),
     ],
 )
 def test_mistakes_are_said_in_words_and_nothing_is_written(
@@ -197,6 +200,32 @@ def test_mistakes_are_said_in_words_and_nothing_is_written(
         assert re.search(what, ended.err.replace("\n", " "))
         assert "fault" not in ended.err
     assert list(Path().iterdir()) == [Path("broken")]
+
+
+def test_check_explains_even_what_no_log_can_be_made_of(bftrain: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "jobs"
+    path.write_text("JobID|Start|End|NodeList|State\n1|Unknown|Unknown|None assigned|PENDING\n2|1|x|n1|COMPLETED\n")
+    ended = bftrain("check", path)
+    assert ended.code == 3
+    assert re.search(r"bad_time +1 .*\n +row set aside\n +jobs:3\n", ended.out)
+    assert ended.out.endswith("sacct: 2 rows read = 0 used + 2 set aside\n")
+    assert ended.err.startswith("bftrain: jobs: no row tells of a node that was held: ")
+    told = json.loads(bftrain("check", path, "--json").out)
+    assert told["rows"] == {"read": 2, "used": 0, "aside": {"bad_time": 1, "never_started": 1}}
+    path.write_text("JobID|Start|End|NodeList|State\n")
+    assert bftrain("check", path).out == "sacct: 0 rows read = 0 used + 0 set aside\n"
+
+
+def test_a_partition_that_no_job_was_in_is_told(bftrain: CommandLine, broken: Path) -> None:
+    told = json.loads(bftrain("check", broken, "--json", "--preemptible", "pilot,scavange").out)
+    (found,) = (each for each in told["findings"] if each["name"] == "unknown_partitions")
+    assert (found["count"], found["first"]) == (1, "--preemptible scavange")
+
+
+def test_a_folder_that_is_not_there_is_told_before_the_work(bftrain: CommandLine, broken: Path) -> None:
+    ended = bftrain("import", broken, "-o", broken.parent / "there" / "log.npz")
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err == f"bftrain: {broken.parent}/there: no such folder (make it first, for example with mkdir -p)\n"
 
 
 def test_a_name_for_the_log_that_cannot_be_is_refused_before_the_work(bftrain: CommandLine, broken: Path) -> None:
