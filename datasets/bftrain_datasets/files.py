@@ -24,7 +24,7 @@ _MARK_BYTES: Final = max(map(len, _MARKS))
 def load_log(path: Path | str) -> EventLog:
     """Load the log in this file; its name ends in ``.npz``, ``.csv`` or ``.parquet``."""
     path = Path(path)
-    return by_suffix(path, LOADERS, "log file")(path)
+    return by_suffix(path, LOADERS, "log file", advice="bftrain import makes one of what a scheduler wrote; ")(path)
 
 
 def save_log(log: EventLog, path: Path | str) -> None:

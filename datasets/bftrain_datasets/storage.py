@@ -22,12 +22,12 @@ BYTE_ORDER_MARK: Final = "\ufeff"
 NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
 
 
-def by_suffix(path: Path, known: Mapping[str, T], kind: str) -> T:
+def by_suffix(path: Path, known: Mapping[str, T], kind: str, *, advice: str = "") -> T:
     """Choose by the end of the file's name; ``kind`` says what sort of file it should be."""
     suffix = path.suffix.lower()
     if suffix not in known:
         what = f"its name ends in '{suffix}'" if suffix else "its name has no ending"
-        raise BadInput(f"no {kind}: {what}", where=str(path), fix=suggestion(suffix, known))
+        raise BadInput(f"no {kind}: {what}", where=str(path), fix=advice + suggestion(suffix, known))
     return known[suffix]
 
 
@@ -41,6 +41,10 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk does not say what was written
     finally:
         draft.unlink(missing_ok=True)
 

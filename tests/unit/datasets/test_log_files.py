@@ -73,8 +73,9 @@ def test_a_failed_save_leaves_the_old_file_alone(tmp_path: Path, suffix: str, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as raised:
         save_log(sample_log(), path)
+    assert raised.value.filename == str(path)
     assert path.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -278,3 +279,9 @@ def test_a_source_with_an_odd_name_is_told_readably(tmp_path: Path) -> None:
     path = tmp_path / "a\nb.csv"
     path.write_text("time,node,state\n0,a,idle\n")
     assert load_log(path).provenance.sources[0].name == "'a\\nb.csv'"
+
+
+def test_records_that_are_no_log_yet_are_told_the_way(tmp_path: Path) -> None:
+    (tmp_path / "jobs.sacct").write_text("JobID|Start|End|NodeList\n")
+    with pytest.raises(BadInput, match="its name ends in '.sacct' .bftrain import makes one of what a scheduler wrote"):
+        load_log(tmp_path / "jobs.sacct")
