@@ -283,5 +283,7 @@ def test_a_source_with_an_odd_name_is_told_readably(tmp_path: Path) -> None:
 
 def test_records_that_are_no_log_yet_are_told_the_way(tmp_path: Path) -> None:
     (tmp_path / "jobs.sacct").write_text("JobID|Start|End|NodeList\n")
-    with pytest.raises(BadInput, match="its name ends in '.sacct' .bftrain import makes one of what a scheduler wrote"):
+    with pytest.raises(
+        BadInput, match=r"its name ends in '\.sacct' .bftrain import makes one of what a scheduler wrote"
+    ):
         load_log(tmp_path / "jobs.sacct")
