@@ -87,6 +87,7 @@ BUILD_TOOLS: Final = (
 MB: Final = 1 << 20
 JOB_MB: Final = 2500  # the largest of its compilations takes 2400 MB
 DISK_MB: Final = 1200
+ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OFFLINE: Final = re.compile(
     "name resolution|Name or service not known|NewConnectionError|ConnectTimeout|ReadTimeout|Network is unreachable"
     "|Connection refused|ProxyError|SSLError|Connection(Reset|Aborted)?Error|from versions: none"
@@ -217,10 +218,14 @@ def run(log: Path, *command: str | Path, cwd: Path | None = None, env: dict[str,
     with log.open("ab") as file:
         file.write(f"$ {' '.join(map(str, command))}\n".encode())
         file.flush()
+        # What ends us must not do so between the start of the command and our knowing of it. The command itself
+        # keeps these signals blocked, which is nothing to it: it has a session of its own and is ended by SIGKILL.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         running = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             code = running.wait()
         except BaseException:
             os.killpg(running.pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.secret import make_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 pytestmark = pytest.mark.torch
 
@@ -133,7 +133,7 @@ def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
         listening = ports_of(pids)
         assert len(listening) >= 3, "the hub, and each worker's store"
         assert {host for host, _ in listening} == {"127.0.0.1"}
-    assert not [port for _, port in listening if taken(port)]
+    until_free(port for _, port in listening)
 
 
 def ports_of(pids: set[int]) -> set[tuple[str, int]]:
@@ -145,6 +145,15 @@ def ports_of(pids: set[int]) -> set[tuple[str, int]]:
             host, _, port = line.split()[3].rpartition(":")
             found.add((host, int(port)))
     return found
+
+
+def until_free(ports: Iterable[int], patience_s: float = 10.0) -> None:
+    """Wait until nobody listens any more: what was killed gives its ports back when the kernel gets round to it."""
+    left = list(ports)
+    begin = time.monotonic()
+    while left := [port for port in left if taken(port)]:
+        assert time.monotonic() - begin < patience_s, f"still taken: {left}"
+        time.sleep(0.05)
 
 
 def taken(port: int) -> bool:
