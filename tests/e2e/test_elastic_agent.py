@@ -125,12 +125,13 @@ def test_it_registers_within_150_ms_and_never_imports_torch(tmp_path: Path) -> N
 
 
 def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
+    before = ports_of({os.getpid()})  # tests that make a Horovod of this very process leave it there
     with conformance.Stage(launchers.native, nodes=("n1", "n2")) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1", "n2")
         stage.told.steps(task, 2)
         pids = {os.getpid(), *descendants(os.getpid())}
-        listening = ports_of(pids)
+        listening = ports_of(pids) - before
         assert len(listening) >= 3, "the hub, and each worker's store"
         assert {host for host, _ in listening} == {"127.0.0.1"}
     until_free(port for _, port in listening)
