@@ -36,11 +36,11 @@ class Listener(Protocol):
     """Who wants to know what happens to agents and workers: a launcher."""
 
     def node_up(self, node: str) -> None: ...  # noqa: D102 - as in Course
-    def node_gone(self, node: str) -> None: ...  # noqa: D102
-    def spawned(self, task: str, worker: str, port: int) -> None: ...  # noqa: D102
-    def said(self, task: str, worker: str, message: Message) -> None: ...  # noqa: D102
-    def exited(self, task: str, worker: str, code: int, tail: str) -> None: ...  # noqa: D102
-    def tick(self, now: float) -> None: ...  # noqa: D102
+    def node_gone(self, node: str) -> None: ...  # noqa: D102 - as in Course
+    def spawned(self, task: str, worker: str, port: int) -> None: ...  # noqa: D102 - as in Course
+    def said(self, task: str, worker: str, message: Message) -> None: ...  # noqa: D102 - as in Course
+    def exited(self, task: str, worker: str, code: int, tail: str) -> None: ...  # noqa: D102 - as in Course
+    def tick(self, now: float) -> None: ...  # noqa: D102 - as in Course
 
 
 @dataclass(eq=False)
