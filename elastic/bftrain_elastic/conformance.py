@@ -53,10 +53,10 @@ class Launches(Protocol):
 
     name: str
 
-    def add(self, task: str, job: dict[str, Any]) -> None: ...  # noqa: D102
-    def apply(self, actions: Sequence[dict[str, Any]]) -> None: ...  # noqa: D102
-    def drop(self, task: str) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
+    def add(self, task: str, job: dict[str, Any]) -> None: ...  # noqa: D102 - as in the port Launcher
+    def apply(self, actions: Sequence[dict[str, Any]]) -> None: ...  # noqa: D102 - as in the port Launcher
+    def drop(self, task: str) -> None: ...  # noqa: D102 - as in the port Launcher
+    def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
 
 
 class Told:
@@ -339,7 +339,7 @@ def _ends_well(stage: Stage) -> None:
     task = stage.new("--steps", "60")
     stage.do("start", task, "n1", "n2")
     stage.told.until(lambda: bool(stage.told.of("done", task)), "a task of 60 steps is done")
-    _demand(stage.told.of("done", task)[0]["step"] == 60, f"60 steps: {stage.told.of('done', task)}")  # noqa: PLR2004
+    _demand(stage.told.of("done", task)[0]["step"] == 60, f"60 steps: {stage.told.of('done', task)}")  # noqa: PLR2004 - as many as were asked for
     _demand(not stage.told.of("failed", task), "it did not fail")
     stage.end(task)
 

@@ -107,7 +107,7 @@ class State:
 
     if TYPE_CHECKING:  # whatever it was given is an attribute, and may be set
 
-        def __setattr__(self, name: str, value: Any) -> None: ...  # noqa: ANN401
+        def __setattr__(self, name: str, value: Any) -> None: ...  # noqa: ANN401 - a state holds anything
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - called only for what is not there
         raise AttributeError(f"the state holds no '{name}': give it to State({name}=...)")

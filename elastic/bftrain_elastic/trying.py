@@ -30,8 +30,8 @@ class Runs(Protocol):
     """A launcher, as far as it is needed here."""
 
     def add(self, task: str, job: Mapping[str, Any]) -> None: ...  # noqa: D102 - as in bftrain.ports
-    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None: ...  # noqa: D102 - as in the port Launcher
+    def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
 
 
 @dataclass(frozen=True, slots=True)
