@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         TaskFailed,
         TaskFinished,
         TaskMeasured,
+        TaskPaused,
+        TaskResumed,
         TaskSubmitted,
     )
     from bftrain.values.plan import Plan
@@ -39,8 +41,13 @@ if TYPE_CHECKING:
     from bftrain_datasets.files import load_log, save_log
     from bftrain_datasets.importing.options import ImportOptions
     from bftrain_datasets.importing.pipeline import Imported, import_logs
+    from bftrain_datasets.scheduling.scheduling import schedule
     from bftrain_datasets.taskfiles import load_tasks, save_tasks
+    from bftrain_datasets.workloads.options import WorkloadOptions
+    from bftrain_datasets.workloads.workload import import_workload
+    from bftrain_replay.comparing.comparison import compare
     from bftrain_replay.replaying import replay
+    from bftrain_replay.sweeping.sweep import sweep
 
 # where each public name lives
 _HOMES = {
@@ -70,6 +77,8 @@ _HOMES = {
         "TaskFailed",
         "TaskFinished",
         "TaskMeasured",
+        "TaskPaused",
+        "TaskResumed",
         "TaskSubmitted",
     ),
     "bftrain.values.plan": ("Plan",),
@@ -81,8 +90,13 @@ _HOMES = {
     "bftrain_datasets.files": ("load_log", "save_log"),
     "bftrain_datasets.importing.options": ("ImportOptions",),
     "bftrain_datasets.importing.pipeline": ("Imported", "import_logs"),
+    "bftrain_datasets.scheduling.scheduling": ("schedule",),
     "bftrain_datasets.taskfiles": ("load_tasks", "save_tasks"),
+    "bftrain_datasets.workloads.options": ("WorkloadOptions",),
+    "bftrain_datasets.workloads.workload": ("import_workload",),
+    "bftrain_replay.comparing.comparison": ("compare",),
     "bftrain_replay.replaying": ("replay",),
+    "bftrain_replay.sweeping.sweep": ("sweep",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -116,20 +130,27 @@ __all__ = [
     "TaskFailed",
     "TaskFinished",
     "TaskMeasured",
+    "TaskPaused",
+    "TaskResumed",
     "TaskSpec",
     "TaskSubmitted",
     "Termination",
     "ValueTable",
+    "WorkloadOptions",
     "__version__",
     "apply_actions",
     "build_harvester",
+    "compare",
     "import_logs",
+    "import_workload",
     "load_log",
     "load_tasks",
     "replay",
     "save_log",
     "save_tasks",
+    "schedule",
     "solve",
+    "sweep",
 ]
 
 

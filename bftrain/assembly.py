@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bftrain import registry
+from bftrain.admissions import resolve_admission
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BrokenPlugin, NotAvailable
@@ -21,16 +22,16 @@ def build_harvester(
     """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name."""
     chosen = solver or find_solver(settings.solver)
     wanted = objective or resolve_objective(settings.objective)
-    if hasattr(wanted, "couple") and not getattr(chosen, "couples", False):
+    if not _suits(chosen, wanted):
         raise BadConfig(
             f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express",
-            fix="take highs, gurobi or cbc as solver",
+            fix=f"take {'exact, ' if getattr(wanted, 'coupled', False) else ''}highs, gurobi or cbc as solver",
         )
     return Harvester(
         solver=chosen,
         fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
         objective=wanted,
-        admission=registry.load("admission", settings.admission)(settings.max_tasks),
+        admission=resolve_admission(settings.admission, settings.max_tasks, settings.entities),
         placement=registry.load("placement", settings.placement),
         horizon_s=settings.horizon_s,
         limits=Limits(
@@ -39,7 +40,18 @@ def build_harvester(
             threads=settings.solver_threads,
         ),
         max_failures=settings.max_failures,
+        entities=settings.entities,
+        prices=settings.prices,
     )
+
+
+def _suits(solver: Solver, objective: Objective) -> bool:
+    """Say whether a solver can be asked about an objective at all."""
+    if hasattr(objective, "couple"):
+        return bool(getattr(solver, "couples", False))
+    if getattr(objective, "coupled", False):
+        return bool(getattr(solver, "couples", False) or getattr(solver, "levels", False))
+    return True
 
 
 def find_solver(name: str) -> Solver:

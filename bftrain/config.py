@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from bftrain.errors import BadConfig, BadInput, suggestion
 from bftrain.values import checks, wire
+from bftrain.values.mapped import Mapped
+from bftrain.values.sharing import Entity
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How decisions are made. With these and the same events, every decision repeats."""
+
+class Settings(Mapped, frozen=True, kw_only=True):
+    """How decisions are made. With these and the same events, every decision repeats.
+
+    ``entities`` are the users who share by weight or have a quota, those not named have weight 1 and no quota;
+    ``prices`` is what a node of a kind costs, 1 if not named. A shares file holds both (docs/admission.md).
+    """
 
     solver: str = "exact"
     fallback: str = "greedy"  # asked when the solver fails or runs out of time; "" for none
@@ -31,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     solver_gap: float = 0.0
     solver_threads: int = 1
     max_failures: int = 3  # after so many failures a task is given up
+    entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
+    prices: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -44,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         checks.number(self, "solver_gap", at_least=0.0)
         checks.integer(self, "solver_threads", at_least=1)
         checks.integer(self, "max_failures", at_least=1)
+        checks.mapped(self, "entities", Entity)
+        checks.positive(self, "prices")
 
 
 def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:
@@ -51,26 +63,35 @@ def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:
     return merged(path, given, Settings)
 
 
-def merged(path: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
-    """Like :func:`settings_from`, for settings of any ``kind``."""
-    settings = load(path, kind) if path else kind()
+def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()) -> S:
+    """Like :func:`settings_from`, for settings of any ``kind``; ``others`` may stand in the file and are left out."""
+    settings = load(path, kind, others) if path else kind()
     changes = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(settings, **changes)
 
 
-def load(path: Path, kind: type[S]) -> S:
-    """Read ``kind`` from a TOML file."""
+def load(path: Path, kind: type[S], others: Collection[str] = ()) -> S:
+    """Read ``kind`` from a TOML file; keys among ``others`` are left out."""
+    text = read(path)
+    data = parsed(text, str(path))
+    return from_mapping({key: data[key] for key in data if key not in others}, kind, where=str(path), text=text)
+
+
+def read(path: Path) -> str:
+    """Read a text file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(f"cannot be read: {error}", where=str(path)) from error
+
+
+def parsed(text: str, where: str) -> dict[str, object]:
+    """Parse TOML."""
     try:
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
-        where = f"{path}:{line[1]}" if line else str(path)
-        raise BadConfig(f"is not valid TOML: {error}", where=where) from error
-    return from_mapping(data, kind, where=str(path), text=text)
+        raise BadConfig(f"is not valid TOML: {error}", where=f"{where}:{line[1]}" if line else where) from error
 
 
 def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text: str = "") -> S:
@@ -87,10 +108,21 @@ def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text:
 
 
 def dump(settings: msgspec.Struct) -> str:
-    """Give flat settings as TOML, what is ``None`` left out. A JSON string, number or boolean is TOML as it stands."""
-    data: Mapping[str, object] = wire.plain(settings)
-    told = ((key, value) for key, value in data.items() if value is not None)
-    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in told)
+    """Give settings as TOML, what is ``None`` and empty tables left out."""
+    return _table((), wire.plain(settings))
+
+
+def _table(path: tuple[str, ...], data: Mapping[str, object]) -> str:
+    """Give a table, and after it those inside it. A JSON string, number or boolean is TOML as it stands."""
+    inner = {key: value for key, value in data.items() if isinstance(value, dict)}
+    told = [(key, value) for key, value in data.items() if value is not None and key not in inner]
+    heading = f"\n[{'.'.join(map(_key, path))}]\n" if path and (told or not inner) else ""
+    lines = "".join(f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in told)
+    return heading + lines + "".join(_table((*path, key), value) for key, value in inner.items() if value or path)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _line(where: str, text: str, key: str) -> str:

@@ -6,11 +6,9 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,12 +22,12 @@ _COMMAND_TIMEOUT_S: Final = 5.0
 # Without these there is no basic work: the default solver, and one that ties tasks together
 _NEEDED: Final = {("solver", "exact"), ("solver", "highs")}
 
-# package to import and to install -> (what it is for, what brings it)
+# module -> (package that it is of, what it is for, what brings it)
 _EXTRAS: Final = {
-    "pyarrow": ("Parquet files", "pip install 'bftrain[parquet]'"),
-    "distributed": ("sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
-    "torch": ("training", "pip install 'bftrain[torch]'"),
-    "horovod": ("Elastic Horovod training", "make horovod (in a checkout of bftrain)"),
+    "vl_convert": ("vl-convert-python", "pages and pictures of replays", "pip install vl-convert-python"),
+    "pyarrow": ("pyarrow", "Parquet files", "pip install 'bftrain[parquet]'"),
+    "distributed": ("distributed", "sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
+    "torch": ("torch", "training", "pip install 'bftrain[torch]'"),
 }
 # scheduler -> (what answers when it works, what brings the command, what helps if it does not answer, full name)
 _SCHEDULERS: Final = {
@@ -73,9 +71,10 @@ def examine() -> Iterator[Finding]:
     yield Finding(kind="base", name="python", state=State.OK, detail=platform.python_version(), needed=True)
     for port in registry.PORTS:
         for part in registry.parts(port).values():
-            yield _part(part)
-    for package, (purpose, fix) in _EXTRAS.items():
-        yield _extra(package, purpose, fix)
+            if port != "scheduler" or part.name not in _SCHEDULERS or part.origin != "bftrain":  # these are asked below
+                yield _part(part)
+    for module, (package, purpose, fix) in _EXTRAS.items():
+        yield _extra(module, package, purpose, fix)
     for name, (probe, source, mending, purpose) in _SCHEDULERS.items():
         yield _scheduler(name, probe, source, mending, purpose)
 
@@ -107,37 +106,15 @@ def _tried(part: registry.Part) -> tuple[State, str, str]:
     return said
 
 
-def _extra(package: str, purpose: str, fix: str) -> Finding:
+def _extra(module: str, package: str, purpose: str, fix: str) -> Finding:
     # Found, not imported: importing torch takes seconds, and the doctor should answer at once
-    if find_spec(package) is None:
+    if find_spec(module) is None:
         return Finding(kind="extra", name=package, state=State.ABSENT, detail=f"for {purpose}", fix=fix)
     try:
         found = version(package)
     except PackageNotFoundError:
         found = "version unknown"
-    if package == "horovod" and (wrong := _horovod_trouble()):
-        return Finding(kind="extra", name=package, state=State.BROKEN, detail=f"{found}, {wrong}", fix=fix)
     return Finding(kind="extra", name=package, state=State.OK, detail=f"{found}, for {purpose}")
-
-
-def _horovod_trouble() -> str:
-    """Why the Horovod that is here cannot train with the torch that is here; nothing if it can.
-
-    Horovod works with the one version of torch that it was built against, and notes that version beside its code.
-    """
-    spec = find_spec("horovod")
-    built_for = None
-    for place in (spec and spec.submodule_search_locations) or ():
-        with suppress(OSError, ValueError):
-            notes = msgspec.json.decode((Path(place) / "metadata.json").read_bytes(), type=dict[str, object])
-            built_for = notes.get("pytorch")
-    if built_for is None:
-        return "built without PyTorch"
-    try:
-        here = version("torch")
-    except PackageNotFoundError:
-        return f"built for torch {built_for}, which is not installed"
-    return "" if built_for == here else f"built for torch {built_for}, but {here} is installed"
 
 
 def _scheduler(name: str, probe: tuple[str, ...], source: str, mending: str, purpose: str) -> Finding:

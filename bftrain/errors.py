@@ -83,6 +83,12 @@ class BrokenPlugin(NotAvailable):
     """A plug-in is registered but cannot be loaded or does not behave as its port demands."""
 
 
+class PartlyFailed(BftrainError):
+    """Some of the work failed; the rest is done and stands."""
+
+    exit_code = 1
+
+
 class Interrupted(BftrainError):
     """Whoever runs the command stopped it; ``what`` says what is kept of its work."""
 

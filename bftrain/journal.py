@@ -1,7 +1,8 @@
 """Journal: the append-only record of events and decisions, in one SQLite file.
 
 What is in it when a step's transaction ends survives ``kill -9``. Reading it back drives a Harvester to the same
-decisions, so a live run can be replayed, and a restart continues where the last run stopped.
+decisions, so a live run can be replayed, and a restart continues where the last run stopped. Now and then it is written
+down where things stand, so that a restart need not read all from the beginning.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from bftrain import __version__
 from bftrain.config import Settings
+from bftrain.deciding.standing import Standing
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.values import wire
 from bftrain.values.decision import Decision
@@ -38,7 +40,25 @@ _SCHEMA: Final = (
     body TEXT NOT NULL
 ) STRICT""",
 )
+_STANDING: Final = """CREATE TABLE IF NOT EXISTS standing (
+    step INTEGER PRIMARY KEY,
+    settings TEXT NOT NULL,
+    changed INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT"""
 _LAST_ENTRY: Final = "SELECT number, step, kind FROM entry ORDER BY number DESC LIMIT 1"
+
+
+Statement = tuple[str, Sequence[object]]  # SQL, and what stands for its question marks
+
+
+class Stood(msgspec.Struct, frozen=True, kw_only=True):
+    """Where things stood after ``step``, and the settings from there on; ``changed`` if these are new."""
+
+    step: int
+    settings: Settings
+    changed: bool
+    standing: Standing
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +75,9 @@ class Journal:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self.path = path
+        self._safe = True
         self._number, self._step, self._kind = self._last_entry()
+        self._closed = self._settings_changed_after()
 
     # -- opening
 
@@ -117,27 +139,69 @@ class Journal:
             items.append(("decision", decision))
         self._insert(self._step + 1, items)
 
-    def append_events(self, events: Sequence[Event]) -> None:
-        """Begin a step with its events, before anything is decided."""
-        self.append(events, None)
+    def append_events(self, events: Sequence[Event], also: Sequence[Statement] = (), *, sync: bool = True) -> None:
+        """Begin a step with its events, before anything is decided.
 
-    def append_decision(self, decision: Decision) -> None:
-        """Complete the step that was begun last."""
-        self._insert(self._step, [("decision", decision)])
+        ``also`` is done in the same transaction. Without ``sync`` the step survives us, but perhaps no power cut.
+        """
+        self._insert(self._step + 1, [("event", event) for event in events], also, sync=sync)
 
-    def _insert(self, step: int, items: Sequence[tuple[str, Event | Decision]]) -> None:
+    def append_decision(self, decision: Decision, also: Sequence[Statement] = (), *, sync: bool = True) -> None:
+        """Complete the step that was begun last.
+
+        If it has a decision already, or the settings were changed since, this one is a step without events.
+        """
+        complete = self._kind != "event" or self._closed == self._step
+        self._insert(self._step + complete, [("decision", decision)], also, sync=sync)
+
+    def change(self, *statements: Statement, sync: bool = True) -> None:
+        """Change tables that others keep beside the record, in one transaction."""
+        self._insert(self._step, (), statements, sync=sync)
+
+    def keep(self, settings: Settings, standing: Standing) -> None:
+        """Write down where things stand after the last step, and the settings from there on.
+
+        Of those with the same settings as before, the last two are kept.
+        """
+        changed = settings != self.settings_now
+        row = (self._step, wire.encode(settings).decode(), changed, wire.encode(standing).decode())
+        older = "SELECT step FROM standing ORDER BY step DESC LIMIT 1 OFFSET 1"
+        self.change(
+            (_STANDING, ()),
+            ("INSERT OR REPLACE INTO standing VALUES (?, ?, ?, ?)", row),
+            (f"DELETE FROM standing WHERE NOT changed AND step < ({older})", ()),  # noqa: S608 - all of it is ours
+            sync=changed,
+        )
+        self._closed = self._step if changed else self._closed
+
+    def _insert(
+        self,
+        step: int,
+        items: Sequence[tuple[str, Event | Decision]],
+        also: Sequence[Statement] = (),
+        *,
+        sync: bool = True,
+    ) -> None:
         """Add entries in one transaction; refused when another process has added some meanwhile."""
         rows = [(step, kind, value.time_s, wire.encode(value).decode()) for kind, value in items]
         try:
+            self._make_safe(power_cuts=sync)
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 if self._last_entry()[0] != self._number:
                     raise BadInput("another process adds to it too", where=str(self.path), fix=_ONE_WRITER)
                 self._connection.executemany("INSERT INTO entry (step, kind, time_s, body) VALUES (?, ?, ?, ?)", rows)
+                for statement, values in also:
+                    self._connection.execute(statement, values)
         except sqlite3.Error as error:
             fix = _ONE_WRITER if "locked" in str(error) else _SEE_TO_SPACE
             raise NotAvailable(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
         self._number, self._step, self._kind = self._last_entry()
+
+    def _make_safe(self, *, power_cuts: bool) -> None:
+        if power_cuts != self._safe:
+            _make_safe(self._connection, power_cuts=power_cuts)
+            self._safe = power_cuts
 
     def _last_entry(self) -> tuple[int, int, str]:
         """Number, step and kind of the last entry."""
@@ -154,9 +218,15 @@ class Journal:
             raise BadInput("has lost its settings", where=str(self.path))
         return wire.decode(found[0], Settings, where=str(self.path))
 
+    @property
+    def settings_now(self) -> Settings:
+        """The settings that the last decisions were made with: those it began with, unless they were changed since."""
+        last = self.stood_last()
+        return self.settings if last is None else last.settings
+
     def insist_on(self, settings: Settings) -> None:
-        """Refuse to go on with other settings than the decisions so far were made with."""
-        recorded, asked = wire.plain(self.settings), wire.plain(settings)
+        """Refuse to go on with other settings than the last decisions were made with."""
+        recorded, asked = wire.plain(self.settings_now), wire.plain(settings)
         for name, value in asked.items():
             if recorded[name] != value:
                 raise BadInput(
@@ -174,9 +244,48 @@ class Journal:
         """Say whether the last step has events but no decision: whoever wrote it died in between."""
         return self._kind == "event"
 
-    def steps(self) -> Iterator[Step]:
-        """All steps in their order, read as they are asked for."""
-        for step, entries in groupby(self._rows(), key=lambda row: row[0]):
+    def stood_last(self) -> Stood | None:
+        """Where things stood when that was written down last."""
+        return next(self._stood("ORDER BY step DESC LIMIT 1"), None)
+
+    def stood_anew(self) -> Iterator[Stood]:
+        """Where things stood whenever the settings were changed."""
+        return self._stood("WHERE changed ORDER BY step")
+
+    def _settings_changed_after(self) -> int:
+        """Give the last step after which they were; -1 for none."""
+        if not self._has_stood:
+            return -1
+        return int(self.rows("SELECT coalesce(max(step), -1) FROM standing WHERE changed")[0][0])
+
+    @property
+    def _has_stood(self) -> bool:
+        return bool(self.rows("SELECT name FROM sqlite_master WHERE name = 'standing'"))
+
+    def _stood(self, which: str) -> Iterator[Stood]:
+        if not self._has_stood:
+            return
+        select = f"SELECT step, settings, changed, body FROM standing {which}"  # noqa: S608 - all of it is ours
+        for step, settings, changed, body in self.rows(select):
+            where = f"{self.path}: standing {step}"
+            yield Stood(
+                step=step,
+                settings=wire.decode(settings, Settings, where=where),
+                changed=bool(changed),
+                standing=wire.decode(body, Standing, where=where),
+            )
+
+    def rows(self, select: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Read from any table of the file."""
+        try:
+            with closing(self._connection.execute(select, values)) as cursor:
+                return cursor.fetchall()
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"is damaged: {error}", where=str(self.path)) from error
+
+    def steps(self, after: int = 0) -> Iterator[Step]:
+        """All steps in their order, or those after one, read as they are asked for."""
+        for step, entries in groupby(self._entries(after), key=lambda row: row[0]):
             events: list[Event] = []
             decision: Decision | None = None
             for _, number, kind, body in entries:
@@ -187,10 +296,12 @@ class Journal:
                     decision = wire.decode(body, Decision, where=where)
             yield Step(number=step, events=tuple(events), decision=decision)
 
-    def _rows(self) -> Iterator[tuple[int, int, str, str]]:
+    def _entries(self, after: int) -> Iterator[tuple[int, int, str, str]]:
+        begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"
+        select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - all of it is ours
         try:
             with closing(self._connection.cursor()) as cursor:
-                yield from cursor.execute("SELECT step, number, kind, body FROM entry ORDER BY number")
+                yield from cursor.execute(select, (after,) if after else ())
         except sqlite3.DatabaseError as error:
             raise BadInput(f"is damaged: {error}", where=str(self.path)) from error
 
@@ -223,6 +334,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _make_safe(connection: sqlite3.Connection) -> None:
-    # A step that was recorded before its actions went out must survive a power cut as well
-    connection.execute("PRAGMA synchronous = FULL")
+def _make_safe(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
+    # A step that was recorded before its actions went out must survive a power cut as well, unless whoever writes it
+    # can find out again what happened
+    connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")

@@ -14,13 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.events import Event
+from bftrain.values.news import News
 from bftrain.values.problem import CompetingTask
+from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
+from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:  # types only: whoever imports the ports still touches no file, and no sibling
     from bftrain_datasets.importing.intake import Intake
     from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_replay.rounds.contenders import Contenders
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +39,13 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Objective(Protocol):
-    """What a decision maximises: a number per second for each task at each size."""
+    """What a decision maximises: a number per second for each task at each size.
+
+    One that looks at all tasks at once has ``recast(table)`` too: it is given the table of these numbers over the
+    horizon, costs of rescaling taken off, and gives the one that is solved, with other entries, a coupling, or both. If
+    it may give a coupling it has ``coupled = True``. ``couple(model)`` and ``total(...)`` of its own make it a
+    coupling itself. ``uses_work_left`` and ``uses_history`` say what of a task it looks at.
+    """
 
     @property
     def name(self) -> str:
@@ -50,7 +61,9 @@ class Objective(Protocol):
 class Solver(Protocol):
     """Finds the sizes of largest total value.
 
-    One that also solves tables with a coupling says so by an attribute ``couples = True``; others refuse these.
+    One that also solves tables with a coupling says so by an attribute ``couples = True``; others refuse these. One
+    that solves only the couplings of :mod:`bftrain.deciding.levels` says ``levels = True``; one that divides several
+    kinds of nodes, ``kinds = True``; one that looks at what tasks had so far, ``uses_history = True``.
     """
 
     @property
@@ -59,7 +72,7 @@ class Solver(Protocol):
         ...
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
-        """Choose one size per task with a sum of at most ``table.problem.pool``.
+        """Choose one size per task with a sum of at most ``table.problem.pool``, and of each kind what there is of it.
 
         Reaching a limit or failing is a result, not an exception.
         """
@@ -72,12 +85,113 @@ class Solver(Protocol):
 
 @runtime_checkable
 class Admission(Protocol):
-    """Chooses who competes."""
+    """Chooses who competes, by nothing but names. It is made by a factory that is given ``max_tasks``."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
         """Give the names that compete, out of all unfinished tasks in the order they were submitted."""
+        ...
+
+
+class Queue(Protocol):
+    """What an admission is shown: the unfinished tasks that are not paused, and the nodes, at one moment."""
+
+    @property
+    def time_s(self) -> float:
+        """The time, on the clock of the events."""
+        ...
+
+    @property
+    def pools(self) -> Mapping[str, int]:
+        """How many nodes are idle, held by tasks or not, by kind; where kinds are not told apart, its name is empty."""
+        ...
+
+    @property
+    def pool(self) -> int:
+        """The same of all kinds together."""
+        ...
+
+    def __iter__(self) -> Iterator[str]:
+        """Name the tasks, in the order they were submitted."""
+        ...
+
+    def __contains__(self, task: str) -> bool:
+        """Say whether this one is among them."""
+        ...
+
+    def spec(self, task: str) -> TaskSpec:
+        """What is known of it now: its user, campaign, sizes, curves and so on, measurements included."""
+        ...
+
+    def size(self, task: str) -> int:
+        """How many nodes it holds."""
+        ...
+
+    def work_left(self, task: str) -> float | None:
+        """How many samples it still has to do, as far as was told; ``None`` if it has no end."""
+        ...
+
+    def most_nodes(self, task: str) -> int:
+        """How many nodes it could hold now, if it had all of them; 0 if they are too few for it."""
+        ...
+
+
+@runtime_checkable
+class ChoosingAdmission(Protocol):
+    """Chooses who competes, by all there is to know.
+
+    It is made by a factory that is given ``max_tasks``, by name whatever of its other parameters a user sets, and the
+    users' entities if it has a parameter ``entities``. One that has ``remark(spec)`` is asked of every task that is
+    submitted, and what it says is noted in the next decision.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    def choose(self, queue: Queue) -> Sequence[str] | Mapping[str, int]:
+        """Give the names that compete, or these with the most nodes that each may get; changes nothing."""
+        ...
+
+
+@runtime_checkable
+class NotingAdmission(ChoosingAdmission, Protocol):
+    """Chooses who competes by what has happened so far. It keeps books, which survive a restart."""
+
+    def note(self, news: News) -> None:
+        """Take in what happened since the news before."""
+        ...
+
+    def kept(self) -> Mapping[str, Any]:
+        """Give the books as plain data, such as JSON has."""
+        ...
+
+    def take_up(self, kept: Mapping[str, Any]) -> None:
+        """Go on from these books; only for one that has heard of nothing yet."""
+        ...
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """Draws numbers out of a finished run. A plain function of a run will do: it gives one number, called like it."""
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    @property
+    def figures(self) -> Sequence[str]:
+        """The names of its numbers, the same for every run."""
+        ...
+
+    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.result.Result
+        """Give a number for each of the names, ``None`` for what cannot be told."""
         ...
 
 
@@ -111,7 +225,7 @@ class Launcher(Protocol):
 
     It is made by a factory that is given whom to tell and the hub of all agents, and it can be written with the
     standard library alone: so it takes and tells JSON forms, which ``bftrain.launching`` makes and reads.
-    docs/elastic.md describes them.
+    docs/adding/launcher.md describes them.
     """
 
     name: str
@@ -153,4 +267,59 @@ class LogReader(Protocol):
 
     def read(self, file: RawFile, intake: Intake) -> None:
         """Tell the intake of every row in the file."""
+        ...
+
+
+@runtime_checkable
+class QueuePolicy(Protocol):
+    """Says which waiting jobs start, in a main scheduler that is simulated. It is made by a factory.
+
+    One that wants to be asked at some time though nothing happens then has an attribute ``wake_s``; one that promises
+    starts has ``promises``, the first promise by job.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    def starts(self, cluster: Cluster) -> Sequence[int]:
+        """Give the waiting jobs that start now; together they need no more nodes than are free."""
+        ...
+
+
+@runtime_checkable
+class SharingPolicy(Protocol):
+    """Divides the time of nodes of several kinds over tasks that need a fixed number of them.
+
+    One that cannot do without the work left says so by an attribute ``needs_work = True``: rounds then refuse a task
+    without an end before they begin.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    def share(self, problem: SharingProblem) -> Shares:
+        """Give every task its shares of time; together they need no more nodes of a kind than there are."""
+        ...
+
+
+@runtime_checkable
+class RoundPolicy(Protocol):
+    """Says who runs in a round. It is made by a factory, anew for every run.
+
+    One whose priorities change only when tasks or nodes come or go says so by an attribute ``steady = True``: rounds
+    between are then gone through in one step. One that lets nobody run until some time says until when by an
+    attribute ``due_s``, which is infinite while it does not wait: that is no standstill.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    def priorities(self, contenders: Contenders) -> NDArray[np.float64]:
+        """Give a number a task, or a number by task and kind of nodes; the largest goes first, minus infinity never."""
         ...

@@ -14,13 +14,37 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from bftrain.errors import BrokenPlugin, UnknownName
-from bftrain.ports import Placement, Solver
+from bftrain.ports import Placement, SharingPolicy, Solver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Port = Literal["solver", "objective", "admission", "placement", "launcher", "reader"]
-PORTS: Final[tuple[Port, ...]] = ("solver", "objective", "admission", "placement", "launcher", "reader")
+Port = Literal[
+    "solver",
+    "objective",
+    "admission",
+    "placement",
+    "launcher",
+    "reader",
+    "queue_policy",
+    "scheduler",
+    "sharing",
+    "rounds",
+    "metric",
+]
+PORTS: Final[tuple[Port, ...]] = (
+    "solver",
+    "objective",
+    "admission",
+    "placement",
+    "launcher",
+    "reader",
+    "queue_policy",
+    "scheduler",
+    "sharing",
+    "rounds",
+    "metric",
+)
 
 BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "solver": {
@@ -31,6 +55,12 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "equal-share": "bftrain_solvers.equal_share:solver",
         "equal-share-published": "bftrain_solvers.equal_share:published",
         "greedy": "bftrain_solvers.greedy:solver",
+        "fifo": "bftrain_solvers.allocators:fifo",
+        "las": "bftrain_solvers.allocators:las",
+        "srtf": "bftrain_solvers.allocators:srtf",
+        "isolated": "bftrain_solvers.allocators:isolated",
+        "proportional-share": "bftrain_solvers.allocators:proportional_share",
+        "marginal-gain": "bftrain_solvers.allocators:marginal_gain",
     },
     "objective": {
         "throughput": "bftrain.deciding.objectives:throughput",
@@ -38,8 +68,24 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "weighted": "bftrain.deciding.objectives:weighted",
         "deadline": "bftrain.deciding.objectives:deadline",
         "max_min": "bftrain.deciding.fairness:max_min",
+        "max-min": "bftrain.deciding.fair:max_min",
+        "max-min-plain": "bftrain.deciding.fair:max_min_plain",
+        "water-filling": "bftrain.deciding.fair:water_filling",
+        "hierarchical": "bftrain.deciding.fair:hierarchical",
+        "finish-time": "bftrain.deciding.fair:finish_time",
+        "makespan": "bftrain.deciding.fair:makespan",
+        "completion": "bftrain.deciding.sums:completion",
+        "proportional": "bftrain.deciding.sums:proportional",
+        "cost": "bftrain.deciding.sums:cost",
     },
-    "admission": {"first-come": "bftrain.deciding.admission:first_come"},
+    # What makes one, given how many tasks may compete
+    "admission": {
+        "first-come": "bftrain.deciding.admission:first_come",
+        "all": "bftrain.deciding.admission:everybody",
+        "load": "bftrain.deciding.admission:by_load",
+        "quota": "bftrain.deciding.admission:quota",
+        "campaigns": "bftrain.deciding.campaigns:campaigns",
+    },
     "placement": {"grouped": "bftrain.deciding.placement:grouped"},
     # What makes one, given whom to tell and the hub of all agents
     "launcher": {
@@ -64,11 +110,46 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "slurmctld": "bftrain_datasets.readers.slurmctld",
         "pbs": "bftrain_datasets.readers.pbs",
     },
+    # What makes one, given PolicyOptions
+    "queue_policy": {
+        "fcfs": "bftrain_datasets.scheduling.fcfs:make",
+        "easy": "bftrain_datasets.scheduling.easy:make",
+        "conservative": "bftrain_datasets.scheduling.conservative:make",
+        "fairshare": "bftrain_datasets.scheduling.fairshare:make",
+        "ostrich": "bftrain_datasets.scheduling.ostrich:make",
+    },
+    # What makes one, given the settings of a site for it
+    "scheduler": {
+        "local": "bftrain.live.schedulers.local:make",
+        "slurm": "bftrain.live.schedulers.slurm:make",
+        "slurm-nodes": "bftrain.live.schedulers.slurm_nodes:make",
+        "pbs": "bftrain.live.schedulers.pbs:make",
+        "pbs-nodes": "bftrain.live.schedulers.pbs_nodes:make",
+    },
+    "sharing": {
+        "max-min": "bftrain_solvers.sharing.policies:max_min",
+        "max-min-blind": "bftrain_solvers.sharing.policies:max_min_blind",
+        "water-filling": "bftrain_solvers.sharing.policies:water_filling",
+        "hierarchical": "bftrain_solvers.sharing.policies:hierarchical",
+        "finish-time": "bftrain_solvers.sharing.policies:finish_time",
+        "makespan": "bftrain_solvers.sharing.policies:makespan",
+        "throughput": "bftrain_solvers.sharing.policies:throughput",
+        "cost": "bftrain_solvers.sharing.policies:cost",
+        "proportional": "bftrain_solvers.sharing.policies:proportional",
+        "isolated": "bftrain_solvers.sharing.policies:isolated",
+    },
+    "metric": {"campaigns": "bftrain_replay.campaigns:metric"},
+    # What makes one
+    "rounds": {
+        "fifo": "bftrain_replay.rounds.orders:fifo",
+        "las": "bftrain_replay.rounds.orders:las",
+        "srtf": "bftrain_replay.rounds.orders:srtf",
+    },
 }
 
-# Only what a part must have as it stands: an admission is built from settings, a reader recognises files, and an
-# objective may also be a plain function, of which bftrain.objective_file makes one
-_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement}
+# Only what a part must have as it stands: an admission, a queue policy or a scheduler is made from settings, a reader
+# recognises files, and an objective may also be a plain function, of which bftrain.objective_file makes one
+_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

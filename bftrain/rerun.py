@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 import msgspec
 
+from bftrain.admissions import resolve_admission
 from bftrain.assembly import build_harvester, find_solver
+from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput
-from bftrain.journal import Journal
-from bftrain.ports import Availability, Solver
+from bftrain.deciding.objectives import throughput
+from bftrain.errors import BadInput, BftrainError
+from bftrain.journal import Journal, Step
+from bftrain.ports import Availability, NotingAdmission, Solver
+from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
@@ -24,6 +28,22 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     decided: Decision
 
 
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """A step gone through again: what its events demanded at once, and what was ``decided`` now."""
+
+    step: Step
+    at_once: tuple[Action, ...]
+    decided: Decision | None
+
+    @property
+    def difference(self) -> Difference | None:
+        """Give what came out otherwise than recorded."""
+        recorded, decided = self.step.decision, self.decided
+        if recorded is None or decided is None or decided.same_as(recorded):
+            return None
+        return Difference(step=self.step.number, recorded=recorded, decided=decided)
+
+
 class Remembering:
     """A solver that solves anew what was solved to the end, and repeats what a limit or a failure had cut short.
 
@@ -34,6 +54,10 @@ class Remembering:
         self._solver = solver
         self.name = solver.name
         self.couples = getattr(solver, "couples", False)
+        self.levels = getattr(solver, "levels", False)
+        self.kinds = getattr(solver, "kinds", False)
+        self.uses_history = getattr(solver, "uses_history", False)
+        self.uses_work_left = getattr(solver, "uses_work_left", False)
         self.recorded: Decision | None = None
 
     def available(self) -> Availability:
@@ -54,29 +78,73 @@ class Remembering:
             quality=recorded.quality if own else Quality.NONE,
             solver=recorded.solver,
             solver_words=recorded.solver_words,
+            kinds=recorded.kinds if own else {},
         )
 
 
 class Rerun:
-    """Takes a Harvester with a journal's settings through the journal's steps."""
+    """Takes a Harvester with a journal's settings through the journal's steps.
 
-    def __init__(self, journal: Journal) -> None:
-        settings = journal.settings
+    Without ``anew`` it follows what was decided, for which it needs neither solver nor objective.
+    """
+
+    def __init__(self, journal: Journal, *, anew: bool = True) -> None:
         self._journal = journal
-        self._solver = Remembering(find_solver(settings.solver))
-        self.harvester = build_harvester(settings, solver=self._solver)
+        self._begin = _as_it_was if anew else _follower
+        self._anew = {stood.step: stood for stood in journal.stood_anew()}
+        self._solver, self.harvester = self._begin(journal.settings)
 
     def differences(self) -> Iterator[Difference]:
         """Go through all steps; gives every one that is decided otherwise than recorded."""
+        return (again.difference for again in self.steps() if again.difference is not None)
+
+    def steps(self) -> Iterator[Again]:
+        """Go through all steps; each is given when the harvester has gone through it."""
+        self._change_settings(0)
         for step in self._journal.steps():
-            self.harvester.absorb(*step.events)
-            if step.decision is None:
-                continue
+            yield self._again(step)
+            self._change_settings(step.number)
+
+    def _again(self, step: Step) -> Again:
+        at_once, decided = self.harvester.absorb(*step.events), None
+        if step.decision is not None and self._solver is None:
+            self.harvester.follow(step.decision)
+            decided = step.decision
+        elif step.decision is not None and self._solver is not None:
             self._solver.recorded = step.decision
             decided = self.harvester.decide(step.decision.time_s)
-            if not decided.same_as(step.decision):
-                yield Difference(step=step.number, recorded=step.decision, decided=decided)
-        self._solver.recorded = None
+            self._solver.recorded = None
+        return Again(step=step, at_once=at_once, decided=decided)
+
+    def _change_settings(self, after: int) -> None:
+        stood = self._anew.get(after)
+        if stood is not None:
+            self._solver, self.harvester = self._begin(stood.settings)
+            self.harvester.take_up(stood.standing)
+
+
+def _as_it_was(settings: Settings) -> tuple[Remembering | None, Harvester]:
+    solver = Remembering(find_solver(settings.solver))
+    return solver, build_harvester(settings, solver=solver)
+
+
+def _follower(settings: Settings) -> tuple[Remembering | None, Harvester]:
+    admission = _books_of(settings)
+    return None, Harvester(
+        solver=_Nobody(), objective=throughput, admission=admission, max_failures=settings.max_failures
+    )
+
+
+def _books_of(settings: Settings) -> NotingAdmission | None:
+    """Give the admission if it keeps books: these go on being kept while what was decided is followed.
+
+    One that cannot be made any more kept books that nobody can read; a run that needs it says so by itself.
+    """
+    try:
+        admission = resolve_admission(settings.admission, settings.max_tasks, settings.entities)
+    except BftrainError:
+        return None
+    return admission if isinstance(admission, NotingAdmission) else None
 
 
 def restore(journal: Journal) -> Harvester:
@@ -90,3 +158,39 @@ def restore(journal: Journal) -> Harvester:
             fix="go on with the version of bftrain that wrote it, or begin a new journal",
         )
     return again.harvester
+
+
+def recover(journal: Journal, settings: Settings) -> Harvester:
+    """Give a Harvester in the state in which the journal ends, by following what was decided instead of deciding anew.
+
+    It goes on with ``settings``; if they are others than before, the journal says so from here on. For a live run: it
+    must not wait for solvers, and a later version may go on where an earlier one ended.
+    """
+    stood = journal.stood_last()
+    before = journal.settings if stood is None else stood.settings
+    _, follower = _follower(before)
+    if stood is not None:
+        follower.take_up(stood.standing)
+    for step in journal.steps(after=stood.step if stood else 0):
+        follower.absorb(*step.events)
+        if step.decision is not None:
+            follower.follow(step.decision)
+    harvester = build_harvester(settings)
+    harvester.take_up(follower.standing)
+    if settings != before:
+        journal.keep(settings, harvester.standing)
+    return harvester
+
+
+class _Nobody:
+    """Stands where a solver would; it is never asked."""
+
+    name = "nobody"
+
+    def available(self) -> Availability:
+        """Say that it is not."""
+        return Availability(ok=False, reason="it only stands in")
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - the port's signature
+        """Fail."""
+        return Solution.failed(self.name, "it only stands in")

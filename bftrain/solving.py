@@ -1,8 +1,9 @@
-"""One allocation problem, solved by one solver or by all of them."""
+"""One allocation problem, solved by one solver or by all of them; and one of node kinds, shared by a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from time import perf_counter
 
 import msgspec
 
@@ -12,9 +13,10 @@ from bftrain.deciding.choice import ask
 from bftrain.deciding.tabulate import Tabulator
 from bftrain.errors import NotAvailable
 from bftrain.objective_file import resolve_objective
-from bftrain.ports import Objective, Solver
+from bftrain.ports import Objective, SharingPolicy, Solver
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem
+from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
@@ -63,9 +65,23 @@ def table_of(problem: AllocationProblem | Mapping[str, object], objective: str |
     return Tabulator(found).table(msgspec.structs.replace(checked, objective=found.name))
 
 
+def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingPolicy = "") -> Shares:
+    """Divide the time of nodes of several kinds over tasks: as the problem's own policy says, or another one.
+
+    ``policy`` is a registered name, or any object that is one.
+    """
+    checked = problem if isinstance(problem, SharingProblem) else wire.convert(problem, SharingProblem)
+    chosen: SharingPolicy = registry.load("sharing", policy or checked.policy) if isinstance(policy, str) else policy
+    begun = perf_counter()
+    shares = chosen.share(checked)
+    return msgspec.structs.replace(shares, wall_s=perf_counter() - begun)
+
+
 def notes_on(problem: AllocationProblem) -> Iterator[str]:
     """Say what in ``problem`` may surprise: sizes at which nothing was measured."""
     for task in problem.tasks:
-        note = task.curve.note(min(task.max_nodes, problem.pool))
-        if note:
-            yield f"task '{task.name}': {note}"
+        for kind, count in problem.by_kind.items():
+            curve = task.curve_on(kind)
+            note = "" if curve is None else curve.note(min(task.max_nodes, count))
+            if note:
+                yield f"task '{task.name}': {f'on {kind}: {note}' if kind else note}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bftrain.cli.logs import figures_of, log_argument, log_output
+from bftrain.cli.logfiles import figures_of, log_argument, log_output
 from bftrain.cli.output import Output, prints_results
 
 

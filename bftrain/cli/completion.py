@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from bftrain.cli.output import Output, prints_results
 from bftrain.errors import Fault
 
 _WHERE = {
@@ -16,11 +17,13 @@ _WHERE = {
 
 @click.command(epilog="To keep it: " + "; ".join(_WHERE.values()) + ".")
 @click.argument("shell", type=click.Choice(list(_WHERE)))
-def command(shell: str) -> None:
+@prints_results
+def command(shell: str, out: Output) -> None:
     """Print the completion script for SHELL."""
     from bftrain.cli.main import main
 
     kind = get_completion_class(shell)
     if kind is None:
         raise Fault(f"click knows no completion for {shell}")
-    click.echo(kind(main, {}, "bftrain", "_BFTRAIN_COMPLETE").source())
+    script = kind(main, {}, "bftrain", "_BFTRAIN_COMPLETE").source()
+    out.result({"shell": shell, "script": script}, lambda: script)

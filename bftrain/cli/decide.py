@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import decides, settings_of
+from bftrain.cli.settings import decides, left_out, settings_of
 from bftrain.cli.source import name_of
 from bftrain.errors import BadInput
 
@@ -43,15 +43,20 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     from bftrain.assembly import build_harvester
 
     settings = settings_of(config, given)
+    for words in left_out(config):
+        out.say(words)
     if journal_path is None:
         _pump(build_harvester(settings), None, events, out)
         return
+    from bftrain import admissions
     from bftrain.journal import Journal
     from bftrain.objective_file import from_anywhere
     from bftrain.rerun import restore
 
     # A journal is read again later, and perhaps from another folder
-    settings = replace(settings, objective=from_anywhere(settings.objective))
+    settings = replace(
+        settings, objective=from_anywhere(settings.objective), admission=admissions.from_anywhere(settings.admission)
+    )
     if not journal_path.exists():
         harvester = build_harvester(settings)  # first, so that a mistake leaves no journal behind
         with Journal.create(journal_path, settings) as journal:
@@ -60,7 +65,7 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     with Journal.open(journal_path) as journal:
         journal.insist_on(settings)
         harvester = restore(journal)
-        out.say(f"{journal_path}: going on after {len(journal)} steps")
+        out.say(f"{journal_path}: going on after {len(journal):,} steps")
         if journal.cut_off:
             _write(harvester.owed)
             _decide(harvester, journal, out)

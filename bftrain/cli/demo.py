@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import click
@@ -24,15 +25,16 @@ _BASELINE = "equal-share"
 @prints_results
 def command(folder: Path, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
+    from bftrain import words
     from bftrain.cli.replay import leave_if_interrupted, replay, show
     from bftrain.config import Settings
     from bftrain_datasets.files import save_log
     from bftrain_datasets.generators import sample_log
     from bftrain_datasets.task_generators import sample_tasks
     from bftrain_datasets.taskfiles import save_tasks
-    from bftrain_replay import outputs, words
+    from bftrain_replay import outputs
+    from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
-    from bftrain_replay.report import render
 
     outputs.prepare(folder)
     log, tasks = sample_log(), sample_tasks()
@@ -42,11 +44,10 @@ def command(folder: Path, out: Output) -> None:
     source = Source(log=str(log_file), tasks=str(task_file), baseline=_BASELINE)
     study = replay(log, tasks, Settings(), _BASELINE, out)
     outputs.write(study, folder / "replay", source)
-    outputs.write_text(report, render(study, source=source))
-    title = (
-        f"{len(log.node_names)} nodes, {words.duration(log.span_s)}, {len(tasks)} tasks: "
-        f"{words.percent(log.idle_share)} of the node-time was idle"
-    )
-    show(study, source, out, title=title, report=str(report))
-    out.say(f"report: {report}")
+    lacking = vega.lacking()
+    if not lacking:
+        shutil.copyfile(folder / "replay" / outputs.REPORT_FILE, report)
+    title = f"{len(log.node_names):,} nodes, {words.duration(log.span_s)}, {len(tasks):,} tasks"
+    show(study, source, out, title=title, report=None if lacking else str(report))
+    out.say(f"no page: {lacking}" if lacking else f"report: {report}")
     leave_if_interrupted(study, folder / "replay")

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.errors import BadInput
+from bftrain.cli.trials import takes_a_script, tell_last_words, trial
+from bftrain.errors import BadInput, Interrupted
 
 
 @click.group()
@@ -17,25 +18,30 @@ def command() -> None:
 
 
 @command.command(epilog="What follows -- goes to the script: bftrain elastic check cnn.py -- --steps 500")
-@click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--backend", default="native", show_default=True, help="The launcher: native, process, torchrun, ...")
-@click.option("--steps", default=20, show_default=True, help="Steps to watch at each size.")
-@click.option("--patience", "patience_s", default=60.0, show_default=True, help="Seconds to wait for them.")
+@takes_a_script
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps to watch at each size.")
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for them.",
+)
 @prints_results
 def check(script: Path, words: tuple[str, ...], backend: str, steps: int, patience_s: float, out: Output) -> None:
     """Run SCRIPT on 1, 2 and 1 nodes of this machine, and say what it lacks to be elastic."""
-    from bftrain.registry import load
-    from bftrain_elastic.errors import ElasticError
-    from bftrain_elastic.readiness import SIZES, findings
-    from bftrain_elastic.trying import Trying
+    from bftrain_elastic.readiness import SIZES, findings, watch
 
-    out.say("running it on 1, 2 and 1 nodes of this machine ...")
-    try:
-        with Trying(load("launcher", backend), [str(script), *words], nodes=max(SIZES)) as trying:
-            found = list(findings(trying, steps=steps, patience_s=patience_s))
-    except ElasticError as error:
-        raise BadInput(error.what, where=error.where, fix=error.fix) from error
+    with trial(script, words, backend, max(SIZES), out) as (trying, stopped):
+        out.say(f"running it on {', '.join(map(str, SIZES[:-1]))} and {SIZES[-1]} nodes ...")
+        reached = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
+        interrupted = stopped()
+        told, failure = list(trying.told), trying.failure
+    if interrupted:
+        raise Interrupted("interrupted before all was seen")
+    found = list(findings(told, reached, script))
+    tell_last_words(failure, out)
     rows = [("ok" if one.ok else "no", one.name, one.detail, one.fix) for one in found]
     out.result(
         [asdict(one) for one in found], lambda: table(str(script), ("", "", "seen", "what helps"), rows, left=range(4))

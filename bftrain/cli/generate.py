@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bftrain.cli.logs import figures_of, log_output
+from bftrain.cli.logfiles import figures_of, log_output
 from bftrain.cli.output import Output, prints_results
 
 
@@ -30,12 +30,12 @@ def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start
 
     The same options give the same file.
     """
+    from bftrain.words import percent
     from bftrain_datasets.files import check_log_name, save_log
     from bftrain_datasets.generators import generate_log
-    from bftrain_replay.words import percent
 
     check_log_name(path)
     made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
     save_log(made, path)
-    words = f"{path}: {nodes} nodes, {len(made)} events, {percent(made.idle_share)} of the node-time idle"
+    words = f"{path}: {nodes:,} nodes, {len(made):,} events, {percent(made.idle_share)} of the node-time idle"
     out.result(figures_of(made, path), lambda: words)

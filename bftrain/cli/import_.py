@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrain.cli.logs import figures_of, log_output
+from bftrain.cli.logfiles import figures_of, kinds_option, log_output
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.records import books, options_of, read_records, reads_records, records_argument, refusal, report
 
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 @click.command("import")
 @records_argument
 @log_output
+@kinds_option
 @reads_records
 @prints_results
 def command(
     *,
     files: tuple[Path, ...],
     path: Path,
+    kinds: Path | None,
     strict: bool,
     counts: bool,
     out: Output,
@@ -40,6 +43,10 @@ def command(
 
     check_log_name(path)
     made = read_records(files, options_of(given, counts=counts), out)
+    if kinds is not None:
+        from bftrain_datasets.kind_files import with_kinds
+
+        made = replace(made, log=with_kinds(made.log, kinds))
     refused = strict and bool(made.doubts)
     written = None if refused else path
     if written is not None:
@@ -53,7 +60,7 @@ def command(
 def _words(made: Imported, path: Path | None) -> RenderableType:
     from rich.console import Group
 
-    from bftrain_replay import words
+    from bftrain import words
 
     log = made.log
     begin, end = words.moment(log.start_s), words.moment(log.end_s)

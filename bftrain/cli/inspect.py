@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bftrain.cli.logs import log_argument
+from bftrain.cli.logfiles import log_argument
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def command(log: Path, out: Output) -> None:
 def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
     from rich.console import Group
 
+    from bftrain import words
     from bftrain.cli.plot import StepPlot
     from bftrain_datasets.measures import CHANCE_WITHIN_S
-    from bftrain_replay import words
 
     pool, lengths = summary.pool.percentiles, summary.fragments.percentiles_s
     at_once = summary.leaving.at_once
@@ -61,9 +61,15 @@ def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
     chances = (
         (words.duration(age), words.percent(chance)) for age, chance in summary.leaving.chance_within_300_s.items()
     )
+    kinds = (
+        (kind, f"{each.nodes:,}", words.percent(each.idle_share), f"{each.idle_node_hours:,.0f}", f"{each.largest:,}")
+        for kind, each in summary.kinds.items()
+    )
+    of_kinds = table("", ("kind", "nodes", "idle", "idle node-hours", "idle at most"), kinds)
     return Group(
         table(str(file), ("", ""), _main_figures(summary), left=(0, 1)),
         StepPlot("idle nodes", log.times, log.pool_sizes(), log.end_s),
+        *((of_kinds,) if summary.kinds else ()),
         table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave at once (nodes)"), percentiles),
         table("", ("idle fragments", "of all fragments", "of the idle time"), shares),
         table("", ("idle for", f"chance to leave within {words.duration(CHANCE_WITHIN_S)}"), chances),
@@ -72,8 +78,8 @@ def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
 
 
 def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
+    from bftrain import words
     from bftrain_datasets.measures import LARGE_DEPARTURE_NODES
-    from bftrain_replay import words
 
     yield "nodes", f"{summary.nodes:,}"
     yield "events", f"{summary.events:,}, every {summary.mean_gap_s:,.0f} s (median {summary.median_gap_s:,.0f} s)"

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
     from bftrain.journal import Step
-
-_SHOWN_DIFFERENCES = 10
 
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
 
@@ -38,7 +35,7 @@ def show(path: Path, out: Output) -> None:
             return
         rows = [_row(step) for step in journal.steps()]
     columns = ("step", "time_s", "events", "pool", "used", "running", "fallback")
-    out.result(None, lambda: table(f"{path}: {len(rows)} steps", columns, rows, left=(2, 6)))
+    out.result(None, lambda: table(f"{path}: {len(rows):,} steps", columns, rows, left=(2, 6)))
 
 
 def _row(step: Step) -> tuple[object, ...]:
@@ -77,6 +74,7 @@ def plan(path: Path, out: Output) -> None:
 @prints_results
 def verify(path: Path, out: Output) -> None:
     """Decide every step of JOURNAL anew; exit 3 if any decision differs from the recorded one."""
+    from bftrain.cli.replay_journal import say_differences
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
 
@@ -85,13 +83,53 @@ def verify(path: Path, out: Output) -> None:
         steps = len(journal)
     report = {"steps": steps, "different": [difference.step for difference in found]}
     if not found:
-        out.result(report, lambda: f"{steps} steps, every decision the same")
+        out.result(report, lambda: f"{steps:,} steps, every decision the same")
         return
     if out.json:
         out.result(report, str)
-    for difference in found[:_SHOWN_DIFFERENCES]:
-        out.say(
-            f"step {difference.step}: recorded {dict(difference.recorded.sizes)} worth {difference.recorded.value:g}, "
-            f"now {dict(difference.decided.sizes)} worth {difference.decided.value:g}"
-        )
-    raise BadInput(f"{len(found)} of {steps} decisions differ", where=str(path))
+    say_differences(tuple(found), steps, path, out)
+
+
+@command.command()
+@_journal_file
+@click.option(
+    "-o", "--output", "log", metavar="LOG", type=click.Path(path_type=Path), required=True, help="Where the log goes."
+)
+@click.option("--tasks", metavar="TASKS", type=click.Path(path_type=Path), help="Where the tasks go, .toml or .csv.")
+@click.option("--config", metavar="CONFIG", type=click.Path(path_type=Path), help="Where the settings go.")
+@prints_results
+def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: Output) -> None:
+    """Make a log and a task file out of JOURNAL, to ask what else could have been: bftrain replay takes them."""
+    from bftrain.cli.replay_journal import reported_samples
+    from bftrain.config import dump
+    from bftrain.journal import Journal
+    from bftrain_datasets.files import check_log_name, save_log
+    from bftrain_datasets.storage import whole_file
+    from bftrain_datasets.taskfiles import check_task_name, save_tasks
+    from bftrain_replay.recorded import recorded
+    from bftrain_replay.rerunning import go_through
+    from bftrain_replay.settings import ReplaySettings
+
+    check_log_name(log)
+    if tasks is not None:
+        check_task_name(tasks)
+    with Journal.open(path) as journal:
+        told = recorded(journal)
+        over = dict(go_through(journal, told, anew=False).work_samples)
+        over.update({name: samples for name, samples in reported_samples(journal, told).items() if name in over})
+        specs = told.with_work(over)
+        settings = ReplaySettings.of(journal.settings_now)
+    save_log(told.log, log)
+    if tasks is not None:
+        save_tasks(specs, tasks, note=f"from the journal {path.name}; submit_s counts from the log's begin")
+    if config is not None:
+        with whole_file(config) as file:
+            file.write(dump(settings).encode())
+    figures = {"nodes": len(told.log.node_names), "idle_node_s": told.log.idle_node_s, "span_s": told.log.span_s}
+    made = {"log": log, "tasks": tasks, "config": config}
+    written = {name: str(file) for name, file in made.items() if file is not None}
+    rows = [
+        *written.items(),
+        *((name, f"{value:,.0f}") for name, value in {**figures, "tasks in all": len(specs)}.items()),
+    ]
+    out.result({**written, **figures, "task_count": len(specs)}, lambda: table("", ("", ""), rows, left=(0, 1)))

@@ -1,6 +1,7 @@
 """The command ``bftrain``: finds the command asked for, runs it, and turns what went wrong into words and an exit code.
 
-Exit codes: 0 fine, 2 usage, 3 bad input, 4 something needed is missing, 5 a fault of ours, 130 interrupted.
+Exit codes: 0 fine, 1 some of the work failed, 2 usage, 3 bad input, 4 something needed is missing, 5 a fault of ours,
+130 interrupted.
 Command modules are imported only when they run, so that ``bftrain --help`` answers at once.
 """
 
@@ -11,7 +12,7 @@ import os
 import sys
 from importlib import import_module
 from keyword import iskeyword
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -31,12 +32,29 @@ COMMANDS: Final = {
     "inspect": "Describe a log: how much was idle, in what pieces.",
     "slice": "Cut a part out of a log: some nodes, some time, or both.",
     "anonymise": "Make a log that can be given away: no names, no sources.",
+    "schedule": "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle.",
     "replay": "Replay a log against tasks: what would have been harvested, lost, and possible.",
+    "compare": "Put the figures of several replays side by side, in the terminal and as a page.",
+    "report": "Draw a replay: one page for people, or its pictures for papers.",
+    "sweep": "Replay every combination of options that a file asks for, side by side, into one table.",
     "export": "Write a replay in the formats of other tools: Batsim, Perfetto.",
     "solve": "Solve one allocation problem with one solver or all.",
     "decide": "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
     "train": "Try a training script elastically on this machine: its speed, and what changing its size costs.",
     "elastic": "Say whether a training script is ready to be resized, and what it lacks.",
+    "live": "Train on idle nodes beside a running batch scheduler; --demo shows it on this machine.",
+    "submit": "Hand a task to a live run.",
+    "queue": "List the tasks of a live run.",
+    "status": "Say how a live run stands, or one of its tasks.",
+    "top": "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens.",
+    "page": "Say where the status page of a live run is, or open it.",
+    "logs": "Print what the workers of a task print.",
+    "cancel": "End tasks for good.",
+    "pause": "Let tasks wait without nodes until they are resumed.",
+    "resume": "Let paused tasks compete again.",
+    "drain": "Take nodes out of use in a live run, or into use again.",
+    "api": "List what programs can ask a live run; its OpenAPI description, dashboard and alerts.",
+    "hooks": "Let a batch scheduler tell a live run at once of jobs that start and end.",
     "journal": "Look into a journal, and check that it leads to the same decisions again.",
     "completion": "Print the completion script for your shell.",
 }
@@ -78,7 +96,7 @@ class LazyGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except BrokenPipeError:
-            _mute_stdout()
+            _mute(sys.stdout, sys.stderr)  # either may be the pipe
             ctx.exit(0)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -86,7 +104,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _mute_stdout()
+            _mute(sys.stdout, sys.stderr)  # either may be the pipe
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -130,10 +148,10 @@ def exit_code(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             return _complain("interrupted", Interrupted.exit_code)
         case BrokenPipeError():
-            _mute_stdout()
+            _mute(sys.stdout, sys.stderr)  # either may be the pipe
             return 0
         case OSError(errno=errno.ENOSPC | errno.EDQUOT, filename=name, strerror=reason):
-            _mute_stdout()
+            _mute(sys.stdout)
             return _complain(f"{name or 'writing'}: {reason}", NotAvailable.exit_code)
         case OSError(filename=str() as name, strerror=reason):
             return _complain(f"{name}: {reason}", BadInput.exit_code)
@@ -151,9 +169,10 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until we end
 
 
-def _mute_stdout() -> None:
-    """Point stdout to nowhere, or Python would complain once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _mute(*streams: TextIO) -> None:
+    """Point streams to nowhere, or Python would complain once more when it flushes at exit."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _complain(text: str, code: int) -> int:

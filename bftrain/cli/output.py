@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PIPE_WIDTH = 200  # a table in a pipe is for a program or a file, not for a screen
+_PIPE_WIDTH: Final = 100_000  # a table in a pipe is for a program or a file: no line of it is broken
+_ROOM_FOR_BARS: Final = 110  # columns of a terminal
+_BAR_WIDTHS: Final = ((_ROOM_FOR_BARS, 40), (60, 16), (0, 0))
 # A stranger's name is a name: "[red]" in it is no markup, and ":bug:" no picture
-_LITERAL: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
+LITERAL: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,20 @@ class Output:
             TextColumn,
             TimeRemainingColumn,
         )
+        from rich.table import Column
 
+        console = Console(stderr=True)
+        narrow = console.width < _ROOM_FOR_BARS
+        # On a narrow terminal the bar is short, or left out, and words are cut rather than figures
+        cut = Column(ratio=1, no_wrap=True, overflow="ellipsis") if narrow else None
+        bar_width = next(width for least, width in _BAR_WIDTHS if console.width >= least)
         return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            TextColumn("{task.description}", table_column=cut),
+            *((BarColumn(bar_width),) if bar_width else ()),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console,
+            expand=narrow,
             transient=True,
             disable=self.level < 0 or not sys.stderr.isatty(),
         )
@@ -76,33 +85,46 @@ class Output:
 
 def show(what: RenderableType) -> None:
     """Print to stdout: as wide as the terminal; wide enough, without colour and trailing space, in a pipe."""
+    if isinstance(what, str):  # a terminal breaks a line by itself, and gives it back whole when it is copied
+        click.echo("\n".join(line.rstrip() for line in what.splitlines()))
+        return
     from rich.console import Console
 
     if sys.stdout.isatty():
-        Console(**_LITERAL).print(what)
+        Console(**LITERAL).print(what)
         return
-    console = Console(width=_PIPE_WIDTH, no_color=True, **_LITERAL)
+    console = Console(width=_PIPE_WIDTH, no_color=True, **LITERAL)
     with console.capture() as capture:
         console.print(what)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[int] = (0,)
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    left: Iterable[int] = (0,),
+    compact: bool = False,
 ) -> RenderableType:
-    """Lay rows out as a table; the columns numbered in ``left`` hold words, the others figures."""
+    """Lay rows out as a table; the columns numbered in ``left`` hold words, the others figures.
+
+    A ``compact`` one has no blank line above and below, and little between columns.
+    """
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     words = set(left)
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
+    padding = (0, 1, 0, 0) if compact else (0, 1)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns), show_edge=not compact, padding=padding)
     for number, name in enumerate(columns):
         # fold: on a narrow terminal a long word goes on in the next line; half a command would help nobody
         grid.add_column(name, justify="left" if number in words else "right", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(str(cell)) for cell in row))  # Text: a stranger's name is no markup
+        # Text: a stranger's name is no markup
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     # A table's own title would be broken to the width of the table
     return Group(Text(title), grid) if title else grid
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli import rounds
+from bftrain.cli.cluster_option import ClusterType
+from bftrain.cli.interruption import interruption, unterminated
+from bftrain.cli.logfiles import kinds_option
+from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides, settings_of_kind, with_options
-from bftrain.errors import Interrupted
+from bftrain.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import FrameType
-
-    from rich.console import RenderableType
+    from collections.abc import Mapping, Sequence
 
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
@@ -52,9 +50,13 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "skip_events": (int, "Leave out so many events at the begin [0]."),
     "decision_latency_s": (_Latency(), "Seconds until new sizes take effect; measured: the solver's own time [0]."),
     "min_interval_s": (float, "Seconds between decisions at least; nodes are given back at once all the same [0]."),
+    "grow_cost_s": (float, "Seconds that every growth takes [what the tasks say]."),
+    "shrink_cost_s": (float, "Seconds that every shrinking takes [what the tasks say]."),
     "start_cost_s": (float, "Seconds that every start from zero takes [what the tasks say]."),
+    "cost_factor": (float, "Multiplies what growing, shrinking and starting take [1]."),
     "checkpoint_interval_s": (float, "Seconds between commits; preemption takes the work since [shrink_cost_s]."),
     "seed": (int, "Where whatever is random comes from [0]."),
+    "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),
 }
 
 UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
@@ -66,27 +68,34 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     epilog="DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
     "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on."
 )
-@click.argument("log", type=_existing_file)
-@click.option("--tasks", "task_file", type=_existing_file, required=True, help="Task file, .toml or .csv.")
+@click.argument("log", type=_existing_file, required=False)
+@click.option("--tasks", "task_file", type=_existing_file, help="Task file, .toml or .csv.")
+@click.option("--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128.")
+@click.option("--until", "until_s", type=click.FloatRange(min=0, min_open=True), help="On a cluster: seconds at most.")
+@click.option(
+    "--ideal", is_flag=True, default=None, help="On a cluster: what nodes divided at no cost would have done."
+)
+@kinds_option
+@click.option("--journal", type=_existing_file, help="Instead of LOG and tasks: what a live run wrote down.")
 @click.option(
     "-o",
     "--output",
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    required=True,
     help="Folder for the result.",
 )
 @click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the three tables [csv].")
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv].")
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
 @with_options(OPTIONS)
+@with_options(rounds.OPTIONS)
 @decides
 @prints_results
 def command(
-    log: Path,
-    task_file: Path,
-    folder: Path,
+    log: Path | None,
+    task_file: Path | None,
+    folder: Path | None,
     *,
     baseline: str,
     tables: str,
@@ -96,10 +105,68 @@ def command(
     **given: Any,  # noqa: ANN401 - the settings' own types
 ) -> None:
     """Replay LOG against tasks: what would have been harvested, lost, and possible."""
-    from bftrain_datasets.files import load_log
+    journal: Path | None = given.pop("journal")
+    where = {name: given.pop(name) for name in ("cluster", "until_s", "ideal", "kinds")}
+    by_rounds = {name: given.pop(name) for name in rounds.OPTIONS}
+    if journal is not None:
+        from bftrain.cli.replay_journal import replay_journal
+
+        own = {
+            "log": log,
+            "task_file": task_file,
+            "config": config,
+            "resume": resume or None,
+            **given,
+            **where,
+            **by_rounds,
+        }
+        _insist_on_journal_alone(own)
+        replay_journal(journal, folder, baseline, tables, out)
+        return
+    if rounds.wanted(config, by_rounds):
+        rounds.replay_in_rounds(
+            rounds.Sources(log=log, cluster=where["cluster"], kinds=where["kinds"], tasks=task_file),
+            folder,
+            tables,
+            config,
+            {
+                **given,
+                **by_rounds,
+                "until_s": where["until_s"],
+                "ideal": where["ideal"],
+                "baseline": baseline,
+                "resume": resume,
+            },
+            out,
+        )
+        return
+    if where["cluster"] is not None:
+        from bftrain.cli.replay_cluster import Wanted, replay_cluster
+
+        _insist_on_cluster_alone(log, where["kinds"])
+        wanted = Wanted(
+            nodes=where["cluster"],
+            until_s=where["until_s"],
+            ideal=bool(where["ideal"]),
+            task_file=_there(task_file, "--tasks"),
+            folder=_there(folder, "-o"),
+            baseline=baseline,
+            tables=tables,
+            resume=resume,
+        )
+        replay_cluster(wanted, config, given, out)
+        return
+    for name, fix in (("until_s", "choose a --window of the log"), ("ideal", "a log has a ceiling instead")):
+        if where[name] is not None:
+            raise UsageError("goes with --cluster only", where=f"--{name.removesuffix('_s')}", fix=fix)
+    if log is None or task_file is None or folder is None:
+        missing = "LOG" if log is None else "--tasks" if task_file is None else "-o"
+        fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES or --journal JOURNAL instead of LOG"
+        raise UsageError("is missing", where=missing, fix=fix)
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
     from bftrain_replay.answers import Answers, origin_of
+    from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
     from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import check_parts
@@ -107,20 +174,56 @@ def command(
     settings = settings_of_kind(config, given, ReplaySettings)
     check_parts(settings, baseline)
     outputs.check_tables(tables)
-    events, specs = load_log(log), load_tasks(task_file)
+    kinds: Path | None = where["kinds"]
+    events, specs = _log(log, kinds), load_tasks(task_file)
     outputs.prepare(folder)
-    source = Source(log=str(log), tasks=str(task_file), baseline=baseline)
+    told = ("--kinds", str(kinds)) if kinds is not None else ()
+    source = Source(log=str(log), tasks=str(task_file), baseline=baseline, options=told)
     unfinished = folder / UNFINISHED
     if resume and not unfinished.exists():
         out.say(f"nothing was interrupted in {folder}: beginning at the begin")
-    with _unterminated(), Answers(unfinished, origin_of(events, specs, settings, baseline), resume=resume) as answers:
+    with unterminated(), Answers(unfinished, origin_of(events, specs, settings, baseline), resume=resume) as answers:
         study = replay(events, specs, settings, baseline, out, answers)
         outputs.write(study, folder, source, tables=tables)
         if study.complete:
             answers.discard()
     show(study, source, out, title=f"{log} with {task_file}")
     out.say(f"result: {folder}")
+    if vega.lacking():
+        out.say(f"no page: {vega.lacking()}")
     leave_if_interrupted(study, folder, "; the same command with --resume goes on")
+
+
+def _log(path: Path, kinds: Path | None) -> EventLog:
+    from bftrain_datasets.files import load_log
+    from bftrain_datasets.kind_files import with_kinds
+
+    return load_log(path) if kinds is None else with_kinds(load_log(path), kinds)
+
+
+def _insist_on_cluster_alone(log: Path | None, kinds: Path | None) -> None:
+    """Refuse what a cluster says itself."""
+    if log is not None:
+        raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
+    if kinds is not None:
+        raise UsageError("a cluster names its kinds itself", where="--kinds", fix="leave it out")
+
+
+def _there(given: Path | None, option: str) -> Path:
+    if given is None:
+        raise UsageError("is missing", where=option, fix="bftrain replay --cluster NODES --tasks TASKS -o DIR")
+    return given
+
+
+def _insist_on_journal_alone(others: Mapping[str, object]) -> None:
+    """Refuse what a journal says itself."""
+    for parameter in click.get_current_context().command.params:
+        if others.get(parameter.name or "") is not None:
+            raise UsageError(
+                "a journal was written with settings, nodes and tasks of its own",
+                where=max(parameter.opts, key=len) if isinstance(parameter, click.Option) else "LOG",
+                fix="leave it out; for what-if replays: bftrain journal export",
+            )
 
 
 def replay(
@@ -135,7 +238,7 @@ def replay(
     from bftrain.cli.replay_progress import ReplayProgress
     from bftrain_replay.study import study
 
-    with _interruption() as interrupted, out.progress() as bars:
+    with interruption() as interrupted, out.progress() as bars:
         progress = ReplayProgress(bars, out, log.span_s)
 
         def watch(name: str, simulated_s: float, decisions: int) -> bool:
@@ -151,53 +254,15 @@ def replay(
 
 
 def show(study: Study, source: Source, out: Output, *, title: str, **more: object) -> None:
-    """Print the figures side by side, or as JSON with ``more`` added."""
-    from bftrain_replay import outputs
+    """Print the figures side by side with a picture, or as JSON with ``more`` added."""
+    from bftrain.cli.replay_result import in_words
+    from bftrain_replay import told
 
-    data = {**outputs.summary(study, source), **more} if out.json else None
-    out.result(data, lambda: compared(study, title))
-
-
-def compared(study: Study, title: str) -> RenderableType:
-    """Lay the figures of all replays out side by side."""
-    from bftrain_replay import comparison
-
-    return table(title, ("", *comparison.columns(study)), comparison.rows(study, measured=True))
+    data = {**told.summary(study, source), **more} if out.json else None
+    out.result(data, lambda: in_words(study, title))
 
 
 def leave_if_interrupted(study: Study, folder: Path, advice: str = "") -> None:
     """End as interrupted if it was."""
     if not study.complete:
         raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false{advice}')
-
-
-@contextmanager
-def _unterminated() -> Iterator[None]:
-    """Ignore SIGTERM but where it is listened to: it may come again while the part that is done is being written."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _interruption() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether Ctrl-C was pressed; the second time it interrupts as usual.
-
-    SIGTERM asks for the same, as a batch system sends it when a job's time is up.
-    """
-    pressed = False
-
-    def press(number: int, _frame: FrameType | None) -> None:
-        nonlocal pressed
-        pressed = True
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: pressed
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,4 +1,7 @@
-"""How far a replay is: a bar on a terminal, a line now and then in a log; with its rate and the time that is left."""
+"""How far a replay is: a bar on a terminal, a line now and then in a log; with its rate and the time that is left.
+
+A schedule is told of in the same way, in other words.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,18 @@ _AN_HOUR_S: Final = 3600.0
 
 
 class ReplayProgress:
-    """Tells of several replays of the same log, one after the other."""
+    """Tells of several replays of the same log, one after the other.
 
-    def __init__(self, bars: Progress, out: Output, span_s: float) -> None:
+    ``counted`` is what it counts, and ``done`` what becomes of the hours.
+    """
+
+    def __init__(
+        self, bars: Progress, out: Output, span_s: float, *, counted: str = "decisions", done: str = "replayed"
+    ) -> None:
         self._bars = bars
         self._out = out
+        self._counted = counted
+        self._hours = f"hours {done}"
         self._total_h = max(span_s / _AN_HOUR_S, 1.0)
         self._in_lines = not sys.stderr.isatty()
         self._name = ""
@@ -39,21 +49,19 @@ class ReplayProgress:
             self._out.say(self._line(simulated_s / _AN_HOUR_S, decisions, now_s - self._begun_s))
         self._told_s = now_s
         if self._bar is not None:
-            rate = f", {decisions / (now_s - self._begun_s):,.0f} decisions/s" if now_s > self._begun_s else ""
-            self._bars.update(
-                self._bar, completed=simulated_s / _AN_HOUR_S, description=f"{name}, hours replayed{rate}"
-            )
+            rate = f", {decisions / (now_s - self._begun_s):,.0f} {self._counted}/s" if now_s > self._begun_s else ""
+            self._bars.update(self._bar, completed=simulated_s / _AN_HOUR_S, description=f"{name}, {self._hours}{rate}")
 
     def _begin(self, name: str, now_s: float) -> None:
         if self._bar is not None:
-            self._bars.update(self._bar, completed=self._total_h, description=f"{self._name}, hours replayed")
+            self._bars.update(self._bar, completed=self._total_h, description=f"{self._name}, {self._hours}")
         self._name = name
         self._begun_s = now_s
-        self._bar = self._bars.add_task(f"{name}, hours replayed", total=self._total_h)
+        self._bar = self._bars.add_task(f"{name}, {self._hours}", total=self._total_h)
 
     def _line(self, done_h: float, decisions: int, took_s: float) -> str:
         left = f", about {took_s * (self._total_h / done_h - 1):,.0f} s left" if done_h > 0 else ""
         return (
-            f"{self._name}: {done_h:,.1f} of {self._total_h:,.1f} hours replayed, "
-            f"{decisions:,} decisions, {decisions / took_s:,.0f} a second{left}"
+            f"{self._name}: {done_h:,.1f} of {self._total_h:,.1f} {self._hours}, "
+            f"{decisions:,} {self._counted}, {decisions / took_s:,.0f} a second{left}"
         )

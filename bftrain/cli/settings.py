@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -32,16 +32,28 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "solver_threads": (int, "Threads a solver may use [1]."),
     "max_failures": (int, "Failures after which a task is given up [3]."),
 }
+TABLES: Final = ("entities", "prices")  # settings that a shares file gives
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
     return click.option(
         "--config",
+        type=file,
+        default=None,
+        help="TOML file with these settings, such as a replay's config.toml; options on the command line win.",
+    )(with_options(OPTIONS)(shares_option(function)))
+
+
+def shares_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command ``--shares``, for the settings that are tables."""
+    return click.option(
+        "--shares",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         default=None,
-        help="TOML file with these settings; options on the command line win.",
-    )(with_options(OPTIONS)(function))
+        help="TOML file with users' weights and quotas, and prices of nodes by kind [everybody alike].",
+    )(function)
 
 
 def with_options(options: Mapping[str, tuple[Any, str]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -62,19 +74,61 @@ def option_of(setting: str) -> str:
 
 
 def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
-    """Settings of the file and the options ``given``; an option that breaks a rule is named as it was typed."""
+    """Settings of the file and the options ``given``; an option that breaks a rule is named as it was typed.
+
+    The file may be the ``config.toml`` of a replay: what only a replay knows, such as its window, is left out.
+    """
     from bftrain.config import Settings
 
-    return settings_of_kind(config, given, Settings)
+    return settings_of_kind(config, given, Settings, of_replays() if config is not None else ())
 
 
-def settings_of_kind(config: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
-    """Like :func:`settings_of`, for settings of any ``kind``."""
+def of_replays() -> Collection[str]:
+    """Name the settings that only a replay knows."""
+    from bftrain.config import Settings
+    from bftrain_replay.settings import ReplaySettings
+
+    return set(ReplaySettings.__struct_fields__) - set(Settings.__struct_fields__)
+
+
+def left_out(config: Path | None) -> Iterator[str]:
+    """Say which settings of a replay's configuration mean nothing elsewhere, if they were set."""
+    if config is None:
+        return
+    from tomllib import loads
+
+    from bftrain_replay.settings import ReplaySettings
+
+    usual = ReplaySettings()
+    known = of_replays()
+    for name, value in loads(config.read_text(encoding="utf-8")).items():
+        if name in known and value != getattr(usual, name):
+            yield f"{config}: {name} is left out: it is for replays"
+
+
+def with_shares(given: Mapping[str, object]) -> dict[str, object]:
+    """Put the settings that a shares file gives in the place of its name."""
+    options = dict(given)
+    path = options.pop("shares", None)
+    if isinstance(path, Path):
+        from bftrain.shares_file import load_shares
+
+        options |= load_shares(path).settings
+    elif path is not None:  # a setting of that name
+        options["shares"] = path
+    return options
+
+
+def settings_of_kind(
+    config: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()
+) -> S:
+    """Like :func:`settings_of`, for settings of any ``kind``; ``others`` may stand in the file and are left out."""
     from bftrain.config import merged
     from bftrain.errors import BadValue
 
+    given = with_shares(given)
     try:
-        return merged(config, given, kind)
+        return merged(config, given, kind, others)
     except BadValue as error:
         setting = (error.where or "").removeprefix(f"{kind.__name__}.")
         if given.get(setting) is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrain.cli.logs import figures_of, log_argument, log_output
+from bftrain.cli.logfiles import figures_of, log_argument, log_output
 from bftrain.cli.output import Output, prints_results
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, out: O
 
     Nodes keep the order of the log. The part begins with the states that they have when the window begins.
     """
+    from bftrain.words import duration, percent
     from bftrain_datasets.files import check_log_name, load_log, save_log
     from bftrain_datasets.importing.nodenames import node_list
     from bftrain_datasets.parts import chosen_nodes, chosen_window, places_of
-    from bftrain_replay.words import duration, percent
 
     if nodes is None and window is None:
         raise click.UsageError("give --nodes, --window, or both: they say what to keep")

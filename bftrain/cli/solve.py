@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.settings import shares_option, with_shares
 from bftrain.cli.source import name_of
-from bftrain.errors import NotAvailable
+from bftrain.errors import NotAvailable, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain.values.problem import AllocationProblem
+    from bftrain.values.sharing import Shares, SharingProblem
     from bftrain.values.solution import Solution
+
+_SOLVER = "exact"
+_SIDE_BY_SIDE = 4  # solvers that stand side by side on a usual screen
+_DESCRIBED = "docs/formats.md describes the problem file"
 
 
 @click.command(
@@ -23,30 +32,51 @@ if TYPE_CHECKING:
     "problem file. Examples are in examples/problems."
 )
 @click.argument("problem_file", metavar="PROBLEM.json", type=click.File("rb", lazy=True))
-@click.option("--solver", default="exact", show_default=True, help='Who solves it; "all" compares all there are.')
+@click.option("--solver", default=_SOLVER, show_default=True, help='Who solves it; "all" compares all there are.')
 @click.option("--objective", default=None, help="What is largest: a name, or FILE.py:NAME [the problem's own].")
+@click.option("--policy", default=None, help="Of a problem with node kinds: how time is shared [the problem's own].")
+@shares_option
 @click.option("--deadline", "deadline_s", type=float, default=10.0, show_default=True, help="Seconds to solve in.")
 @click.option("--gap", "relative_gap", type=float, default=0.0, show_default=True, help="Relative gap to stop at.")
 @click.option("--threads", type=int, default=1, show_default=True, help="Threads a solver may use.")
 @prints_results
-def command(
+def command(  # noqa: PLR0913 - one parameter an option
     problem_file: IO[bytes],
     solver: str,
     objective: str | None,
+    policy: str | None,
+    *,
+    shares: Path | None,
     deadline_s: float,
     relative_gap: float,
     threads: int,
     out: Output,
 ) -> None:
-    """Divide a pool of nodes over competing tasks, as at one event ("-" reads stdin)."""
+    """Divide a pool of nodes over competing tasks, as at one event ("-" reads stdin).
+
+    A problem with node kinds is divided by time.
+    """
+    data, where = problem_file.read(), name_of(problem_file)
+    said = with_shares({"shares": shares})
+    has_kinds = _has_kinds(data)
+    if policy is not None and not has_kinds:
+        fix = "choose what is largest: --objective"
+        raise UsageError("is for problems that count nodes by kind", where="--policy", fix=fix)
+    if has_kinds:
+        given = {"--objective": objective, "--solver": None if solver == _SOLVER else solver}
+        for name in (name for name, value in given.items() if value is not None):
+            fix = "choose how its time is shared: --policy"
+            raise UsageError("a problem with node kinds has none", where=name, fix=fix)
+        _share(data, where, policy, said, out)
+        return
+    from msgspec.structs import replace
+
     from bftrain.solving import notes_on, solve, solve_with_all
     from bftrain.values import wire
     from bftrain.values.problem import AllocationProblem
     from bftrain.values.solution import Limits, Quality
 
-    where = name_of(problem_file)
-    described = "docs/formats.md describes the problem file"
-    problem = wire.decode(problem_file.read(), AllocationProblem, where=where, fix=described)
+    problem = replace(wire.decode(data, AllocationProblem, where=where, fix=_DESCRIBED), **said)
     for note in notes_on(problem):
         out.warn(note)
     limits = Limits(deadline_s=deadline_s, relative_gap=relative_gap, threads=threads)
@@ -60,23 +90,93 @@ def command(
         raise NotAvailable("there is no answer", where=where, fix="ask for more seconds, or another solver")
 
 
+def _has_kinds(data: bytes) -> bool:
+    """Say whether a problem counts nodes by kind; one that cannot be read is left to those who say why."""
+    import msgspec
+
+    with suppress(msgspec.MsgspecError):
+        given = msgspec.json.decode(data)
+        return isinstance(given, dict) and isinstance(given.get("nodes"), dict)
+    return False
+
+
+def _share(data: bytes, where: str, policy: str | None, said: Mapping[str, object], out: Output) -> None:
+    from msgspec.structs import replace
+
+    from bftrain.solving import share
+    from bftrain.values import wire
+    from bftrain.values.sharing import SharingProblem
+
+    problem = wire.decode(data, SharingProblem, where=where, fix=_DESCRIBED)
+    problem = replace(problem, **said)
+    shares = share(problem, policy or "")
+    out.result(shares, lambda: _shared(problem, shares))
+
+
+def _shared(problem: SharingProblem, shares: Shares) -> RenderableType:
+    columns = ("", *(f"{count} {kind}" for kind, count in problem.nodes.items()), "speed")
+    rows = [
+        (task.name, *(_part(shares.shares[task.name].get(kind)) for kind in problem.nodes), f"{speed:.6g}")
+        for task, speed in zip(problem.tasks, shares.speeds.values(), strict=True)
+    ]
+    title = f"{shares.policy}: {shares.value:.10g} ({shares.value_is})"
+    return table(title, columns, rows)
+
+
+def _part(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"
+
+
 def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     from bftrain.values.solution import Quality
 
+    nodes = ", ".join(f"{count} {kind or 'nodes of no kind'}" for kind, count in problem.pools.items())
+    title = f"{nodes or f'{problem.pool} nodes'}, {problem.horizon_s:g} s ahead"
+    reasons = [Text(f"{found.solver}: {found.solver_words}") for found in solutions if found.quality is Quality.NONE]
+    tables = _side_by_side if len(solutions) <= _SIDE_BY_SIDE else _by_plan
+    return Group(*tables(title, problem, solutions), *reasons)
+
+
+def _side_by_side(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
+    """Give a column for each solver."""
     columns = ["", *(solution.solver for solution in solutions)]
     rows: list[list[object]] = [
-        [task.name, *(solution.sizes.get(task.name, "-") for solution in solutions)] for task in problem.tasks
+        [task.name, *(_size(solution, task.name) for solution in solutions)] for task in problem.tasks
     ]
-    rows.append(["nodes", *(sum(solution.sizes.values()) if solution.sizes else "-" for solution in solutions)])
+    rows.append(["nodes", *map(_nodes, solutions)])
     rows.append(["value", *(_figure(solution.value) for solution in solutions)])
     rows.append(["bound", *(_figure(solution.bound) for solution in solutions)])
     rows.append(["termination", *(solution.termination for solution in solutions)])
     rows.append(["wall ms", *(f"{solution.wall_s * 1e3:.2f}" for solution in solutions)])
-    reasons = [Text(f"{found.solver}: {found.solver_words}") for found in solutions if found.quality is Quality.NONE]
-    return Group(table(f"{problem.pool} nodes, {problem.horizon_s:g} s ahead", columns, rows), *reasons)
+    yield table(title, columns, rows)
+
+
+def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
+    """Give a row for each solver, the best first, and a column for each different plan: so that many fit."""
+    ordered = sorted(solutions, key=lambda found: -inf if found.value is None else found.value, reverse=True)
+    plans: dict[tuple[str, ...], str] = {}
+    rows = []
+    for found in ordered:
+        sizes = tuple(_size(found, task.name) for task in problem.tasks)
+        plan = plans.setdefault(sizes, str(len(plans) + 1)) if found.sizes else "-"
+        figures = (_figure(found.value), _figure(found.bound), found.termination, f"{found.wall_s * 1e3:.2f}")
+        rows.append([found.solver, plan, *figures])
+    yield table(title, ["", "plan", "value", "bound", "termination", "ms"], rows)
+    of_tasks = [[task.name, *(sizes[place] for sizes in plans)] for place, task in enumerate(problem.tasks)]
+    yield table("", ["plan", *plans.values()], of_tasks)
+
+
+def _nodes(solution: Solution) -> object:
+    return sum(solution.sizes.values()) if solution.sizes else "-"
+
+
+def _size(solution: Solution, task: str) -> str:
+    """Say how many nodes it gets, and of which kind where kinds are told apart."""
+    size = solution.sizes.get(task)
+    return "-" if size is None else f"{size} {solution.kinds.get(task, '')}".strip()
 
 
 def _figure(value: float | None) -> str:

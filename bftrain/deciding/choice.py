@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bftrain.errors import BadObjective
 from bftrain.ports import Solver
+from bftrain.values.mapped import NOTHING
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 
+_Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, what it is, sizes, kinds
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
 
@@ -21,6 +23,7 @@ class Choice:
     value: float
     solution: Solution
     fallback: str = ""
+    kinds: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # of the nodes, where kinds are told apart
 
     @property
     def quality(self) -> Quality:
@@ -28,32 +31,52 @@ class Choice:
         return Quality.FEASIBLE if self.fallback else self.solution.quality
 
 
-def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None) -> Choice:
-    """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying."""
-    solution = ask(solver, table, limits)
+def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None, *, hurry: str = "") -> Choice:
+    """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying.
+
+    ``hurry`` is a reason not to ask it at all.
+    """
+    solution = Solution.failed(solver.name, hurry) if hurry else ask(solver, table, limits)
     value = _value(table, solution)
     if value is not None and solution.termination in _RAN_TO_ITS_END:
-        return Choice(sizes=solution.sizes, value=value, solution=solution)
+        return _chosen(table, (value, "", solution.sizes, solution.kinds), solution, "")
 
-    candidates: list[tuple[float, str, Mapping[str, int]]] = []
+    candidates: list[_Candidate] = []
     reason = f"{solution.solver}: {solution.solver_words or solution.termination}"
     if value is not None:
-        candidates.append((value, "", solution.sizes))
+        candidates.append((value, "", solution.sizes, solution.kinds))
     if fallback is not None:
         second = ask(fallback, table, limits)
         second_value = _value(table, second)
         if second_value is not None:
-            candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes))
+            candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes, second.kinds))
         else:
             reason += f"; {second.solver}: {second.solver_words or second.termination}"
     staying = _staying(table)
-    candidates.append((table.value_of(staying), "sizes stay as they were", staying))
-    value, taken, sizes = max(candidates, key=lambda candidate: candidate[0])
-    return Choice(sizes=sizes, value=value, solution=solution, fallback=f"{reason}; {taken}" if taken else "")
+    kinds = {task.name: task.kind for task in table.problem.tasks if task.kind and staying[task.name]}
+    candidates.append((table.value_of(staying, kinds), "sizes stay as they were", staying, kinds))
+    return _chosen(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
+
+
+def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason: str) -> Choice:
+    value, taken, sizes, kinds = candidate
+    if not table.problem.pools:
+        kinds = NOTHING
+    elif not table.columns.several:  # a solver need not name the only kind there is
+        (kind,) = table.kinds
+        kinds = {task: kind for task, size in sizes.items() if size and kind}
+    return Choice(
+        sizes=sizes, kinds=kinds, value=value, solution=solution, fallback=f"{reason}; {taken}" if taken else ""
+    )
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     """Solve, and turn whatever goes wrong in a solver into a failed solution; not what is wrong with the metric."""
+    if table.columns.several and not getattr(solver, "kinds", False):
+        words = (
+            f"'{solver.name}' cannot tell kinds of nodes apart; use exact, greedy, equal-share, highs, gurobi or cbc"
+        )
+        return Solution.failed(solver.name, words)
     try:
         solution: object = solver.solve(table, limits)
     except BadObjective:
@@ -62,7 +85,7 @@ def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
         return Solution.failed(solver.name, f"raised {type(error).__name__}: {error}")
     if not isinstance(solution, Solution):
         return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")
-    if solution.quality is not Quality.NONE and not table.allowed(solution.sizes):
+    if solution.quality is not Quality.NONE and not table.allowed(solution.sizes, solution.kinds):
         return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool")
     return solution
 
@@ -70,12 +93,13 @@ def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
 def _value(table: ValueTable, solution: Solution) -> float | None:
     if solution.quality is Quality.NONE:
         return None
-    return table.value_of(solution.sizes)
+    return table.value_of(solution.sizes, solution.kinds)
 
 
 def _staying(table: ValueTable) -> dict[str, int]:
     width = table.values.shape[1]
+    tasks = table.problem.tasks
     return {
-        task.name: task.size if task.size < width and table.values[row, task.size] > float("-inf") else 0
-        for row, task in enumerate(table.problem.tasks)
+        task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0
+        for row, (task, column) in enumerate(zip(tasks, table.columns.present(tasks).tolist(), strict=True))
     }

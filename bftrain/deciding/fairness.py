@@ -9,7 +9,7 @@ from math import inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.objectives import speed, speed_over_single
+from bftrain.deciding.objectives import speed_over_single
 from bftrain.values.coupling import Model
 from bftrain.values.linear import linear_sum
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -42,8 +42,7 @@ class MaxMin:
                 if task.weight > 0.0:
                     model.at_least(model.value(place) * (middle / task.weight) - worst, 0.0)
             model.maximise(worst / middle)
-        sizes = np.arange(model.width)
-        model.maximise(linear_sum(model.over_sizes(place, speed(task, sizes)) for place, task in enumerate(tasks)))
+        model.maximise(linear_sum(model.speed(place) for place in range(len(tasks))))
 
     def total(self, chosen: NDArray[np.float64], sizes: Sequence[int], problem: AllocationProblem) -> float:
         """What the first goal comes to: how well off the worst-off task is."""

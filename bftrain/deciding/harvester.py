@@ -6,81 +6,114 @@ give the same actions. Only the solver behind its port may look at a clock, to k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
+from bftrain.deciding import standing as standings
 from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.choice import Choice, choose
+from bftrain.deciding.gate import Gate
+from bftrain.deciding.holdings import Holdings
 from bftrain.deciding.placement import grouped
-from bftrain.deciding.pool import NodePool
-from bftrain.deciding.roster import Roster
+from bftrain.deciding.question import Question
+from bftrain.deciding.standing import Standing
 from bftrain.deciding.tabulate import Tabulator
-from bftrain.errors import BadInput, BrokenPlugin
-from bftrain.ports import Admission, Objective, Placement, Solver
-from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.errors import BadInput
+from bftrain.ports import Admission, ChoosingAdmission, Objective, Placement, Solver
+from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
-from bftrain.values.events import (
-    Event,
-    NodesJoined,
-    NodesLeft,
-    TaskCancelled,
-    TaskFailed,
-    TaskFinished,
-    TaskMeasured,
-    TaskSubmitted,
-)
+from bftrain.values.events import Event
+from bftrain.values.kinds import ANY_KIND
+from bftrain.values.mapped import NOTHING
 from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem
+from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.task import TaskSpec
 
 
 class Harvester:
     """Decides at every event which task holds how many nodes, and which."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter a part
         self,
         *,
         solver: Solver,
         objective: Objective,
         fallback: Solver | None = None,
-        admission: Admission | None = None,
+        admission: Admission | ChoosingAdmission | None = None,
         placement: Placement = grouped,
         horizon_s: float = 120.0,
         limits: Limits | None = None,
         max_failures: int = 3,
+        entities: Mapping[str, Entity] = NOTHING,
+        prices: Mapping[str, float] = NOTHING,
     ) -> None:
         self._solver = solver
         self._fallback = fallback
-        self._admission = admission or FirstCome()
-        self._placement = placement
         self._tabulator = Tabulator(objective)
         self._horizon_s = horizon_s
         self._limits = limits or Limits()
-        self._max_failures = max_failures
-        self._pool = NodePool()
-        self._roster = Roster()
+        self._history = any(getattr(part, "uses_history", False) for part in (objective, solver, fallback))
+        self._entities = entities
+        self._prices = prices
+        self._holdings = Holdings(placement, max_failures)
+        self._gate = Gate(admission or FirstCome(), self._holdings.roster)
         self._time_s = float("-inf")
+        self._changes = 0  # how often events were taken in
         self._decisions = 0
         self._competed: list[str] = []
         self._at_once: list[Action] = []
-        self._notes: list[str] = []
+        self._held: dict[str, tuple[str, ...]] | None = None  # until something changes
 
     # -- what the outside may ask
 
     @property
     def plan(self) -> Plan:
         """Which task holds which nodes now."""
-        held = {task: tuple(self._roster[task].held) for task in self._roster}
-        return Plan(holdings={task: nodes for task, nodes in held.items() if nodes})
+        return Plan(holdings=self.held)
+
+    @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """The same as a table that is not checked again: tasks that hold nodes, and these."""
+        if self._held is None:
+            roster = self._holdings.roster
+            held = {task: tuple(roster[task].held) for task in roster}
+            self._held = {task: nodes for task, nodes in held.items() if nodes}
+        return self._held
+
+    @property
+    def pool(self) -> frozenset[str]:
+        """The nodes that are idle now, held by tasks or not."""
+        return self._holdings.pool.nodes
 
     @property
     def pool_size(self) -> int:
         """How many nodes are idle now, held by tasks or not."""
-        return len(self._pool)
+        return len(self._holdings.pool)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Names of the tasks that run or wait, in the order they were submitted."""
-        return tuple(self._roster)
+        """Names of the tasks that run, wait or are paused, in the order they were submitted."""
+        return tuple(self._holdings.roster)
+
+    def spec(self, task: str) -> TaskSpec:
+        """What is known of an unfinished task now, measurements included."""
+        return self._holdings.roster[task].spec
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Names of the unfinished tasks that their owners have paused."""
+        willing = set(self._holdings.roster.willing())
+        return frozenset(name for name in self._holdings.roster if name not in willing)
+
+    @property
+    def pools(self) -> Mapping[str, int]:
+        """How many nodes of every kind are idle now, held by tasks or not; nothing where no kind is told."""
+        return self._holdings.pool.counts
+
+    def kind_of(self, node: str) -> str:
+        """Give the kind of an idle node; empty if it is not told."""
+        return self._holdings.pool.kind_of(node)
 
     @property
     def time_s(self) -> float:
@@ -90,12 +123,40 @@ class Harvester:
     @property
     def uses_work_left(self) -> bool:
         """Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it."""
-        return bool(getattr(self._tabulator.objective, "uses_work_left", True))
+        solvers = (self._solver, self._fallback)
+        return bool(getattr(self._tabulator.objective, "uses_work_left", True)) or any(
+            getattr(solver, "uses_work_left", False) for solver in solvers
+        )
 
     @property
     def owed(self) -> tuple[Action, ...]:
         """The actions that events since the last decision demanded at once."""
         return tuple(self._at_once)
+
+    @property
+    def standing(self) -> Standing:
+        """Where things stand: what another Harvester with the same settings needs to go on from here."""
+        return Standing(
+            time_s=None if self._time_s == float("-inf") else self._time_s,
+            decisions=self._decisions,
+            next_group=self._holdings.pool.next_group,
+            free=standings.free_of(self._holdings),
+            tasks=standings.tasks_of(self._holdings),
+            competed=tuple(self._competed),
+            owed=tuple(self._at_once),
+            notes=tuple(self._holdings.notes),
+            admission=self._gate.kept,
+        )
+
+    def take_up(self, standing: Standing) -> None:
+        """Go on from where another one stood; only for one that has heard of nothing yet."""
+        self._held = None
+        standings.take_up(standing, self._holdings)
+        self._time_s = float("-inf") if standing.time_s is None else standing.time_s
+        self._decisions = standing.decisions
+        self._competed = list(standing.competed)
+        self._at_once = list(standing.owed)
+        self._gate.take_up(standing.admission, standing.time_s or 0.0)
 
     # -- what the outside tells
 
@@ -114,37 +175,78 @@ class Harvester:
         here waits for a solver. A finished task leads to no action: its processes have ended by themselves.
         """
         self._advance(events)
-        left_last = {
-            node: number for number, event in enumerate(events) if isinstance(event, NodesLeft) for node in event.nodes
-        }
-        actions = self._depart(left_last) if left_last else []
-        for number, event in enumerate(events):
-            if isinstance(event, NodesJoined):
-                # A node that joined and then left is gone; one that left and then joined is ours again
-                self._join([node for node in event.nodes if left_last.get(node, -1) < number])
-            else:
-                actions.extend(self._take_in(event))
+        self._changes += 1
+        self._held = None
+        self._holdings.roster.now_s = self._time_s
+        self._gate.passed(self._time_s)
+        actions = self._holdings.take_in(events)
         self._at_once.extend(actions)
-        return tuple(actions)
+        self._holdings.notes.extend(self._gate.happened(events, self._time_s))
+        return actions
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool anew over the tasks that compete; a decision is never earlier than the events before it."""
-        time_s = self._time_s = max(self._time_s, time_s)
-        named = dict.fromkeys(self._admission.admit(iter(self._roster), len(self._pool)))
-        admitted = [name for name in named if name in self._roster or self._knows(name)]
-        choice = self._choose(admitted, time_s)
-        sizes = {name: choice.sizes.get(name, 0) for name in admitted}
+        question = self.ask(time_s)
+        return self.settle(question, self.answer(question))
+
+    # -- the same in three parts, for whoever takes events in while a solver thinks
+
+    def ask(self, time_s: float) -> Question:
+        """Say what is to be decided at ``time_s``. Changes nothing."""
+        roster = self._holdings.roster
+        time_s = max(self._time_s, time_s)
+        chosen = self._gate.chosen(time_s, self._holdings.pool.counts or {ANY_KIND: len(self._holdings.pool)})
+        named = tuple(chosen)
+        admitted = tuple(name for name in named if name in roster)
+        problem = None
+        if admitted:
+            problem = AllocationProblem(
+                pool=len(self._holdings.pool),
+                pools=self._holdings.pool.counts or NOTHING,
+                horizon_s=self._horizon_s,
+                objective=self._tabulator.objective.name,
+                tasks=tuple(
+                    self._gate.limited(roster[name].competing(time_s, history=self._history), chosen[name])
+                    for name in admitted
+                ),
+                entities=self._entities,
+                prices=self._prices,
+            )
+        return Question(time_s=time_s, asked_after=self._changes, named=named, admitted=admitted, problem=problem)
+
+    def answer(self, question: Question, *, hurry: str = "") -> Choice:
+        """Choose sizes. This may take as long as the solver; another thread may do it, one question at a time.
+
+        ``hurry`` is a reason why the solver cannot be waited for: then the fallback's sizes are taken.
+        """
+        if question.problem is None:
+            return _nothing_to_decide(self._solver.name)
+        table = self._tabulator.table(question.problem)
+        return choose(table, self._limits, self._solver, self._fallback, hurry=hurry)
+
+    def outdated(self, question: Question) -> bool:
+        """Say whether events were taken in since a question was asked, so that its answer is worth nothing."""
+        return question.asked_after != self._changes
+
+    def settle(self, question: Question, choice: Choice) -> Decision:
+        """Decide as was chosen; refused for an outdated question."""
+        if self.outdated(question):
+            raise BadInput("events were taken in since this was asked", where="decision", fix="ask again")
+        self._time_s = self._holdings.roster.now_s = question.time_s
+        self._gate.passed(self._time_s)
+        self._held = None
+        for name in question.named:
+            self._holdings.knows(name)  # an admission may name whom it likes; a note says so
+        sizes = {name: choice.sizes.get(name, 0) for name in question.admitted}
         # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
-        barred = [name for name in self._competed if name not in sizes and self._holds_nodes(name)]
-        actions = tuple(self._carry_out({**sizes, **dict.fromkeys(barred, 0)}))
-        self._competed = admitted
-        at_once, self._at_once = tuple(self._at_once), []
-        notes, self._notes = tuple(self._notes), []
-        self._decisions += 1
+        barred = [name for name in self._competed if name not in sizes and self._holdings.holds_nodes(name)]
+        kinds = {name: kind for name, kind in choice.kinds.items() if sizes.get(name)} if choice.kinds else NOTHING
+        actions = tuple(self._holdings.carry_out({**sizes, **dict.fromkeys(barred, 0)}, kinds))
+        at_once, notes = self._begin_anew(question.admitted)
         return Decision(
-            time_s=time_s,
+            time_s=question.time_s,
             number=self._decisions,
-            pool=len(self._pool),
+            pool=len(self._holdings.pool),
             used=sum(sizes.values()),
             sizes=sizes,
             value=choice.value,
@@ -158,9 +260,26 @@ class Harvester:
             at_once=at_once,
             actions=actions,
             notes=notes,
+            kinds=kinds,
         )
 
-    # -- taking events in
+    def follow(self, decision: Decision) -> None:
+        """Do as was decided before, without deciding anew: the way back to where a recorded run stood."""
+        self._held = None
+        self._holdings.roster.now_s = decision.time_s
+        self._gate.passed(decision.time_s)
+        self._holdings.follow(decision.actions)
+        self._time_s = decision.time_s
+        self._begin_anew(tuple(decision.sizes))
+        self._decisions = decision.number
+
+    def _begin_anew(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+        """Close the books of one decision; gives what was owed and noted."""
+        self._decisions += 1
+        self._competed = list(competed)
+        at_once, self._at_once = tuple(self._at_once), []
+        notes, self._holdings.notes = tuple(self._holdings.notes), []
+        return at_once, notes
 
     def _advance(self, events: Iterable[Event]) -> None:
         now = self._time_s
@@ -173,139 +292,6 @@ class Harvester:
                 )
             now = event.time_s
         self._time_s = now
-
-    def _depart(self, named: Iterable[str]) -> list[Action]:
-        """Release every departed node, then say what that means for the tasks that held them."""
-        gone = self._pool.leave(named)
-        self._note_if([node for node in named if node not in gone], "left but was not in the pool")
-        if not gone:
-            return []
-        actions: list[Action] = [Release(nodes=tuple(gone))]
-        for task, lost in self._roster.lose(gone).items():
-            member = self._roster[task]
-            if member.size >= member.spec.min_nodes:
-                actions.append(Shrink(task=task, nodes=tuple(lost), cause=Cause.PREEMPTED))
-                continue
-            rest = self._roster.vacate(task)
-            self._pool.give_back(rest)
-            cause = Cause.BELOW_MINIMUM if rest else Cause.PREEMPTED
-            actions.append(Stop(task=task, nodes=(*lost, *rest), cause=cause))
-        return actions
-
-    def _take_in(self, event: Event) -> Iterable[Action]:
-        match event:
-            case TaskSubmitted():
-                self._submit(event)
-            case TaskMeasured() if self._knows(event.task):
-                self._roster[event.task].measured(event)
-            case TaskFinished() if self._knows(event.task):
-                self._pool.give_back(self._roster.remove(event.task))
-            case TaskCancelled() if self._knows(event.task):
-                return self._end(event.task, Cause.CANCELLED)
-            case TaskFailed() if self._knows(event.task):
-                return self._fail(event)
-            case _:
-                pass  # departures were dealt with first; an unknown task was noted by _knows
-        return ()
-
-    def _join(self, nodes: list[str]) -> None:
-        self._note_if(self._pool.join(nodes), "joined but was in the pool already")
-
-    def _submit(self, event: TaskSubmitted) -> None:
-        name = event.spec.name
-        if self._roster.get(name) is not None:
-            self._notes.append(f"task '{name}' was submitted again while it is unfinished")
-            return
-        self._roster.add(event.spec)
-        note = event.spec.curve.note(event.spec.max_nodes)
-        if note:
-            self._notes.append(f"task '{name}': {note}")
-
-    def _fail(self, event: TaskFailed) -> Iterable[Action]:
-        member = self._roster[event.task]
-        member.failures += 1
-        if member.failures >= self._max_failures:
-            self._notes.append(f"task '{event.task}' given up after {member.failures} failures: {event.reason}")
-            return self._end(event.task, Cause.FAILED)
-        nodes = self._roster.vacate(event.task)
-        self._pool.give_back(nodes)
-        return (Stop(task=event.task, nodes=nodes, cause=Cause.FAILED),) if nodes else ()
-
-    def _end(self, task: str, cause: Cause) -> Iterable[Action]:
-        nodes = self._roster.remove(task)
-        self._pool.give_back(nodes)
-        return (Stop(task=task, nodes=nodes, cause=cause),) if nodes else ()
-
-    def _knows(self, task: str) -> bool:
-        if self._roster.get(task) is not None:
-            return True
-        self._notes.append(f"task '{task}' is unknown or over")
-        return False
-
-    def _holds_nodes(self, task: str) -> bool:
-        member = self._roster.get(task)
-        return member is not None and member.size > 0
-
-    def _note_if(self, nodes: list[str], what: str) -> None:
-        if nodes:
-            others = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
-            self._notes.append(f"node '{nodes[0]}'{others} {what}")
-
-    # -- deciding
-
-    def _choose(self, admitted: list[str], time_s: float) -> Choice:
-        if not admitted:
-            return _nothing_to_decide(self._solver.name)
-        problem = AllocationProblem(
-            pool=len(self._pool),
-            horizon_s=self._horizon_s,
-            objective=self._tabulator.objective.name,
-            tasks=tuple(self._roster[name].competing(time_s) for name in admitted),
-        )
-        return choose(self._tabulator.table(problem), self._limits, self._solver, self._fallback)
-
-    def _carry_out(self, sizes: Mapping[str, int]) -> Iterable[Action]:
-        """Go to the new sizes: every task only gives up or only takes, and all give up before any takes."""
-        change = self._roster.changes(sizes)
-        for name, difference in change.items():
-            if difference < 0:
-                yield self._shrink(name, -difference)
-        growing = (name for name in change if change[name] > 0)
-        # Who needs most chooses first, so that large groups are not broken up for small needs
-        for name in sorted(growing, key=lambda name: -change[name]):
-            yield self._grow(name, change[name])
-
-    def _shrink(self, task: str, count: int) -> Action:
-        held = self._roster[task].held
-        if count == len(held):
-            nodes = self._roster.vacate(task)
-            self._pool.give_back(nodes)
-            return Stop(task=task, nodes=nodes)
-        nodes = self._placed(lambda: self._placement.give_up(held, count), count, held.__contains__)
-        self._roster.withdraw(task, nodes)
-        self._pool.give_back(nodes)
-        return Shrink(task=task, nodes=nodes)
-
-    def _grow(self, task: str, count: int) -> Action:
-        held = self._roster[task].held
-        nodes = self._placed(lambda: self._placement.take(held, self._pool.free, count), count, self._pool.is_free)
-        kind = Grow if held else Start
-        self._roster.assign(task, self._pool.take(nodes))
-        return kind(task=task, nodes=nodes)
-
-    def _placed(
-        self, choose_nodes: Callable[[], Iterable[str]], count: int, allowed: Callable[[str], bool]
-    ) -> tuple[str, ...]:
-        where, fix = f"placement '{self._placement.name}'", "use the built-in 'grouped'"
-        try:
-            nodes = tuple(choose_nodes())
-            fine = len(nodes) == count == len(set(nodes)) and all(map(allowed, nodes))
-        except Exception as error:
-            raise BrokenPlugin(f"raised {type(error).__name__}: {error}", where=where, fix=fix) from error
-        if not fine:
-            what = f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had"
-            raise BrokenPlugin(what, where=where, fix=fix)
-        return nodes
 
 
 def _nothing_to_decide(solver: str) -> Choice:

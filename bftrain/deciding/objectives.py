@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
 
 
@@ -39,13 +40,18 @@ def speed_over_single(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[
 
 
 def _speed_of_one(task: CompetingTask) -> float:
-    """Speed on one node in samples/s; the smallest size that runs stands in where one node does not."""
+    """Speed on one node in samples/s, of the kind that is fastest; the smallest size that runs may stand in for one."""
+    curves = task.curves.values() if task.curves else (task.curve,)
+    return max(_of_one_node(curve) for curve in curves) or 1.0
+
+
+def _of_one_node(curve: SpeedCurve) -> float:
     below = 0
-    for nodes, rate in zip(task.curve.nodes, task.curve.rate, strict=True):
+    for nodes, rate in zip(curve.nodes, curve.rate, strict=True):
         if rate > 0.0:  # so the first size that runs is the one above the last that does not
-            return task.curve.speed(below + 1) / (below + 1)
+            return curve.speed(below + 1) / (below + 1)
         below = nodes
-    return 1.0
+    return 0.0
 
 
 def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:

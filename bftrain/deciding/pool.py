@@ -1,23 +1,28 @@
-"""NodePool: which nodes are idle now, which of them no task holds, and who joined together with whom."""
+"""NodePool: which nodes are idle now, which of them no task holds, of which kind they are, and who joined with whom."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+
+from bftrain.values.kinds import ANY_KIND
 
 
 class NodePool:
     """The idle nodes by name.
 
     Nodes that join in one step form a group with a number that only grows: they became idle together, so they
-    will probably leave together, and a small number means long idle. All containers keep insertion order, so the
-    same events always give the same choices.
+    will probably leave together, and a small number means long idle. All nodes of a group are of one kind. All
+    containers keep insertion order, so the same events always give the same choices.
     """
 
-    __slots__ = ("_free", "_group", "_next_group")
+    __slots__ = ("_count", "_free", "_group", "_kind", "_next_group")
 
     def __init__(self) -> None:
         self._group: dict[str, int] = {}
-        self._free: dict[int, dict[str, None]] = {}
+        self._kind: dict[str, str] = {}  # of the nodes of which it is told
+        self._count: Counter[str] = Counter()  # of these
+        self._free: dict[str, dict[int, dict[str, None]]] = {ANY_KIND: {}}  # kind -> group -> nodes
         self._next_group = 0
 
     def __len__(self) -> int:
@@ -27,21 +32,78 @@ class NodePool:
     @property
     def free(self) -> Mapping[int, Mapping[str, None]]:
         """Nodes that no task holds, by group; groups without such nodes are absent."""
-        return self._free
+        if not self._kind:
+            return self._free[ANY_KIND]
+        # By name, whichever kind came first: a standing tells the same after a restart
+        return {group: nodes for _, of_kind in sorted(self._free.items()) for group, nodes in of_kind.items()}
+
+    def free_of(self, kind: str) -> Mapping[int, Mapping[str, None]]:
+        """Give those of ``kind`` that no task holds."""
+        return self._free.get(kind, {})
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """All idle nodes, held by tasks or not."""
+        return frozenset(self._group)
+
+    @property
+    def kinds_told(self) -> bool:
+        """Say whether of any of them the kind is told."""
+        return bool(self._kind)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many idle nodes there are of every kind, held or not; nothing if no kind is told of any."""
+        if not self._kind:
+            return {}
+        found = {kind: count for kind, count in self._count.items() if count}
+        if len(self._kind) < len(self._group):
+            found[ANY_KIND] = len(self._group) - len(self._kind)
+        return dict(sorted(found.items()))  # whatever came first: a restart must see them in the same order
+
+    def kind_of(self, node: str) -> str:
+        """Give the kind of an idle node."""
+        return self._kind.get(node, ANY_KIND)
+
+    @property
+    def next_group(self) -> int:
+        """The number that the next group gets."""
+        return self._next_group
+
+    def take_up(
+        self,
+        free: Mapping[int, Iterable[str]],
+        held: Mapping[str, int],
+        next_group: int,
+        kinds: Mapping[str, str] | None = None,
+    ) -> None:
+        """Fill an empty pool: nodes that nobody holds by group, those that are held with their group, told kinds."""
+        self._kind = dict(kinds or {})
+        self._count = Counter(self._kind.values())
+        self._free = {kind: {} for kind in (ANY_KIND, *self._count)}
+        self._group = dict(held)
+        for group, nodes in free.items():
+            members = dict.fromkeys(nodes)
+            self._group.update(dict.fromkeys(members, group))
+            self._free[self.kind_of(next(iter(members)))][group] = members
+        self._next_group = next_group
 
     def is_free(self, node: str) -> bool:
         """Say whether ``node`` is idle and no task holds it."""
-        return node in self._free.get(self._group.get(node, -1), ())
+        return node in self._free_groups(node).get(self._group.get(node, -1), ())
 
-    def join(self, nodes: Iterable[str]) -> list[str]:
+    def join(self, nodes: Iterable[str], kind: str = ANY_KIND) -> list[str]:
         """Add nodes as one new group; gives those that were in the pool already and stay as they were."""
         known = self._group
         group = self._next_group
         fresh = {node: None for node in nodes if node not in known}
         if fresh:
             self._next_group += 1
-            self._free[group] = fresh
+            self._free.setdefault(kind, {})[group] = fresh
             known.update(dict.fromkeys(fresh, group))
+            if kind != ANY_KIND:
+                self._kind.update(dict.fromkeys(fresh, kind))
+                self._count[kind] += len(fresh)
         return [node for node in nodes if node not in fresh]
 
     def leave(self, nodes: Iterable[str]) -> dict[str, int]:
@@ -49,6 +111,8 @@ class NodePool:
         gone = {node: group for node in nodes if (group := self._group.pop(node, None)) is not None}
         for node, group in gone.items():
             self._drop_free(node, group)
+        if self._kind:
+            self._count.subtract([self._kind.pop(node) for node in gone if node in self._kind])
         return gone
 
     def take(self, nodes: Iterable[str]) -> dict[str, int]:
@@ -63,11 +127,15 @@ class NodePool:
         for node in nodes:
             group = self._group.get(node)
             if group is not None:
-                self._free.setdefault(group, {})[node] = None
+                self._free_groups(node).setdefault(group, {})[node] = None
+
+    def _free_groups(self, node: str) -> dict[int, dict[str, None]]:
+        return self._free[self._kind.get(node, ANY_KIND)]
 
     def _drop_free(self, node: str, group: int) -> None:
-        members = self._free.get(group)
+        of_kind = self._free_groups(node)
+        members = of_kind.get(group)
         if members is not None:
             members.pop(node, None)
             if not members:
-                del self._free[group]
+                del of_kind[group]

@@ -7,31 +7,52 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from bftrain.deciding.past import Past, speed_at
 from bftrain.values.events import TaskMeasured
+from bftrain.values.kinds import ANY_KIND
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
 
 
 @dataclass(slots=True)
 class Member:
-    """An unfinished task with its nodes (node -> group)."""
+    """An unfinished task with its nodes (node -> group), all of one ``kind``, and what it had so far."""
 
     spec: TaskSpec
+    past: Past
     held: dict[str, int] = field(default_factory=dict)
+    kind: str = ANY_KIND
     failures: int = 0
     work_left_samples: float | None = None
+    paused: bool = False
     _seen: CompetingTask | None = None
+    _speed: float | None = None  # until size, kind or curve change
 
     @property
     def size(self) -> int:
         """The number of nodes it holds."""
         return len(self.held)
 
+    @property
+    def speed(self) -> float:
+        """Samples/s at the nodes it holds now."""
+        if self._speed is None:
+            curve = self.spec.curve_on(self.kind) if self.held else None
+            self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
+        return self._speed
+
+    def come_to(self, now_s: float) -> None:
+        """Book what it had until now; to be called before its nodes or its speed change."""
+        if now_s > self.past.since_s:
+            self.past = self.past.until(now_s, len(self.held), self.speed)
+        self._speed = None
+
     def measured(self, event: TaskMeasured) -> None:
         """Take over what was measured."""
+        self.come_to(event.time_s)
         known = {
             name: value
-            for name in ("curve", "grow_cost_s", "shrink_cost_s", "start_cost_s")
+            for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
             if (value := getattr(event, name)) is not None
         }
         if known:
@@ -40,33 +61,48 @@ class Member:
             self.work_left_samples = event.work_left_samples
         self._seen = None
 
-    def competing(self, time_s: float) -> CompetingTask:
-        """Describe it for a decision at ``time_s``; built anew only if something changed since the last one."""
-        spec, size = self.spec, len(self.held)
-        if self._seen is not None and self._seen.size == size and spec.deadline_s is None:
-            return self._seen
+    def competing(self, time_s: float, *, history: bool = False) -> CompetingTask:
+        """Describe it for a decision at ``time_s``; built anew only if something changed since the last one.
+
+        With ``history`` it tells what the task had so far.
+        """
+        spec, size, kind = self.spec, len(self.held), self.kind if self.held else ANY_KIND
+        seen = self._seen
+        if seen is not None and seen.size == size and seen.kind == kind and spec.deadline_s is None and not history:
+            return seen
+        had = self.past.until(time_s, size, self.speed) if history else None
         self._seen = CompetingTask(
             name=spec.name,
             size=size,
             min_nodes=spec.min_nodes,
             max_nodes=spec.max_nodes,
             curve=spec.curve,
+            curves=spec.curves,
+            kind=kind,
+            user=spec.user,
             grow_cost_s=spec.grow_cost_s,
             shrink_cost_s=spec.shrink_cost_s,
             start_cost_s=spec.start_cost_s,
             weight=spec.weight,
             work_left_samples=self.work_left_samples,
             deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - time_s,
+            age_s=max(0.0, time_s - had.submitted_s) if had else 0.0,
+            held_node_s=had.held_node_s if had else 0.0,
+            done_samples=had.done_samples if had else 0.0,
         )
         return self._seen
 
 
 class Roster:
-    """Unfinished tasks in the order they were submitted, and the owner of every held node."""
+    """Unfinished tasks in the order they were submitted, and the owner of every held node.
 
-    __slots__ = ("_members", "_owner")
+    ``now_s`` is the time of what happens to them, to be kept up to date from outside.
+    """
+
+    __slots__ = ("_members", "_owner", "now_s")
 
     def __init__(self) -> None:
+        self.now_s = 0.0
         self._members: dict[str, Member] = {}
         self._owner: dict[str, str] = {}
 
@@ -83,9 +119,27 @@ class Roster:
         """Give the member called ``task``, if there is one."""
         return self._members.get(task)
 
+    @property
+    def used(self) -> int:
+        """How many nodes all tasks hold together."""
+        return len(self._owner)
+
+    def willing(self) -> Iterator[str]:
+        """Name the tasks that want nodes: all but those that their owners have paused."""
+        return (name for name, member in self._members.items() if not member.paused)
+
+    def enrol(self, member: Member, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
+        """Append a task that holds nodes (node -> group) of one kind already, and has had what it says."""
+        name = member.spec.name
+        self._members[name] = member
+        member.held.update(held)
+        member.kind = kind
+        self._owner.update(dict.fromkeys(held, name))
+
     def add(self, spec: TaskSpec) -> None:
         """Append a task that was just submitted."""
-        self._members[spec.name] = Member(spec, work_left_samples=spec.work_samples)
+        past = Past(submitted_s=self.now_s, since_s=self.now_s)
+        self._members[spec.name] = Member(spec, past, work_left_samples=spec.work_samples)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Strike a task off; gives the nodes it held."""
@@ -98,13 +152,26 @@ class Roster:
         members = self._members
         return {task: change for task, size in sizes.items() if (change := size - len(members[task].held))}
 
-    def assign(self, task: str, nodes: Mapping[str, int]) -> None:
-        """Give nodes (node -> group) to a task."""
-        self._members[task].held.update(nodes)
+    def moved(self, sizes: Mapping[str, int], kinds: Mapping[str, str]) -> list[str]:
+        """Name the tasks that hold nodes of another kind than they are to have; who is to have none is not one."""
+        members = self._members
+        return [
+            task
+            for task, size in sizes.items()
+            if size and members[task].held and members[task].kind != kinds.get(task, ANY_KIND)
+        ]
+
+    def assign(self, task: str, nodes: Mapping[str, int], kind: str = ANY_KIND) -> None:
+        """Give nodes (node -> group) of one kind to a task; it holds none of another one."""
+        member = self._members[task]
+        member.come_to(self.now_s)
+        member.held.update(nodes)
+        member.kind = kind
         self._owner.update(dict.fromkeys(nodes, task))
 
     def withdraw(self, task: str, nodes: Iterable[str]) -> None:
         """Take nodes from a task."""
+        self._members[task].come_to(self.now_s)
         held = self._members[task].held
         for node in nodes:
             del held[node]
@@ -112,6 +179,7 @@ class Roster:
 
     def vacate(self, task: str) -> tuple[str, ...]:
         """Take all nodes from a task; gives them."""
+        self._members[task].come_to(self.now_s)
         held = self._members[task].held
         nodes = tuple(held)
         held.clear()
@@ -125,6 +193,8 @@ class Roster:
         for node in nodes:
             task = owner.pop(node, None)
             if task is not None:
+                if task not in losses:
+                    self._members[task].come_to(self.now_s)
                 del self._members[task].held[node]
                 losses.setdefault(task, []).append(node)
         return losses

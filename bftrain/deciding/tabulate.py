@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BadObjective
 from bftrain.ports import Objective
+from bftrain.values.columns import largest_by_kind
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable
 
+Layout = tuple[tuple[str, int], ...]  # the largest size to look at on each kind of nodes
+
 _CACHED_ROWS = 20_000
+_ROWS_OF_ONE = 200  # for each task that competes: a few tasks at a time must not fill the memory over the months
 _CACHED_NUMBERS = 2**24
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
@@ -25,57 +29,88 @@ class Tabulator:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        self._rows: dict[tuple[CompetingTask, float, int], NDArray[np.float64]] = {}
+        self._rows: dict[tuple[CompetingTask, float, Layout], NDArray[np.float64]] = {}
         self._numbers = 0
-        self._before: tuple[AllocationProblem, NDArray[np.float64]] | None = None  # as filled, not as cut to a pool
+        # As filled, not as cut to a pool
+        self._before: tuple[AllocationProblem, Layout, NDArray[np.float64]] | None = None
 
     def table(self, problem: AllocationProblem) -> ValueTable:
         """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's."""
-        largest = max((task.max_nodes for task in problem.tasks), default=0)
-        width = 1 + min(problem.pool, largest)
+        counts, largest = problem.by_kind, _largest(problem)
+        widths = [min(counts[kind], most) for kind, most in largest]
+        width = 1 + sum(widths)
         held = max((task.size for task in problem.tasks), default=0)
         if max(len(problem.tasks) * width, held) > _LARGEST_TABLE:
             raise BadInput(
-                f"{len(problem.tasks)} tasks of up to {max(width - 1, held)} nodes make too large a table: "
+                f"{len(problem.tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table: "
                 f"no more than {_LARGEST_TABLE} numbers",
                 where="AllocationProblem.tasks",
                 fix="lower max_nodes, or let fewer tasks compete",
             )
-        values = self._filled(problem, min(largest, _reach(problem.pool)))[:, :width]
-        return ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=_coupling(self.objective))
+        layout = tuple((kind, min(most, _reach(counts[kind]))) for kind, most in largest)
+        filled = self._filled(problem, layout)
+        values = filled[:, :width] if len(layout) == 1 else filled[:, _kept(layout, widths)]
+        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=_coupling(self.objective))
+        return _recast(self.objective, table) if hasattr(self.objective, "recast") else table
 
-    def _filled(self, problem: AllocationProblem, largest: int) -> NDArray[np.float64]:
-        """Give the values of sizes 0 to ``largest``; what has not changed is taken from the table before."""
-        values, stale = self._begun(problem, 1 + largest)
+    def _filled(self, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
+        """Give the values of all sizes in ``layout``; what has not changed is taken from the table before."""
+        values, stale = self._begun(problem, layout)
         for index in stale:
-            row = self._row(problem.tasks[index], problem.horizon_s, largest)
+            row = self._row(problem.tasks[index], problem, layout)
             values[index, : row.size] = row
             values[index, row.size :] = -np.inf
-        self._before = (problem, values)
+        self._before = (problem, layout, values)
         return values
 
-    def _begun(self, problem: AllocationProblem, width: int) -> tuple[NDArray[np.float64], Sequence[int]]:
+    def _begun(self, problem: AllocationProblem, layout: Layout) -> tuple[NDArray[np.float64], Sequence[int]]:
         """Give a table to fill, and which of its rows are not those of the same tasks in the table before."""
         tasks = problem.tasks
         if self._before is not None:
-            before, values = self._before
-            if values.shape[1] == width and before.horizon_s == problem.horizon_s and before.tasks:
+            before, as_before, values = self._before
+            if as_before == layout and before.horizon_s == problem.horizon_s and before.tasks:
                 places = {id(task): place for place, task in enumerate(before.tasks)}
                 origins = [places.get(id(task), -1) for task in tasks]
                 return values[origins], [index for index, origin in enumerate(origins) if origin < 0]
-        return np.empty((len(tasks), width)), range(len(tasks))
+        return np.empty((len(tasks), 1 + sum(largest for _, largest in layout))), range(len(tasks))
 
-    def _row(self, task: CompetingTask, horizon_s: float, largest: int) -> NDArray[np.float64]:
-        largest = min(task.max_nodes, largest)
-        key = (task, horizon_s, largest)
+    def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
+        horizon_s = problem.horizon_s
+        layout = tuple((kind, min(task.max_nodes, largest)) for kind, largest in layout) if len(layout) == 1 else layout
+        key = (task, horizon_s, layout)
         row = self._rows.get(key)
         if row is None:
-            if len(self._rows) >= _CACHED_ROWS or self._numbers >= _CACHED_NUMBERS:
+            most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + len(problem.tasks)))
+            if len(self._rows) >= most or self._numbers >= _CACHED_NUMBERS:
                 self._rows.clear()
                 self._numbers = 0
-            row = self._rows[key] = value_row(task, horizon_s, self.objective, largest)
+            row = self._rows[key] = self._made(task, problem, layout)
             self._numbers += row.size
         return row
+
+    def _made(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
+        if len(layout) > 1:
+            return row_of_kinds(task, problem.horizon_s, self.objective, layout)
+        ((kind, largest),) = layout
+        seen = task.on(kind) if problem.pools or task.curves else task
+        if seen is None:  # it cannot run here: no column but the first
+            return value_row(task, problem.horizon_s, self.objective, 0)
+        return value_row(seen, problem.horizon_s, self.objective, largest)
+
+
+def _largest(problem: AllocationProblem) -> list[tuple[str, int]]:
+    """Give the largest size of any task on each kind."""
+    if len(problem.by_kind) > 1:
+        return largest_by_kind(problem)
+    (kind,) = problem.by_kind
+    return [(kind, max((task.max_nodes for task in problem.tasks), default=0))]
+
+
+def _kept(layout: Layout, widths: Sequence[int]) -> NDArray[np.int64]:
+    """Name the columns of ``layout`` that there are nodes for."""
+    starts = np.cumsum([1, *(largest for _, largest in layout)])
+    blocks = [np.arange(start, start + width) for start, width in zip(starts.tolist(), widths, strict=False)]
+    return np.concatenate((np.zeros(1, dtype=np.int64), *blocks))
 
 
 def _reach(pool: int) -> int:
@@ -85,6 +120,24 @@ def _reach(pool: int) -> int:
 
 def _coupling(objective: Objective) -> Coupling | None:
     return cast("Coupling", objective) if hasattr(objective, "couple") else None
+
+
+def _recast(objective: Objective, table: ValueTable) -> ValueTable:
+    """Let an objective that looks at all tasks at once make another table of what each of them does alone."""
+    where = f"objective '{objective.name}'"
+    try:
+        given: object = objective.recast(table)  # type: ignore[attr-defined]  # the caller has looked for it
+    except Exception as error:
+        raise BadObjective(f"recast() raised {type(error).__name__}: {error}", where=where) from error
+    if not isinstance(given, ValueTable) or given.values.shape != table.values.shape:
+        raise BadObjective("recast() did not give a table of the same tasks and sizes", where=where)
+    if not (np.isfinite(given.values) == np.isfinite(table.values)).all() or not (given.values < np.inf).all():
+        raise BadObjective(
+            "recast() gave numbers that are not finite, or changed which sizes are allowed",
+            where=where,
+            fix="leave -inf where it is, and put finite numbers everywhere else",
+        )
+    return given
 
 
 def value_row(
@@ -115,6 +168,27 @@ def value_row(
         )
     row[1 : task.min_nodes] = -np.inf
     return row
+
+
+def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, layout: Layout) -> NDArray[np.float64]:
+    """Value of no node, and of 1, 2, ... nodes of each kind.
+
+    On each kind it is what it were if there were no other; a task that holds nodes of another one has to stop there
+    first, for ``shrink_cost_s`` seconds at the objective it has there, and starts anew.
+    """
+    own = task.on(task.kind) if task.size else None
+    leaving = task.shrink_cost_s * float(_checked(objective, own, np.arange(own.size + 1))[own.size]) if own else 0.0
+    blocks: list[NDArray[np.float64]] = []
+    idle = own
+    for kind, largest in layout:
+        block = np.full(largest, -np.inf)
+        seen = task.on(kind)
+        if seen is not None and largest:
+            part = value_row(seen, horizon_s, objective, min(task.max_nodes, largest))[1:]
+            block[: part.size] = part if own is None or kind == task.kind else part - leaving
+            idle = idle or seen
+        blocks.append(block)
+    return np.concatenate((value_row(idle or task, horizon_s, objective, 0), *blocks))
 
 
 def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:

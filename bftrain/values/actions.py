@@ -19,6 +19,7 @@ class Cause(StrEnum):
     BELOW_MINIMUM = "below_minimum"  # too few were left after a preemption
     FAILED = "failed"
     CANCELLED = "cancelled"
+    PAUSED = "paused"  # its owner wants it to wait
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="action"):

@@ -215,6 +215,16 @@ def counts(value: Struct, field: str) -> Mapping[str, int]:
     return _normalise(value, field, _counted, "a mapping from names to whole numbers of at least 0")
 
 
+def pools(value: Struct, field: str) -> Mapping[str, int]:
+    """Hold ``field`` to how many nodes there are of each kind; those of no kind stand under the empty name."""
+
+    def checked(given: object) -> Mapping[str, int]:
+        items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
+        return MappingProxyType({name if name == "" else _name(name): _count(item) for name, item in items.items()})
+
+    return _normalise(value, field, checked, "a mapping from kinds to whole numbers of at least 0")
+
+
 def holdings(value: Struct, field: str) -> Mapping[str, tuple[str, ...]]:
     """Hold ``field`` to a mapping from names to lists of names."""
     return frozen_mapping(value, field, _names, "a mapping from names to lists of names")
@@ -230,6 +240,35 @@ def frozen_mapping(
         return MappingProxyType({_name(name): convert(item) for name, item in items.items()})
 
     return _normalise(value, field, checked, wanted)
+
+
+def kinds(value: Struct, field: str) -> Mapping[str, str]:
+    """Hold ``field`` to a mapping from names to kinds of nodes."""
+    return frozen_mapping(value, field, _name, "a mapping from names to kinds")
+
+
+def mapped(value: Struct, field: str, kind: type[T]) -> Mapping[str, T]:
+    """Hold ``field`` to a mapping from names to values of ``kind``; the empty name is one too."""
+
+    def checked(given: object) -> Mapping[str, T]:
+        items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
+        if not all(isinstance(item, kind) for item in items.values()):
+            raise TypeError
+        return MappingProxyType({name if name == "" else _name(name): item for name, item in items.items()})
+
+    return _normalise(value, field, checked, f"a mapping from names to {kind.__name__} values")
+
+
+def positive(value: Struct, field: str) -> Mapping[str, float]:
+    """Hold ``field`` to a mapping from names to finite numbers above 0."""
+
+    def checked(given: object) -> float:
+        found = _number(given)
+        if found <= 0.0:
+            raise ValueError
+        return found
+
+    return frozen_mapping(value, field, checked, "a mapping from names to numbers above 0")
 
 
 def instance(value: Struct, field: str, kind: type) -> None:

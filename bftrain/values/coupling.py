@@ -12,27 +12,35 @@ from bftrain.values.linear import Linear
 
 if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem
+    from bftrain.values.table import ValueTable
 
 
 class Model(Protocol):
     """The programme under construction. Sizes, minima, maxima and the pool are in it already.
 
-    Tasks are named by their place in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table.
+    Tasks are named by their place in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table. Where
+    several kinds of nodes are told apart, a column is a number of nodes of one kind: ``table.nodes`` and
+    ``table.kind_of`` say which.
     """
 
     problem: AllocationProblem
-    width: int  # number of sizes: 0, 1, ..., width - 1
+    table: ValueTable
+    width: int  # number of columns; with one kind of nodes these are the sizes 0, 1, ..., width - 1
 
     def value(self, task: int) -> Linear:
         """Table entry of the chosen size: value over the horizon, costs of rescaling taken off."""
         ...
 
     def size(self, task: int) -> Linear:
-        """Give the chosen size."""
+        """Give the chosen size, whatever the kind of its nodes."""
+        ...
+
+    def speed(self, task: int) -> Linear:
+        """Give the speed in samples/s at the chosen size, on nodes of the chosen kind."""
         ...
 
     def over_sizes(self, task: int, numbers: ArrayLike) -> Linear:
-        """Entry of ``numbers`` (one per size) that belongs to the chosen size. Any function of the size will do."""
+        """Entry of ``numbers`` (one per column) that belongs to the chosen one: any function of size and kind."""
         ...
 
     def variable(self, *, lower: float = 0.0, upper: float = float("inf"), integer: bool = False) -> Linear:
@@ -60,5 +68,9 @@ class Coupling(Protocol):
         ...
 
     def total(self, chosen: NDArray[np.float64], sizes: Sequence[int], problem: AllocationProblem) -> float:
-        """What the first ``maximise`` comes to for given ``sizes``, whose table entries are ``chosen``."""
+        """What the first ``maximise`` comes to for given ``sizes``, whose table entries are ``chosen``.
+
+        Where several kinds of nodes are told apart, the tasks of ``problem`` are as they are on the kinds chosen for
+        them: ``task.curve`` is the speed there, and ``task.kind`` that kind.
+        """
         ...

@@ -45,8 +45,8 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The largest size with a measured speed."""
         return self.nodes[-1]
 
-    def speed(self, size: int) -> float:
-        """Speed in samples/s at ``size`` nodes."""
+    def speed(self, size: float) -> float:
+        """Speed in samples/s at ``size`` nodes; between whole sizes it stands for having now the one, now the other."""
         return float(np.interp(size, (0, *self.nodes), (0.0, *self.rate)))
 
     def speeds(self, largest: int) -> NDArray[np.float64]:

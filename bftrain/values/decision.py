@@ -8,7 +8,7 @@ import msgspec
 
 from bftrain.values import checks
 from bftrain.values.actions import Action
-from bftrain.values.mapped import Mapped
+from bftrain.values.mapped import NOTHING, Mapped
 from bftrain.values.solution import Quality, Termination
 
 
@@ -21,6 +21,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
     ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are what the solver asked first said;
     ``quality`` is that of the ``sizes`` taken, and ``value`` theirs. ``fallback`` is empty when they are the
     solver's own; else it says what was taken instead and why.
+    ``kinds`` says of which kind the nodes of a task are, where kinds are told apart.
     ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
     """
 
@@ -40,6 +41,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
     at_once: tuple[Action, ...] = ()
     actions: tuple[Action, ...] = ()
     notes: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = NOTHING
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -48,6 +50,8 @@ class Decision(Mapped, frozen=True, kw_only=True):
         checks.integer(self, "pool", at_least=0)
         checks.integer(self, "used", at_least=0)
         checks.counts(self, "sizes")
+        if self.kinds is not NOTHING:
+            checks.kinds(self, "kinds")
         checks.number(self, "value")
         checks.optional_number(self, "bound")
         checks.text(self, "solver")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.mapped import Mapped
 from bftrain.values.task import TaskSpec
 
 
@@ -38,8 +41,15 @@ class _TaskEvent(_Event, frozen=True, kw_only=True):
         checks.text(self, "task")
 
 
-class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined"):
-    """Nodes became idle: they are ours to use until they leave."""
+class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omit_defaults=True):
+    """Nodes became idle: they are ours to use until they leave. Those of one event are all of one ``kind``."""
+
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != "":
+            checks.text(self, "kind")
 
 
 class NodesLeft(_NodeEvent, frozen=True, kw_only=True, tag="nodes_left"):
@@ -64,6 +74,14 @@ class TaskCancelled(_TaskEvent, frozen=True, kw_only=True, tag="task_cancelled")
     """Its owner does not want the task any more."""
 
 
+class TaskPaused(_TaskEvent, frozen=True, kw_only=True, tag="task_paused"):
+    """Its owner wants the task to give up its nodes and to wait, for as long as it is not resumed."""
+
+
+class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
+    """Its owner wants a paused task to compete again; its place in the queue is the one it had."""
+
+
 class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
     """The processes of a task died by themselves; it waits for another try unless it failed too often."""
 
@@ -78,6 +96,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
     """Something about a task is known better than before; what is ``None`` stays as it was."""
 
     curve: SpeedCurve | None = None
+    curves: Mapping[str, SpeedCurve] | None = None
     grow_cost_s: float | None = None
     shrink_cost_s: float | None = None
     start_cost_s: float | None = None
@@ -87,9 +106,23 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
         super().__post_init__()
         if self.curve is not None:
             checks.instance(self, "curve", SpeedCurve)
+        if self.curves is not None:
+            checks.mapped(self, "curves", SpeedCurve)
         for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples"):
             if getattr(self, field) is not None:
                 checks.number(self, field, at_least=0.0)
 
+    __reduce__ = Mapped.__reduce__
 
-Event = NodesJoined | NodesLeft | TaskSubmitted | TaskFinished | TaskCancelled | TaskFailed | TaskMeasured
+
+Event = (
+    NodesJoined
+    | NodesLeft
+    | TaskSubmitted
+    | TaskFinished
+    | TaskCancelled
+    | TaskPaused
+    | TaskResumed
+    | TaskFailed
+    | TaskMeasured
+)

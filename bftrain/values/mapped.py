@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
+
+# Where a mapping is not given; one for all, so that it is told by a look that nothing has to be checked
+NOTHING: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

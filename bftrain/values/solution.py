@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from bftrain.values import checks
-from bftrain.values.mapped import Mapped
+from bftrain.values.mapped import NOTHING, Mapped
 
 
 class Termination(StrEnum):
@@ -46,7 +46,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Solution(Mapped, frozen=True, kw_only=True):
-    """New sizes for all competing tasks. ``value`` is theirs; none has more than ``bound`` (``None``: unknown)."""
+    """New sizes for all competing tasks. ``value`` is theirs; none has more than ``bound`` (``None``: unknown).
+
+    ``kinds`` says of which kind the nodes of a task are; whoever is not named there gets nodes without a kind.
+    """
 
     sizes: Mapping[str, int]
     value: float | None
@@ -56,10 +59,13 @@ class Solution(Mapped, frozen=True, kw_only=True):
     solver: str
     solver_words: str = ""
     wall_s: float = 0.0
+    kinds: Mapping[str, str] = NOTHING
 
     def __post_init__(self) -> None:
         """Check that the three parts of the status do not contradict each other."""
         checks.counts(self, "sizes")
+        if self.kinds is not NOTHING:
+            checks.kinds(self, "kinds")
         checks.optional_number(self, "value")
         checks.optional_number(self, "bound")
         checks.number(self, "wall_s", at_least=0.0)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
 from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.kinds import curve_on
+from bftrain.values.mapped import NOTHING, Mapped
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskSpec(Mapped, frozen=True, kw_only=True):
     """One elastic training job.
 
     It runs on any number of nodes from ``min_nodes`` to ``max_nodes`` and is finished after ``work_samples``
     (``None``: it never finishes by itself). Growing and shrinking cost ``grow_cost_s`` and ``shrink_cost_s``
     seconds at the old speed, starting from zero ``start_cost_s`` seconds at the new one. ``submit_s`` and
     ``deadline_s`` are times on the clock of the events.
+
+    ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the kinds that these name,
+    at the speeds they give, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
     """
 
     name: str
     curve: SpeedCurve
+    curves: Mapping[str, SpeedCurve] = NOTHING
     min_nodes: int = 1
     max_nodes: int
     work_samples: float | None = None
@@ -35,6 +41,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Check every field, and those that depend on each other together."""
         checks.text(self, "name")
         checks.instance(self, "curve", SpeedCurve)
+        if self.curves is not NOTHING:
+            checks.mapped(self, "curves", SpeedCurve)
         smallest = checks.integer(self, "min_nodes", at_least=1)
         largest = checks.integer(self, "max_nodes", at_least=1)
         if largest < smallest:
@@ -48,3 +56,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for label in ("user", "campaign"):
             if getattr(self, label) != "":
                 checks.text(self, label)
+
+    def __hash__(self) -> int:
+        """Hash what tells most tasks apart."""
+        return hash((self.name, self.curve))
+
+    def curve_on(self, kind: str) -> SpeedCurve | None:
+        """Give its speed on nodes of ``kind``; ``None`` if it does not run there."""
+        return curve_on(self, kind)

@@ -1,0 +1,87 @@
+"""``bftrain replay --journal``: what a live run did, decided anew and shown like any replay."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bftrain.cli.interruption import interruption
+from bftrain.cli.output import Output
+from bftrain.errors import BadInput, Interrupted
+
+if TYPE_CHECKING:
+    from bftrain.journal import Journal
+    from bftrain.live.kept import Kept
+    from bftrain.rerun import Difference
+    from bftrain_replay.recorded import Recorded
+    from bftrain_replay.rerunning import Rerunning
+
+_SHOWN_DIFFERENCES = 10
+
+
+def replay_journal(path: Path, folder: Path | None, baseline: str, tables: str, out: Output) -> None:
+    """Go through a journal, show what came of it, and write it into ``folder`` if there is one."""
+    from bftrain.cli import replay
+    from bftrain.journal import Journal
+    from bftrain_replay import outputs
+    from bftrain_replay.origins import Source
+    from bftrain_replay.recorded import recorded
+
+    outputs.check_tables(tables)
+    if folder is not None:
+        outputs.prepare(folder)
+    with Journal.open(path) as journal:
+        told = recorded(journal)
+        done = _again(journal, told, baseline, out)
+    source = Source(log=str(path), baseline=baseline)
+    if folder is not None:
+        outputs.write(done.study, folder, source, tables=tables)
+    more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
+    replay.show(done.study, source, out, title=str(path), **more)
+    if not done.study.complete and folder is None:
+        raise Interrupted("interrupted; what is shown covers a part")
+    replay.leave_if_interrupted(done.study, folder or path)
+    if folder is not None:
+        out.say(f"result: {folder}")
+    say_differences(done.differences, done.steps, path, out)
+    out.say(f"{done.steps:,} steps, every decision the same")
+
+
+def _again(journal: Journal, told: Recorded, baseline: str, out: Output) -> Rerunning:
+    from bftrain.cli.replay_progress import ReplayProgress
+    from bftrain_replay.rerunning import rerun
+
+    with interruption() as interrupted, out.progress() as bars:
+        progress = ReplayProgress(bars, out, told.log.span_s)
+
+        def watch(name: str, simulated_s: float, decisions: int) -> bool:
+            progress.tell(name, simulated_s, decisions)
+            return not interrupted()
+
+        return rerun(journal, told, baseline=baseline, reported=reported_samples(journal, told), watch=watch)
+
+
+def reported_samples(journal: Journal, told: Recorded) -> dict[str, float]:
+    """Give how many samples tasks reported, as far as a live run wrote it down."""
+    from bftrain.live.memory import all_kept
+
+    reported: defaultdict[str, deque[Kept]] = defaultdict(deque)
+    for kept in all_kept(journal):
+        reported[kept.name].append(kept)
+    return {
+        spec.name: reported[name].popleft().progress.samples
+        for name, spec in zip(told.names, told.tasks, strict=True)
+        if reported[name]
+    }
+
+
+def say_differences(found: tuple[Difference, ...], steps: int, path: Path, out: Output) -> None:
+    """End as a failure if any decision differs, and say how."""
+    for difference in found[:_SHOWN_DIFFERENCES]:
+        out.say(
+            f"step {difference.step}: recorded {dict(difference.recorded.sizes)} worth {difference.recorded.value:g}, "
+            f"now {dict(difference.decided.sizes)} worth {difference.decided.value:g}"
+        )
+    if found:
+        raise BadInput(f"{len(found):,} of {steps:,} decisions differ", where=str(path))

@@ -1,0 +1,62 @@
+"""``bftrain report``: a replay as one page, or its pictures as files for papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+
+if TYPE_CHECKING:
+    from bftrain_replay.drawing.page import Page
+
+_folder = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(
+    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it."
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    "page",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The page [DIR/report.html].",
+)
+@click.option("--title", default="", help="Title of the page.")
+@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")
+@click.option("--png", "png", metavar="DIR", type=_folder, help="Write the pictures as PNG there, and no page.")
+@prints_results
+def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, png: Path | None, out: Output) -> None:
+    """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
+    from bftrain_replay import outputs
+    from bftrain_replay.drawing import pictures
+    from bftrain_replay.drawing.page import html
+
+    drawn = _page_of(folder, title)
+    written: list[Path] = []
+    for form, target in (("svg", svg), ("png", png)):
+        if target is not None:
+            outputs.prepare(target)
+            written += pictures.write(drawn.figures, target, form)
+    if page is not None or not written:
+        path = page or folder / outputs.REPORT_FILE
+        outputs.write_text(path, html(drawn))
+        written.append(path)
+    out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
+
+
+def _page_of(folder: Path, title: str) -> Page:
+    """Lay out the page of whatever lies in a folder: a replay, or a run in rounds."""
+    from bftrain_replay.reporting import material, report
+    from bftrain_replay.rounds import page as in_rounds
+    from bftrain_replay.rounds.outputs import FORMAT
+    from bftrain_replay.saved import Saved
+
+    if Saved.form_of(folder) == FORMAT:
+        return in_rounds.page(in_rounds.of_folder(folder), title)
+    return report.page(material.of_folder(folder), title)

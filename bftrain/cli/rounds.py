@@ -1,0 +1,250 @@
+"""``bftrain replay --round``: time shared in rounds of a fixed length, on a cluster or on a log's idle nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bftrain.cli.interruption import interruption, unterminated
+from bftrain.cli.output import table
+from bftrain.cli.settings import option_of, settings_of_kind
+from bftrain.errors import BadValue, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from bftrain.cli.output import Output
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.metrics.spread import Percentiles
+    from bftrain_replay.rounds.outputs import Origin
+    from bftrain_replay.rounds.result import Result
+    from bftrain_replay.rounds.settings import RoundSettings
+
+# setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test.
+# Those that every replay has too, such as --seed, are not among them
+OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
+    "round_s": (float, "Share time in rounds of so many seconds; the options that follow are for rounds."),
+    "policy": (str, "fifo, las, srtf, a sharing policy such as max-min, a plug-in's, or FILE.py:NAME [fifo]."),
+    "finish": (
+        click.Choice(("moment", "boundary")),
+        "When a task that is done leaves: then, or at the round's end [moment].",
+    ),
+    "kind_order": (
+        click.Choice(("priority", "drawn")),
+        "Shares: all kinds at once, or one by one in an order drawn [priority].",
+    ),
+    "overtaking": (click.Choice(("yes", "no")), "Whether those behind a task that does not fit may run [yes]."),
+    "shares_interval_s": (float, "Seconds between two computations of shares at least [0]."),
+    "gang": (click.Choice(("min", "max")), "Which of its sizes an elastic task has [such tasks are refused]."),
+    "measure": (str, "A..B: means over these tasks only, counted from 0 as they come; it ends when they are done."),
+    "max_backlog_s": (float, "More waiting work than all nodes do in so many seconds ends it [2592000]."),
+}
+SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed")  # options of every replay that count here
+_KEY: Final = "round_s"
+_MOST_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The inputs as they were named: a log or a cluster, kinds of the log's nodes, tasks."""
+
+    log: Path | None
+    cluster: Mapping[str, int] | None
+    kinds: Path | None
+    tasks: Path | None
+
+
+def wanted(config: Path | None, given: Mapping[str, object]) -> bool:
+    """Say whether rounds are asked for, on the command line or in a configuration file.
+
+    What is for rounds only is refused without them.
+    """
+    if given[_KEY] is not None:
+        return True
+    if config is not None:
+        from bftrain.config import parsed, read
+
+        if _KEY in parsed(read(config), str(config)):
+            return True
+    for name in OPTIONS:
+        if given[name] is not None:
+            raise UsageError("goes with --round", where=option_of(name), fix="say how long a round is, or leave it out")
+    return False
+
+
+def replay_in_rounds(
+    sources: Sources,
+    folder: Path | None,
+    tables: str,
+    config: Path | None,
+    given: Mapping[str, object],
+    out: Output,
+) -> None:
+    """Share the time of nodes in rounds among the tasks of a file; write and show what came of it."""
+    from bftrain_datasets.taskfiles import load_tasks
+    from bftrain_replay.rounds import outputs, page
+    from bftrain_replay.rounds.settings import RoundSettings
+
+    if sources.tasks is None:
+        fix = "bftrain replay --cluster NODES --tasks TASKS --round SECONDS"
+        raise UsageError("is missing", where="--tasks", fix=fix)
+    settings = settings_of_kind(config, _for_rounds(given), RoundSettings)
+    if folder is not None:
+        outputs.prepare(folder, tables)
+    source, origin = _source(sources)
+    specs = load_tasks(sources.tasks)
+    with unterminated():
+        result = _simulate(source, specs, settings, out)
+        if folder is not None:
+            outputs.write(result, folder, origin, form=tables)
+            page.write(folder)
+    for text in _warnings(result):
+        out.warn(text)
+    out.result(outputs.summary(result, origin) if out.json else None, lambda: _words(result, origin))
+    if folder is not None:
+        out.say(f"result: {folder}")
+    if result.ended == "interrupted":
+        kept = f'; the result in {folder} covers a part and says "complete": false' if folder is not None else ""
+        raise Interrupted(f"interrupted{kept}")
+
+
+def _for_rounds(given: Mapping[str, object]) -> dict[str, object]:
+    """Give the options that count, and refuse those that mean nothing in rounds."""
+    known = {*OPTIONS, *SHARED, "until_s", "shares"}
+    for parameter in click.get_current_context().command.params:
+        name = parameter.name or ""
+        if name in given and name not in known and given[name] not in (None, "", False):
+            where = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else name
+            raise UsageError("means nothing in rounds", where=where, fix="leave it out, or replay without --round")
+    return {name: value for name, value in given.items() if name in known}
+
+
+def _source(sources: Sources) -> tuple[Mapping[str, int] | EventLog, Origin]:
+    """Give the nodes, and how they were named."""
+    from bftrain_replay.rounds.outputs import Origin
+
+    log, cluster, kinds, tasks = sources.log, sources.cluster, sources.kinds, str(sources.tasks)
+    if cluster is not None:
+        if log is not None:
+            raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
+        if kinds is not None:
+            raise UsageError("a cluster names its kinds itself", where="--kinds", fix="leave it out")
+        return cluster, Origin(cluster=_text(cluster), tasks=tasks)
+    if log is None:
+        raise UsageError("is missing", where="LOG", fix="name a log, or nodes such as --cluster v100=36,k80=4")
+    from bftrain_datasets.files import load_log
+    from bftrain_datasets.kind_files import with_kinds
+
+    events = load_log(log) if kinds is None else with_kinds(load_log(log), kinds)
+    return events, Origin(log=str(log), log_sha256=events.sha256, kinds=str(kinds or ""), tasks=tasks)
+
+
+def _text(cluster: Mapping[str, int]) -> str:
+    return ",".join(f"{kind}={count}" if kind else str(count) for kind, count in cluster.items())
+
+
+def _simulate(
+    source: Mapping[str, int] | EventLog, specs: Sequence[TaskSpec], settings: RoundSettings, out: Output
+) -> Result:
+    """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
+    from bftrain.cli.replay_progress import ReplayProgress
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.rounds.simulation import simulate
+
+    last_s = max(spec.submit_s for spec in specs)
+    span_s = settings.until_s or (source.span_s if isinstance(source, EventLog) else last_s)
+    with interruption() as interrupted, out.progress() as bars:
+        progress = ReplayProgress(bars, out, span_s, counted="tasks", done="simulated")
+
+        def watch(simulated_s: float, done: int) -> bool:
+            progress.tell(settings.policy, min(simulated_s, span_s), done)
+            return not interrupted()
+
+        try:
+            return simulate(source, specs, settings, watch=watch)
+        except BadValue as error:
+            setting = (error.where or "").removeprefix("RoundSettings.")
+            raise BadValue(error.what, where=option_of(setting), fix=error.fix) from error
+
+
+def _warnings(result: Result) -> Iterator[str]:
+    summary, settings, gangs = result.summary, result.settings, result.engine.gangs
+    users = sorted({*settings.entities}.difference(spec.user for spec in gangs.specs))
+    if users:
+        yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
+    kinds = sorted({*settings.prices}.difference(gangs.kinds))
+    if kinds:
+        yield f"no node is of a kind that has a price: {', '.join(kinds[:_MOST_NAMED])}"
+    if summary.ended == "overload":
+        days = summary.simulated_s / 86_400
+        yield (
+            f"overload: after {days:,.1f} days {summary.waiting:,} tasks wait, more work than all nodes do in "
+            "--max-backlog; the queue grows without bound, and the run ends here"
+        )
+    if summary.ended == "stalled":
+        yield f"stalled: {summary.waiting:,} tasks wait, nobody runs, and nothing will change that; the run ends here"
+    if summary.measured_finished < summary.measured:
+        left = summary.measured - summary.measured_finished
+        yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means are of the others only"
+
+
+def _words(result: Result, origin: Origin) -> RenderableType:
+    """Lay the figures out."""
+    from rich.console import Group
+
+    from bftrain import words
+
+    settings, figures = result.settings, result.task_figures
+    where = f"{origin.tasks} on {origin.log or origin.cluster}"
+    title = f"{where}: {settings.policy} in rounds of {words.duration(settings.round_s)}"
+    seconds, ratio = (5, 1, 1, 1), (2, 2, 2, 2)  # a mean to so many digits that published ones can be compared
+    spreads = (
+        ("completion, s", figures.completion_s, seconds),
+        ("responsiveness, s", result.summary.responsiveness_s, seconds),
+        ("first start after, s", figures.response_s, seconds),
+        ("waited in all, s", figures.waited_s, seconds),
+        ("slowdown", figures.slowdown, ratio),
+        ("rho", figures.rho, ratio),
+    )
+    rows = (_spread(name, spread, digits) for name, spread, digits in spreads if spread is not None)
+    return Group(table(title, ("", ""), _rows(result)), table("", ("", "mean", "median", "95 %", "most"), rows))
+
+
+def _rows(result: Result) -> Iterator[tuple[str, str]]:
+    from bftrain import words
+
+    summary, figures = result.summary, result.task_figures
+    yield "ended", summary.ended.replace("_", " ")
+    others = ("running", "waiting", "not_arrived")
+    more = "".join(
+        f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in others if getattr(summary, name)
+    )
+    yield "tasks done", f"{summary.tasks_finished:,} of {summary.tasks:,}{more}"
+    if result.settings.measure:
+        yield "measured", f"{summary.measured_finished:,} of {summary.measured:,}, tasks {result.settings.measure}"
+    yield "time simulated", f"{words.duration(summary.simulated_s)}, {summary.rounds:,} rounds"
+    if summary.makespan_s is not None:
+        yield "makespan", words.duration(summary.makespan_s)
+    parts = [f"{kind} {words.percent(each.coverage)}" for kind, each in summary.kinds.items() if kind]
+    yield "node-time used", " ".join([words.percent(summary.coverage), *([f"({', '.join(parts)})"] if parts else [])])
+    yield (
+        "preemptions",
+        f"{summary.preemptions:,}" + (f", {summary.taken:,} by nodes that left" if summary.taken else ""),
+    )
+    if summary.moves:
+        yield "moves to another kind", f"{summary.moves:,}"
+    if figures.deadlines:
+        yield "deadlines missed", f"{figures.deadlines_missed:,} of {figures.deadlines:,}"
+    if result.settings.prices:
+        yield "cost", f"{summary.cost:,.2f}"
+
+
+def _spread(name: str, spread: Percentiles, digits: tuple[int, ...]) -> tuple[str, ...]:
+    figures = (spread.mean, spread.p50, spread.p95, spread.max)
+    return (name, *(f"{value:,.{count}f}" for value, count in zip(figures, digits, strict=True)))

@@ -1,0 +1,134 @@
+"""Levels: couplings that raise the worst-off first. Entries of the table then say how well off a task is at a size.
+
+What solvers that know these couplings search for directly, the others are told as a programme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.values.coupling import Model
+from bftrain.values.linear import Linear, linear_sum
+
+if TYPE_CHECKING:
+    from bftrain.values.problem import AllocationProblem
+
+Entries = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """Make the worst-off task as well off as possible, then the next, ... ; then the largest sum of ``spare``.
+
+    ``counted`` are the places of the tasks that this is about. All of them are raised in turn, or with ``first`` only
+    so many of the worst-off. ``spare`` has an entry a second for every entry of the table: what decides between plans
+    that leave the worst-off as they are.
+    """
+
+    counted: tuple[int, ...]
+    spare: Entries
+    first: int | None = None
+
+    def couple(self, model: Model) -> None:
+        """State it as goals one after the other: the sum of the k smallest, for k = 1, 2, ..."""
+        worst_first(model, [model.value(place) for place in self.counted], self.first)
+        model.maximise(leftover(model, self.spare))
+
+    def total(self, chosen: Entries, sizes: Sequence[int], problem: AllocationProblem) -> float:  # noqa: ARG002 - a port
+        """Say how well off the worst-off task is."""
+        return float(chosen[list(self.counted)].min()) if self.counted else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One who has tasks: their ``places``, in the order of their submission, those that cannot be raised left out.
+
+    ``weight`` is his share. If he is ``fifo`` the first task that can still be raised gets all that he has; else he
+    raises them together, by ``weights``.
+    """
+
+    name: str
+    places: tuple[int, ...]
+    weights: tuple[float, ...]
+    weight: float = 1.0
+    fifo: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLevels:
+    """Raise the worst-off of ``groups`` first: how well off one is, is the sum over its tasks over its weight.
+
+    What a group does with the nodes it has is its own affair. ``one_kind`` says that nodes are alike: only then the
+    nodes of a group are a number, and can be divided over groups. Else, and for solvers that want a programme, all
+    tasks rise together, each as fast as its part of its group's weight, and a fifo group as if it were one task.
+    """
+
+    groups: tuple[Group, ...]
+    spare: Entries
+    one_kind: bool
+
+    @property
+    def no_programme(self) -> str:
+        """Why this cannot be stated as a programme; nothing if it can."""
+        return "what a group does with its nodes is searched for, not stated: use exact" if self.one_kind else ""
+
+    def couple(self, model: Model) -> None:
+        """State how all tasks rise together."""
+        parts: list[Linear] = []
+        for group in self.groups:
+            if group.fifo:
+                parts.append(linear_sum(map(model.value, group.places)) / group.weight)
+            else:
+                whole = sum(group.weights)
+                rates = (group.weight * weight / whole for weight in group.weights)
+                parts.extend(model.value(place) / rate for place, rate in zip(group.places, rates, strict=True))
+        worst_first(model, parts, None)
+        for group in self.groups:
+            if group.fifo:
+                for place in group.places[:-1]:
+                    model.maximise(model.value(place))
+        model.maximise(leftover(model, self.spare))
+
+    def total(self, chosen: Entries, sizes: Sequence[int], problem: AllocationProblem) -> float:  # noqa: ARG002 - a port
+        """Say how well off the worst-off group is; where all tasks rise together, the worst-off of these."""
+        levels: list[float] = []
+        for group in self.groups:
+            got = chosen[list(group.places)]
+            if group.fifo or self.one_kind:
+                levels.append(float(got.sum()) / group.weight)
+            else:
+                levels.append(float((got / np.array(group.weights)).min()) * sum(group.weights) / group.weight)
+        return min(levels, default=0.0)
+
+
+def leftover(model: Model, spare: Entries) -> Linear:
+    """Give the sum of the entries of ``spare`` that belong to the chosen sizes."""
+    finite = np.where(np.isfinite(spare), spare, 0.0)
+    return linear_sum(model.over_sizes(place, row) for place, row in enumerate(finite))
+
+
+def worst_first(model: Model, parts: Sequence[Linear], first: int | None) -> None:
+    """Maximise the smallest of ``parts``, then the sum of the two smallest, and so on, or of the ``first`` smallest.
+
+    The sum of the k smallest is the largest ``k t - sum of max(0, t - part)`` over all t.
+    """
+    steps = len(parts) if first is None else min(first, len(parts))
+    for smallest in range(1, steps + 1):
+        level = model.variable(lower=-inf)
+        if smallest == 1:
+            for part in parts:
+                model.at_least(part - level, 0.0)
+            model.maximise(level)
+        elif smallest == len(parts):
+            model.maximise(linear_sum(parts))
+        else:
+            short = [model.variable() for _ in parts]
+            for part, lacking in zip(parts, short, strict=True):
+                model.at_least(part + lacking - level, 0.0)
+            model.maximise(level * smallest - linear_sum(short))

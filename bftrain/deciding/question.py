@@ -1,0 +1,22 @@
+"""Question: what is to be decided, as it stood at one moment; another thread may look for the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bftrain.values.problem import AllocationProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Who competes for what at ``time_s``; ``problem`` is ``None`` if nobody does.
+
+    ``named`` are those whom the admission named, ``admitted`` those of them that are known. ``asked_after`` counts
+    what had happened by then, so that an answer that comes too late is known as such.
+    """
+
+    time_s: float
+    asked_after: int
+    named: tuple[str, ...]
+    admitted: tuple[str, ...]
+    problem: AllocationProblem | None

@@ -1,0 +1,237 @@
+"""The virtual fair schedule of OStrich: what each user would have been given if the nodes in use could be divided.
+
+All users with unfinished work in it share the nodes that are really in use, in proportion to their shares. A user's
+part is poured into his campaigns, the oldest first; what is left over when all are full is lost.
+
+Nothing has to be updated for every user at every event. ``level`` is how many node-seconds each unit of share has been
+served so far; a campaign ends virtually when the level reaches its ``tag``, which only changes when work is added to,
+or taken from, that campaign or an older one of the same user.
+
+J. Emeras, V. Pinheiro, K. Rzadca and D. Trystram, "OStrich: fair scheduling for multiple submissions" (2013).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+U = TypeVar("U", int, str)
+
+PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of so many was meant to be the same
+
+
+class Account(msgspec.Struct, kw_only=True):
+    """One user: his ``campaigns`` in order, from the oldest one on that may still change.
+
+    ``total`` is all work of his up to now. What he has been served is ``zero`` and the share of the rise of the level
+    since ``base`` while he is active, and ``total`` while he is not. ``unfinished`` are the campaigns of which
+    something has not ended; ``order`` tells apart the virtual ends that he had.
+    """
+
+    share: float
+    active: bool = False
+    base: float = 0.0
+    zero: float = 0.0
+    total: float = 0.0
+    campaigns: list[int] = msgspec.field(default_factory=list)
+    unfinished: list[int] = msgspec.field(default_factory=list)
+    order: int = 0
+
+
+class Tags(Protocol):
+    """Virtual ends by number of the campaign."""
+
+    def __getitem__(self, campaign: int, /) -> float:
+        """Give that of this one."""
+        ...
+
+    def __setitem__(self, campaign: int, tag: float, /) -> None:
+        """Say when this one ends."""
+        ...
+
+
+class VirtualSchedule(Generic[U]):
+    """Users are numbers or names, campaigns numbers that rise in the order of their creation.
+
+    ``tag`` is the virtual end of each campaign, as a level. Campaigns and users of whom nothing is left are forgotten.
+    """
+
+    def __init__(self, shares: Mapping[U, float] | None = None) -> None:
+        self.now_s = 0.0
+        self.level = 0.0
+        self.active_shares = 0.0
+        self._tags: dict[int, float] = {}
+        self.tag: Tags = self._tags
+        self._up_to: dict[int, float] = {}  # work of the user's campaigns up to this one
+        self._users: dict[U, Account] = {user: Account(share=share) for user, share in (shares or {}).items()}
+        self._active = 0
+        self._orders = 0
+        self._ends: list[tuple[float, U, int]] = []  # level at which a user has none left, the user, his order
+
+    def advance(self, to_s: float, busy: int) -> None:
+        """Let time pass in which ``busy`` nodes were in use; without any, nobody is served."""
+        served = float(busy)
+        while served and self._active and self.now_s < to_s:
+            level, user, order = self._ends[0]
+            known = self._users.get(user)
+            if known is None or order != known.order or not known.active:
+                heappop(self._ends)
+                continue
+            needed_s = max(0.0, level - self.level) * self.active_shares / served
+            if self.now_s + needed_s > to_s:
+                self.level += (to_s - self.now_s) * served / self.active_shares
+                break
+            heappop(self._ends)
+            self.now_s += needed_s
+            self.level = max(level, self.level)
+            self._deactivate(user, known)
+        if to_s > self.now_s:
+            self.now_s = to_s
+            self._note_level()
+
+    def left(self, user: U) -> float:
+        """Give the virtual work that a user has left, node-seconds."""
+        known = self._users.get(user)
+        if known is None or not known.active:
+            return 0.0
+        return max(0.0, self.tag[known.campaigns[-1]] - self.level) * known.share
+
+    def add(self, user: U, campaign: int, work: float, share: float = 1.0) -> None:
+        """Add work to a campaign: something was submitted, or is believed to take longer.
+
+        ``share`` is that of a user who is not known yet.
+        """
+        known = self._users.get(user)
+        if known is None:
+            known = self._users[user] = Account(share=share)
+        if not known.campaigns or known.campaigns[-1] < campaign:
+            known.campaigns.append(campaign)
+            self._up_to[campaign] = known.total
+            self.tag[campaign] = 0.0
+        place = bisect_left(known.unfinished, campaign)
+        if place == len(known.unfinished) or known.unfinished[place] != campaign:
+            known.unfinished.insert(place, campaign)
+        if not known.active:
+            known.base, known.zero = self.level, known.total
+        self._change(user, campaign, work)
+
+    def remove(self, user: U, campaign: int, work: float) -> None:
+        """Take work from a campaign: it ended earlier than was believed. Its user's next campaigns gain by it."""
+        if work > 0:
+            self._change(user, campaign, -work)
+
+    def close(self, user: U, campaign: int) -> None:
+        """Say that the last of a campaign ended. What ended virtually too, and all before it, is forgotten."""
+        known = self._users[user]
+        del known.unfinished[bisect_left(known.unfinished, campaign)]
+        gone, oldest = 0, known.unfinished[0] if known.unfinished else known.campaigns[-1]
+        while known.campaigns[gone] < oldest and self.tag[known.campaigns[gone]] <= self.level:
+            gone += 1
+        self._forget(known.campaigns[:gone])
+        del known.campaigns[:gone]
+        self._forget_if_at_rest(user, known)
+
+    def share(self, user: U, share: float) -> None:
+        """Give a user another share from now on; what he has left stays the same."""
+        known = self._users.get(user)
+        if known is None or known.share == share:
+            return
+        if known.active:
+            known.zero += (self.level - known.base) * known.share
+            known.base = self.level
+            self.active_shares += share - known.share
+        known.share = share
+        if known.active:
+            self._change(user, known.campaigns[0], 0.0)
+
+    # -- what survives
+
+    def kept(self) -> Kept:
+        """Give all there is to remember, to the last digit."""
+        return Kept(
+            now_s=self.now_s,
+            level=self.level,
+            active_shares=self.active_shares,
+            tag=dict(self._tags),
+            up_to=dict(self._up_to),
+            users={str(user): known for user, known in self._users.items()},
+        )
+
+    def take_up(self, kept: Kept, users: Iterable[U]) -> None:
+        """Go on from what was kept; ``users`` are its users in the same order."""
+        self.now_s, self.level, self.active_shares = kept.now_s, kept.level, kept.active_shares
+        self.tag = self._tags = dict(kept.tag)
+        self._up_to = dict(kept.up_to)
+        self._users = dict(zip(users, kept.users.values(), strict=True))
+        active = [(user, known) for user, known in self._users.items() if known.active]
+        self._active = len(active)
+        self._orders = max((known.order for known in self._users.values()), default=0)
+        self._ends = [(self.tag[known.campaigns[-1]], user, known.order) for user, known in active]
+        heapify(self._ends)
+
+    # -- for those who want to know more
+
+    def _forget(self, campaigns: Iterable[int]) -> None:
+        for number in campaigns:
+            del self._tags[number], self._up_to[number]
+
+    def _forget_if_at_rest(self, user: U, known: Account) -> None:
+        if not known.active and not known.unfinished:
+            self._forget(known.campaigns)
+            del self._users[user]
+
+    def _note_level(self) -> None:
+        """Hear that the level was known at this time."""
+
+    def _note_shares(self) -> None:
+        """Hear that others are active from now on."""
+
+    # -- inside
+
+    def _change(self, user: U, campaign: int, by: float) -> None:
+        """Change the work of a campaign, and with it when that one and the later ones of its user end virtually."""
+        known = self._users[user]
+        for number in known.campaigns[bisect_left(known.campaigns, campaign) :]:
+            self._up_to[number] += by
+            tag = known.base + (self._up_to[number] - known.zero) / known.share
+            # What has ended has ended when it did; what ends because it is less than was believed ends now
+            self.tag[number] = tag if tag > self.level else min(self.tag[number], self.level)
+        known.total = self._up_to[known.campaigns[-1]]
+        self._orders += 1
+        known.order = self._orders
+        last = self.tag[known.campaigns[-1]]
+        if last > self.level:
+            if not known.active:
+                self._activate(known)
+            heappush(self._ends, (last, user, known.order))
+        elif known.active:
+            self._deactivate(user, known)
+
+    def _activate(self, known: Account) -> None:
+        known.active = True
+        self._active += 1
+        self.active_shares += known.share
+        self._note_shares()
+
+    def _deactivate(self, user: U, known: Account) -> None:
+        known.active = False
+        self._active -= 1
+        self.active_shares = self.active_shares - known.share if self._active else 0.0  # no dust of rounding
+        self._note_shares()
+        self._note_level()
+        self._forget_if_at_rest(user, known)
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a virtual schedule remembers."""
+
+    now_s: float
+    level: float
+    active_shares: float
+    tag: dict[int, float]
+    up_to: dict[int, float]
+    users: dict[str, Account]

@@ -1,0 +1,1 @@
+"""Live: the decision core beside a running batch scheduler, with real nodes and real training."""

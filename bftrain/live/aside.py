@@ -1,0 +1,63 @@
+"""Aside: what may take long is done in a thread that keeps nobody from ending.
+
+``asyncio.to_thread`` would: a process waits for its threads before it ends, also for one that hangs in a dead file
+system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import TypeVar, cast
+
+from bftrain.errors import NotAvailable
+
+R = TypeVar("R")
+
+
+async def aside(function: Callable[[], R]) -> R:
+    """Give what ``function`` gives, while the loop goes on; whoever is cancelled meanwhile leaves it to itself."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[R] = loop.create_future()
+
+    def settle(value: R | None, error: BaseException | None) -> None:
+        if answer.done():
+            return  # cancelled: nobody waits any more
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(cast("R", value))
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = function()
+        except BaseException as raised:  # noqa: BLE001 - it belongs to whoever asked
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, value, error)
+
+    Thread(target=run, name="bftrain-aside", daemon=True).start()
+    return await answer
+
+
+async def within(patience_s: float, function: Callable[[], R], what: str, *, undo: Callable[[], None]) -> R:
+    """Give what ``function`` gives if that takes no longer than ``patience_s``; what comes later is undone."""
+    job = asyncio.ensure_future(aside(function))
+
+    def late(done: asyncio.Future[R]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            undo()
+
+    try:
+        await asyncio.wait((job,), timeout=patience_s)
+    finally:
+        if not job.done():
+            job.add_done_callback(late)
+    if not job.done():
+        raise NotAvailable(
+            f"{what} does not come back within {patience_s:g} s", fix="see whether its file system answers"
+        )
+    return job.result()

@@ -1,0 +1,43 @@
+"""Examples of a site's settings and of systemd's units, to begin with; each is whole and works as it stands."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+import sys
+from importlib import resources
+from typing import Final
+
+from bftrain.errors import BadInput, suggestion
+
+SITES: Final = ("slurm", "pbs", "local", "slurm-nodes", "pbs-nodes")
+UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
+NAMES: Final = SITES + UNITS
+
+# Who is who in the files
+_USER: Final = "jane"
+_HOST: Final = "login1"
+_PYTHONS: Final = ("/home/jane/venv/bin/python", "/opt/bftrain/bin/python")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def text(name: str) -> str:
+    """Give an example as it is in the files: for the user jane on the machine login1."""
+    if name not in NAMES:
+        raise BadInput(f"there is no example '{name}'", where="--example", fix=suggestion(name, NAMES))
+    folder = resources.files(__name__)
+    if name in UNITS:
+        return folder.joinpath(f"{name}.service").read_text(encoding="utf-8")
+    return "".join(folder.joinpath(f"{part}.toml").read_text(encoding="utf-8") for part in (name, "rest"))
+
+
+def for_us(name: str) -> str:
+    """Give an example for whoever asks: with their name, this machine's and this Python's in place of the file's."""
+    given = text(name)
+    for python in _PYTHONS:
+        given = given.replace(python, sys.executable)
+    user = getpass.getuser()
+    if _PLAIN.fullmatch(user):  # nothing that would have to be quoted, or that schedulers do not take
+        given = given.replace(f'"{_USER}"', f'"{user}"').replace(f"bftrain-{_USER}", f"bftrain-{user}")
+    return re.sub(rf"\b{_HOST}\b", socket.gethostname().partition(".")[0] or _HOST, given)

@@ -1,0 +1,222 @@
+"""HTTP over asyncio's streams: h11 reads and writes the protocol, this file waits, counts and gives up.
+
+One request after the other on a connection; small bodies; slow or silent clients are sent away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import h11
+
+JSON: Final = "application/json"
+LARGEST_BODY: Final = 1 << 20
+_LARGEST_HEAD: Final = 32 * 1024
+_MOST_PIECES: Final = 2048  # of a body: reading a byte at a time would keep us from everything else
+_CHUNK: Final = 65536
+_HEAD_S: Final = 20.0  # for a request to arrive as a whole
+_IDLE_S: Final = 75.0  # between two requests
+_CLOSING_S: Final = 1.0
+_LINGER: Final = 4 << 20  # bytes that we let somebody send whom we have answered already
+_SEND_S: Final = 30.0  # for the client to take what it asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. ``path`` is split at slashes and decoded; headers have lower-case names."""
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered: a whole ``body``, or a ``stream`` whose pieces are sent as they come."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncGenerator[bytes, None] | None = None
+
+
+Handle = Callable[[Request], Awaitable[Response]]
+
+
+class BadRequest(Exception):
+    """The request cannot be read; what to answer."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
+    """Answer all requests of one connection; ``refuse`` words a request that cannot be read."""
+    talk = _Talk(reader, writer)
+    try:
+        more = True
+        while more:
+            more = await talk.turn(handle, refuse)
+            await asyncio.sleep(0)  # whoever asks a lot at once waits in line like the others
+    except (ConnectionError, TimeoutError, h11.LocalProtocolError):
+        pass  # the client left, or was sent away
+    finally:
+        await _close(writer)
+
+
+async def turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response) -> None:
+    """Answer before anything is asked, and hang up."""
+    try:
+        await _Talk(reader, writer).last(response)
+    except (ConnectionError, TimeoutError):
+        pass  # the client left first
+    finally:
+        await _close(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(_CLOSING_S):
+            await writer.wait_closed()
+
+
+Refuse = Callable[[int, str], Response]
+
+
+class _Talk:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
+        self._head_only = False  # what is asked for now has an answer without a body
+
+    async def turn(self, handle: Handle, refuse: Refuse) -> bool:
+        """Answer one request; tell whether another may come."""
+        try:
+            request = await self._request()
+        except BadRequest as error:
+            await self.last(refuse(error.status, error.words))
+            return False
+        except h11.RemoteProtocolError as error:
+            await self.last(refuse(error.error_status_hint, str(error)))
+            return False
+        if request is None:
+            return False
+        await self._answer(await handle(request))
+        if self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
+            await self._linger()
+            return False
+        self._state.start_next_cycle()
+        return True
+
+    async def last(self, response: Response) -> None:
+        """Answer, and hang up."""
+        await self._answer(response, last=True)
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """Let whoever is still sending come to an end: a reset would take our answer from them."""
+        with suppress(OSError, TimeoutError):
+            self._writer.write_eof()
+            async with asyncio.timeout(_CLOSING_S):
+                left = _LINGER
+                while left > 0 and (data := await self._reader.read(_CHUNK)):
+                    left -= len(data)
+
+    async def _request(self) -> Request | None:
+        """Read a request; nothing if the client left instead, or had nothing to ask for a long time."""
+        self._head_only = False
+        event = self._state.next_event()
+        if event is h11.NEED_DATA:
+            async with asyncio.timeout(_IDLE_S):
+                await self._more()
+        try:
+            async with asyncio.timeout(_HEAD_S):
+                return await self._whole(event)
+        except TimeoutError:
+            raise BadRequest(408, f"the request did not arrive within {_HEAD_S:g} s") from None
+
+    async def _whole(self, event: object) -> Request | None:
+        head = await self._event() if event is h11.NEED_DATA else event
+        if not isinstance(head, h11.Request):
+            return None
+        self._head_only = head.method == b"HEAD"
+        body, pieces = bytearray(), 0
+        if self._state.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+            pieces += 1
+            if len(body) > LARGEST_BODY or pieces > _MOST_PIECES:
+                raise BadRequest(413, f"the body is larger than {LARGEST_BODY} bytes, or in too many pieces")
+        if not isinstance(event, h11.EndOfMessage):
+            return None
+        return _read(head, bytes(body))
+
+    async def _event(self) -> object:
+        while (event := self._state.next_event()) is h11.NEED_DATA:
+            await self._more()
+        return event
+
+    async def _more(self) -> None:
+        self._state.receive_data(await self._reader.read(_CHUNK))
+
+    async def _answer(self, response: Response, *, last: bool = False) -> None:
+        if self._state.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            return
+        headers = {
+            "content-type": response.kind,
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+            **response.headers,
+        }
+        if response.stream is None:
+            headers["content-length"] = str(len(response.body))
+        if last:
+            headers["connection"] = "close"
+        head = h11.Response(status_code=response.status, headers=list(headers.items()))
+        if response.stream is None:
+            await self._send(head, h11.Data(data=b"" if self._head_only else response.body), h11.EndOfMessage())
+            return
+        await self._send(head)
+        try:
+            if not self._head_only:
+                async for piece in response.stream:
+                    await self._send(h11.Data(data=piece))
+        finally:
+            await response.stream.aclose()  # whatever it holds is let go of now, and not some time later
+        await self._send(h11.EndOfMessage())
+
+    async def _send(self, *events: h11.Event) -> None:
+        self._writer.write(b"".join(self._state.send(event) or b"" for event in events))
+        async with asyncio.timeout(_SEND_S):
+            await self._writer.drain()
+
+
+def _read(head: h11.Request, body: bytes) -> Request:
+    try:
+        target = head.target.decode("ascii")
+        path, _, query = target.partition("?")
+        parts = tuple(unquote(part, errors="strict") for part in path.split("/")[1:])
+        asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise BadRequest(400, f"the address cannot be read: {error}") from error
+    if head.method == b"CONNECT":
+        raise BadRequest(405, "this leads nowhere else")
+    if not target.startswith("/"):
+        raise BadRequest(400, "the address must begin with '/'")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    return Request(head.method.decode("ascii"), parts, asked, headers, body)

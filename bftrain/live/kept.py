@@ -1,0 +1,118 @@
+"""Kept: what is remembered of a task besides what decisions need: whose it is, what to run, how far it came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from bftrain.values import checks
+from bftrain.values.task import TaskSpec
+
+NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_LETTERS: Final = 100_000  # of all words of a job together
+
+
+def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - whatever JSON schemas know
+    """Describe a field; what ``schema`` says beyond its type is checked where the value is born."""
+    return msgspec.Meta(description=words, extra_json_schema=schema or None)
+
+
+class State(StrEnum):
+    """What became of a task; whether it runs or waits is seen from the nodes that it holds."""
+
+    SUBMITTED = "submitted"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+UNFINISHED: Final = frozenset({State.SUBMITTED, State.PAUSED})
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to run: a launcher's job, see docs/adding/launcher.md. ``folder`` may be left out: a new one is made."""
+
+    argv: Annotated[
+        tuple[Annotated[str, said("One word.", minLength=1)], ...],
+        said("A script or command, and its arguments.", minItems=1),
+    ]
+    folder: Annotated[str, said("For commits and logs: an absolute path; a new one is made if it is empty.")] = ""
+    cwd: Annotated[str, said("Where it runs: an absolute path.")] = "/"
+    env: Annotated[Mapping[str, str], said("For its environment.")] = msgspec.field(default_factory=dict)
+    stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", minimum=0)] = (
+        10.0
+    )
+    workers_per_node: Annotated[int, said("0: as many as a node has slots.", minimum=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        words = checks.texts(self, "argv")
+        if not words or not all(words):
+            checks.reject(self, "argv", "must be a script or command, and its arguments")
+        if any("\0" in word for word in (*words, self.cwd, self.folder, *self.env.keys(), *self.env.values())):
+            checks.reject(self, "argv", "holds a NUL character")
+        for name in ("folder", "cwd"):
+            given = getattr(self, name)
+            if given and not given.startswith("/"):
+                checks.reject(self, name, f"must be an absolute path, not {given!r}")
+        if any(not key or "=" in key for key in self.env):
+            checks.reject(self, "env", "names must not be empty nor hold '='")
+        if sum(map(len, (*words, *self.env.keys(), *self.env.values()))) > _LETTERS:
+            checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
+        checks.number(self, "stop_grace_s", at_least=0.0)
+        checks.integer(self, "workers_per_node", at_least=0)
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a task came, by what it reported, and what was measured on the way."""
+
+    samples: float = 0.0  # of steps that were done for the first time
+    step: int = 0  # the furthest one reported
+    loss: float | None = None
+    node_s: float = 0.0  # node-seconds held
+    started_s: float | None = None  # when it held nodes for the first time
+    rescales: int = 0  # changes of size that were decided
+    preemptions: int = 0  # moments at which it lost nodes
+    failures: int = 0
+    speeds: Mapping[int, float] = msgspec.field(default_factory=dict)  # samples/s by size
+    settled: tuple[int, ...] = ()  # sizes whose speed is known well
+    costs: Mapping[str, float] = msgspec.field(default_factory=dict)  # seconds of grow, shrink, start
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """One task; ``number`` is its own for ever, its ``name`` only while it is unfinished."""
+
+    number: int
+    name: str
+    uid: int
+    user: str
+    launcher: str
+    spec: TaskSpec  # as it was handed in
+    guessed: bool  # nothing was said of its speed
+    run: Run
+    submitted_s: float
+    state: State = State.SUBMITTED
+    ended_s: float | None = None
+    reason: str = ""  # why it failed, or its last trouble
+    progress: Progress = Progress()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is still to be worked on."""
+        return self.state in UNFINISHED
+
+    @property
+    def work_left(self) -> float | None:
+        """Samples still to be done, if that was said."""
+        work = self.spec.work_samples
+        return None if work is None else max(0.0, work - self.progress.samples)
+
+
+def is_name(text: str) -> bool:
+    """Say whether a task can be called so: it becomes part of paths, of file names and of addresses."""
+    return re.fullmatch(NAME, text) is not None

@@ -1,0 +1,44 @@
+"""Page: the status page of a live run. Its files hold nothing of the run; what it shows it asks for with the token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from bftrain.live.http import Response
+
+_FOLDER: Final = Path(__file__).parent
+_HTML: Final = "text/html; charset=utf-8"
+_SCRIPT: Final = "text/javascript; charset=utf-8"
+FIRST: Final = "page.html"
+FILES: Final[Mapping[str, str]] = {
+    FIRST: _HTML,
+    "page.css": "text/css; charset=utf-8",
+    "page.js": _SCRIPT,
+    "talk.js": _SCRIPT,
+    "charts.js": _SCRIPT,
+    "nodes.js": _SCRIPT,
+    "words.js": _SCRIPT,
+    "icon.svg": "image/svg+xml",
+}
+# Nothing but our own files, nothing written into the page, nobody else's frame around it
+_HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
+
+
+def file(name: str) -> Response:
+    """Give one file of the page."""
+    return Response(body=_read(name), kind=FILES[name], headers=_HEADERS)
+
+
+@cache
+def _read(name: str) -> bytes:
+    return (_FOLDER / name).read_bytes()

@@ -1,0 +1,81 @@
+// Talking to the live run: one stream of updates, begun again whenever it ends; the token stands in its headers.
+
+const STORE = "bftrain token";
+const QUIET_MS = 8000; // an update comes each second: after so long without one nobody is there
+const AGAIN_MS = [500, 1000, 2000, 4000, 8000, 15000];
+
+// The token comes in the part of the address that is never sent, and leaves the address bar at once
+export const takeToken = () => {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given === null) return false;
+  keepToken(given);
+  history.replaceState(null, "", location.pathname + location.search);
+  return true;
+};
+export const keepToken = (token) => (token ? sessionStorage.setItem(STORE, token) : sessionStorage.removeItem(STORE));
+export const hasToken = () => sessionStorage.getItem(STORE) !== null;
+
+const headers = () => (hasToken() ? { authorization: `Bearer ${sessionStorage.getItem(STORE).replace(/[^\x21-\x7e]/g, "")}` } : {});
+
+// Follows the live run. `hears` has: begun() before the first update of a stream, which has all; updated(update);
+// lost(why) when there is no contact; refused() when the token is none. Gives look(span), again() and stop().
+export const follow = (span, hears) => {
+  let current = null, timer = 0, failures = 0, stopped = false;
+
+  const read = async (response, quiet) => {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "", first = true;
+    for (;;) {
+      quiet();
+      const { value, done } = await reader.read();
+      if (done) throw new Error("it ended");
+      text += value;
+      const parts = text.split("\n\n");
+      text = parts.pop();
+      for (const part of parts) {
+        if (!part.startsWith("data: ")) continue;
+        if (first) hears.begun();
+        first = false;
+        failures = 0;
+        hears.updated(JSON.parse(part.slice(6)));
+      }
+    }
+  };
+  const connect = async () => {
+    clearTimeout(timer);
+    current?.abort();
+    const mine = (current = new AbortController());
+    let watchdog = 0;
+    const quiet = () => {
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => mine.abort(new Error("nothing was heard")), QUIET_MS);
+    };
+    try {
+      quiet();
+      const response = await fetch(`v1/watch?span=${span}`, { headers: headers(), signal: mine.signal, cache: "no-store" });
+      if (mine !== current) return;
+      if (response.status === 401) {
+        stopped = true;
+        current = null;
+        clearTimeout(watchdog);
+        hears.refused();
+        return;
+      }
+      if (!response.ok) throw new Error((await response.json()).error.what);
+      await read(response, quiet);
+    } catch (error) {
+      if (mine !== current || stopped) return; // another one was begun meanwhile
+      hears.lost(error.message);
+      timer = setTimeout(connect, AGAIN_MS[Math.min(failures++, AGAIN_MS.length - 1)]);
+    } finally {
+      clearTimeout(watchdog);
+    }
+  };
+  const again = () => { if (!stopped) connect(); };
+  addEventListener("online", again);
+  connect();
+  return {
+    look: (seconds) => { span = seconds; again(); },
+    begin: () => { stopped = false; connect(); },
+  };
+};

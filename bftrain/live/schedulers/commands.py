@@ -1,0 +1,80 @@
+"""Running a scheduler's commands: without a shell, with a time-out, and nothing of theirs is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from bftrain.live.schedulers.batch import Command, CommandFailed
+
+_NOT_RUN: Final = 127
+_TOO_SLOW: Final = 124
+_SAID_LETTERS: Final = 500  # of an error, for people
+# Options in the environment would change what commands print and do; we may run in a job; and BFTRAIN_ is ours
+_OPTIONS: Final = (
+    "SLURM_",
+    "SBATCH_",
+    "SQUEUE_",
+    "SINFO_",
+    "SCANCEL_",
+    "SCONTROL_",
+    "SACCTMGR_",
+    "PBS_",
+    "QSUB_",
+    "BFTRAIN_",
+)
+_KEPT: Final = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC"})
+
+
+class Runner:
+    """Runs commands, each for at most ``timeout_s``. ``more`` is added to their environment."""
+
+    def __init__(self, *, timeout_s: float = 20.0, more: Mapping[str, str] | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._env = {**environment(os.environ), **(more or {})}
+
+    async def __call__(self, command: Command) -> str:
+        """Run a command and give what it printed; CommandFailed if it fails or takes too long."""
+        argv = command.argv
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._env,
+                umask=0o077,  # jobs inherit it
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CommandFailed(argv, _NOT_RUN, f"cannot be run: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                out, err = await process.communicate(command.stdin.encode() or None)
+        except TimeoutError as error:
+            raise CommandFailed(argv, _TOO_SLOW, f"did not answer within {self._timeout_s:g} s") from error
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        code = process.returncode
+        if code:
+            said = (err or out).decode(errors="replace").strip()
+            raise CommandFailed(argv, code, said[-_SAID_LETTERS:], out.decode(errors="replace"))
+        return out.decode(errors="replace")
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Give what of an environment commands, and so jobs, may see: no options for them, nothing of a job we run in."""
+    return {name: value for name, value in given.items() if name in _KEPT or not name.startswith(_OPTIONS)}
+
+
+def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:
+    """Cut many words into pieces that fit on a command line."""
+    return [words[begin : begin + most] for begin in range(0, len(words), most)]

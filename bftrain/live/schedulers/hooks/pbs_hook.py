@@ -1,0 +1,55 @@
+"""Tells bftrain that a job of PBS started or ended: one small file in a spool folder, and nothing else.
+
+PBS runs this in its own Python on the node (events execjob_begin, execjob_epilogue, execjob_end), so it needs nothing
+but the standard library and Python 3.6. It can make no job fail: whatever goes wrong, the event is accepted. It writes
+only while bftrain reads (.reader is there then), and a file appears whole or not at all.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pbs
+
+SPOOL = Path("@SPOOL@")
+WHAT = {"EXECJOB_BEGIN": "start", "EXECJOB_EPILOGUE": "ending", "EXECJOB_END": "end"}
+
+
+def line_of(event: Any) -> str:  # noqa: ANN401 - a module without types
+    """Give the line for an event; nothing if it is none of ours. Names end with '+', because they may hold brackets."""
+    kinds = {getattr(pbs, name, None): what for name, what in WHAT.items()}
+    what = kinds.get(event.type)
+    if what is None:
+        return ""
+    job = event.job
+    parts = str(job.exec_vnode).strip("()").split(")+(")
+    names = sorted({chunk.split(":")[0] for part in parts for chunk in part.split("+")})
+    nodes = "".join(name + "+" for name in names)
+    return f"bftrain1 {what} {job.id} {int(job.run_count or 0)} {nodes} {job.queue}  .\n"
+
+
+def tell(event: Any) -> None:  # noqa: ANN401 - as above
+    """Write the line, if somebody reads."""
+    if not (SPOOL / ".reader").exists():
+        return
+    line = line_of(event)
+    if not line:
+        return
+    name = f"{line.split()[1]}.{event.job.id}.{socket.gethostname()}.{os.getpid()}"
+    hidden = SPOOL / f".{name}"
+    file = os.open(str(hidden), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        os.fchmod(file, 0o644)
+        os.write(file, line.encode("ascii"))
+    finally:
+        os.close(file)
+    hidden.rename(SPOOL / name)
+
+
+event = pbs.event()
+try:
+    tell(event)
+except BaseException as error:  # noqa: BLE001 - a job must not fail because of us
+    pbs.logmsg(pbs.LOG_WARNING, f"bftrain: {type(error).__name__}: {error}")
+event.accept()

@@ -1,0 +1,303 @@
+"""The local scheduler: slots on this machine that become idle and busy by a timetable. For demos, tests and PCs.
+
+It does to agents what a batch scheduler does to pilot jobs: SIGTERM when their slot is wanted back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bftrain.config import from_mapping
+from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Scheduler, Site, Taken, filled
+from bftrain.ports import Availability
+from bftrain.values import checks
+
+_LOOK_S: Final = 0.2
+_RESTART_S: Final = 2.0  # before an agent that ended by itself is started again
+_ENDING_S: Final = 5.0
+
+
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many slots there are, and when they are idle.
+
+    ``idle`` says how many are from which second on: ``4@0,2@8,3@14``; "" for all of them, always. It begins anew
+    every ``loop_s`` seconds (0: never). Those that were idle for longest become busy first.
+    """
+
+    nodes: int = 4
+    idle: str = ""
+    loop_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        checks.integer(self, "nodes", at_least=1)
+        checks.number(self, "loop_s", at_least=0.0)
+        times = [at_s for at_s, _ in self.changes]
+        if times != sorted(set(times)) or times[:1] != [0.0]:
+            checks.reject(self, "idle", "must begin at second 0, and times must rise", "such as 4@0,2@8,3@14")
+        if any(count > self.nodes for _, count in self.changes):
+            checks.reject(self, "idle", f"has more than the {self.nodes} nodes there are")
+        if self.loop_s and self.loop_s <= times[-1]:
+            checks.reject(self, "loop_s", f"must be above the last time, {times[-1]:g}")
+
+    @property
+    def changes(self) -> list[tuple[float, int]]:
+        """Seconds, and how many are idle from then on."""
+        found = []
+        for part in (self.idle or f"{self.nodes}@0").split(","):
+            one = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
+            if not one:
+                checks.reject(self, "idle", f"'{part}' is not NODES@SECONDS", "such as 4@0,2@8,3@14")
+            found.append((float(one[2]), int(one[1])))
+        return found
+
+
+class Timetable:
+    """Which slots are idle at a time, seconds from the begin."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._settings = settings
+        self._busy = [f"slot{number}" for number in range(1, settings.nodes + 1)]
+        self._idle: list[str] = []
+        self._changes = self._all_changes()
+        self._next: tuple[float, int] | None = next(self._changes)
+
+    def idle_at(self, at_s: float) -> frozenset[str]:
+        """Give the idle slots at ``at_s``, which must not fall."""
+        while self._next is not None and self._next[0] <= at_s:
+            count = self._next[1]
+            while len(self._idle) > count:
+                self._busy.append(self._idle.pop(0))
+            while len(self._idle) < count:
+                self._idle.append(self._busy.pop(0))
+            self._next = next(self._changes, None)
+        return frozenset(self._idle)
+
+    def next_change(self) -> float:
+        """Say when that changes next."""
+        return float("inf") if self._next is None else self._next[0]
+
+    def _all_changes(self) -> Iterator[tuple[float, int]]:
+        turn = 0
+        while True:
+            for at_s, count in self._settings.changes:
+                yield turn * self._settings.loop_s + at_s, count
+            turn += 1
+            if not self._settings.loop_s:
+                return
+
+
+class LocalScheduler:
+    """Slots of this machine."""
+
+    name = "local"
+    agents_suffice = False
+
+    def __init__(self, settings: LocalSettings, site: Site) -> None:
+        self._settings = settings
+        self._folder = site.folder / "agents"
+        self._begun_file = self._folder / "begun"
+        self._agents: dict[str, _Agent] = {}
+        self._allowed: frozenset[str] = frozenset()
+        self._without: frozenset[str] = frozenset()
+        self._given_back: set[str] = set()
+        self._wanted = settings.nodes
+        self._hinted = asyncio.Event()
+        self._leaving = False
+        self._began: float | None = None  # when the timetable did, once that is known
+        self._held = False
+
+    def available(self) -> Availability:
+        """Say yes: it needs nothing."""
+        return Availability(ok=True)
+
+    def want(self, nodes: int, without: Collection[str] = ()) -> None:
+        """Start agents on no more slots than these."""
+        if nodes > self._wanted:
+            self._given_back.clear()
+        self._wanted, self._without = nodes, frozenset(without)
+        self._hinted.set()
+
+    def hint(self) -> None:
+        """Look soon."""
+        self._hinted.set()
+
+    async def run(self, post: Post, agent: AgentOrder) -> None:
+        """Follow the timetable, and keep agents on idle slots."""
+        timetable = Timetable(self._settings)
+        self._find_agents()
+        while True:
+            self._hinted.clear()
+            elapsed = self._elapsed()
+            self._follow(timetable.idle_at(elapsed), post)
+            self._keep_agents(post, agent)
+            wait_s = min(_LOOK_S, max(0.0, timetable.next_change() - elapsed))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s + 0.001):
+                    await self._hinted.wait()
+
+    async def look(self) -> frozenset[str] | None:
+        """Name the idle slots by the timetable."""
+        return Timetable(self._settings).idle_at(self._elapsed())
+
+    async def give_back(self, nodes: Collection[str]) -> None:
+        """End the agents of slots."""
+        self._given_back.update(nodes)
+        for node in nodes:
+            if node in self._agents:
+                self._agents[node].terminate()
+
+    async def leave(self) -> None:
+        """End all agents."""
+        self._leaving = True
+        self._find_agents()
+        for agent in self._agents.values():
+            agent.terminate()
+        deadline = time.monotonic() + _ENDING_S
+        while any(agent.alive for agent in self._agents.values()):
+            if time.monotonic() > deadline:
+                for agent in self._agents.values():
+                    agent.kill()
+            await asyncio.sleep(0.01)
+        for node in self._agents:
+            (self._folder / node).unlink(missing_ok=True)
+        self._begun_file.unlink(missing_ok=True)
+        self._began = None
+
+    # -- slots
+
+    def hold(self) -> None:
+        """Stop the timetable where it begins, until it goes on; for who wants to see all of it."""
+        self._held = True
+
+    def go_on(self) -> None:
+        """Let the timetable begin now."""
+        self._begin()
+        self._held = False
+        self._hinted.set()
+
+    def _elapsed(self) -> float:
+        """Seconds since the timetable began; it goes on while nobody looks."""
+        if self._began is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._began = float(self._begun_file.read_text())
+            except (FileNotFoundError, ValueError):
+                self._began = self._begin()
+        return 0.0 if self._held else max(0.0, time.time() - self._began)
+
+    def _begin(self) -> float:
+        now = self._began = time.time()
+        self._begun_file.write_text(str(now))
+        return now
+
+    def _follow(self, idle: frozenset[str], post: Post) -> None:
+        taken = tuple(sorted(self._allowed - idle))
+        if taken:
+            post(Taken(nodes=taken))
+            for node in taken:
+                if node in self._agents:
+                    self._agents[node].terminate()
+        fresh = tuple(sorted(idle - self._allowed))
+        if fresh:
+            self._given_back.difference_update(fresh)
+            post(Allowed(nodes=fresh))
+        self._allowed = idle
+
+    # -- agents
+
+    def _keep_agents(self, post: Post, order: AgentOrder) -> None:
+        for node, agent in list(self._agents.items()):
+            if not agent.alive:
+                if not agent.ended_by_us and node in self._allowed:
+                    post(Remark(text=f"the agent on {node} ended by itself; see {self._folder / node}.log"))
+                    if time.monotonic() - agent.since < _RESTART_S:
+                        continue
+                del self._agents[node]
+        if self._leaving:
+            return
+        wanted = [node for node in sorted(self._allowed) if node not in self._without | self._given_back]
+        for node in wanted[: self._wanted]:
+            if node not in self._agents:
+                self._agents[node] = _Agent.start(self._folder, node, list(filled(order, node)))
+
+    def _find_agents(self) -> None:
+        """Know the agents that were started before us and live on."""
+        for file in self._folder.glob("slot*"):
+            if file.suffix != ".log" and file.name not in self._agents:
+                found = _Agent.found(file)
+                if found is not None:
+                    self._agents[file.name] = found
+
+
+class _Agent:
+    """One agent: a child of ours, or one of a former daemon that is known by its process and when that began."""
+
+    def __init__(self, pid: int, begun: str, child: subprocess.Popen[bytes] | None) -> None:
+        self.pid = pid
+        self._begun = begun
+        self._child = child
+        self.since = time.monotonic()
+        self.ended_by_us = False
+
+    @classmethod
+    def start(cls, folder: Path, node: str, command: list[str]) -> _Agent:
+        with (folder / f"{node}.log").open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 - the agent's command, no shell
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        begun = _begun_at(child.pid)
+        (folder / node).write_text(json.dumps({"pid": child.pid, "begun": begun}))
+        return cls(child.pid, begun, child)
+
+    @classmethod
+    def found(cls, file: Path) -> _Agent | None:
+        try:
+            known = json.loads(file.read_text())
+            agent = cls(int(known["pid"]), str(known["begun"]), None)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return agent if agent.alive else None
+
+    @property
+    def alive(self) -> bool:
+        if self._child is not None:
+            return self._child.poll() is None
+        return bool(self._begun) and _begun_at(self.pid) == self._begun
+
+    def terminate(self) -> None:
+        if self.alive and not self.ended_by_us:
+            self.ended_by_us = True
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def _begun_at(pid: int) -> str:
+    """When a process began, in ticks since the machine did; "" if it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def make(table: Mapping[str, object], site: Site) -> Scheduler:
+    """Make it from its table in the site's settings."""
+    return LocalScheduler(from_mapping(table, LocalSettings, where="[scheduler]"), site)

@@ -1,0 +1,271 @@
+"""The spool: a folder into which a scheduler's hooks write what happens, one small file each, and from which we read.
+
+Nobody waits for anybody: a hook writes a file and is gone, whether we are there or not. We look at the folder's time
+fifty times a second, which works for every file system and costs next to nothing, and read what is new. What is heard
+is a reason to look at the scheduler or to give a node back; it never makes a node ours. So files that come twice, late,
+in another order, in parts or not at all do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+import stat
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from bftrain.errors import BadConfig, NotAvailable
+from bftrain.live.schedulers.nodesets import expand
+from bftrain.live.schedulers.port import Post, Remark
+
+_FIX: Final = "bftrain hooks install makes one as it should be"
+READER: Final = ".reader"  # while it is there, hooks write
+_EVERY_S: Final = 0.02
+_SURE_S: Final = 1.0  # look into the folder so often though its time says nothing is new
+_RECENT_NS: Final = 100_000_000  # a file may come within the same tick of the clock in which we looked
+_PARTIAL_S: Final = 10.0
+_LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
+_MOST: Final = 5_000  # files in one look
+_REMEMBERED: Final = 20_000
+_WHATS: Final[Mapping[str, Literal["start", "ending", "end"]]] = {"start": "start", "ending": "ending", "end": "end"}
+_LINE: Final = re.compile(
+    r"bftrain1 (?P<what>start|ending|end) (?P<job>[\w.\[\]-]{1,64}) (?P<restart>\d{1,9}) (?P<nodes>[\w.,+\[\]-]+)"
+    r" (?P<partition>\S*) (?P<uid>\d*) \.",
+    re.ASCII,
+)
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """A job started or ended on these nodes, for the ``restart``-th time; ``at_s`` is on the clock of the files.
+
+    ``ending``: its processes have ended, and the scheduler still has to tidy up.
+    """
+
+    what: Literal["start", "ending", "end"]
+    job: str
+    nodes: tuple[str, ...]
+    restart: int = 0
+    at_s: float = 0.0
+
+
+class Spool:
+    """Reads a spool folder. Files are believed if they are of ``writers`` (user ids), of root or of ourselves."""
+
+    def __init__(self, folder: Path, *, writers: Collection[int] = (), trusted: Collection[int] | None = None) -> None:
+        self._folder = folder
+        self._trusted = frozenset(trusted if trusted is not None else {0, os.geteuid(), *writers})
+        self._seen_ns = 0  # the folder's time when we looked into it
+        self._sure_at = 0.0
+        self._known: OrderedDict[tuple[str, str, int], None] = OrderedDict()
+        self._partial: dict[str, float] = {}  # name -> when it was first seen
+        self._stuck: set[str] = set()  # what cannot be removed
+        self.odd = ""  # what was last found that should not be there, for people
+
+    def open(self) -> None:
+        """Begin to read: what is there already is old. NotAvailable if others could write there."""
+        check_folder(self._folder)
+        try:
+            for name in os.listdir(self._folder):  # noqa: PTH208 - names are all that is wanted
+                self._remove(name)
+            marker = os.open(self._folder / READER, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            os.fchmod(marker, 0o644)  # hooks of other users look for it
+            os.close(marker)
+        except OSError as error:
+            raise NotAvailable(
+                f"cannot be used as a spool: {error.strerror}", where=str(self._folder), fix=_FIX
+            ) from error
+
+    def close(self) -> None:
+        """Tell hooks that nobody reads any more."""
+        with suppress(OSError):
+            (self._folder / READER).unlink()
+
+    def look(self, now_s: float) -> list[Heard]:
+        """Give what is new; ``now_s`` is on a clock that does not go back."""
+        changed_ns = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - fifty times a second
+        old = changed_ns == self._seen_ns and time.time_ns() - changed_ns > _RECENT_NS
+        if old and now_s < self._sure_at and not self._partial:
+            return []
+        self._seen_ns, self._sure_at = changed_ns, now_s + _SURE_S
+        found: list[tuple[int, str, Heard]] = []
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(_MOST), strict=False)]
+        for name in names:
+            if not name.startswith(".") and name not in self._stuck:
+                found += self._read(name, now_s)
+        self._partial = {name: since for name, since in self._partial.items() if name in names}
+        return [heard for _, _, heard in sorted(found, key=lambda one: one[:2]) if self._is_new(heard)]
+
+    # -- inside
+
+    def _read(self, name: str, now_s: float) -> Iterator[tuple[int, str, Heard]]:
+        path = self._folder / name
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._refuse(name, f"cannot be read: {error.strerror}")
+            return
+        try:
+            about = os.fstat(file)
+            if wrong := self._wrong(about):
+                self._refuse(name, wrong)
+                return
+            text = os.read(file, _LARGEST).decode("ascii", "replace")
+        finally:
+            os.close(file)
+        if not text.endswith(".\n"):
+            if now_s - self._partial.setdefault(name, now_s) < _PARTIAL_S:
+                return  # it is still being written
+            self._refuse(name, "was never finished")
+            return
+        heard = read_line(text.removesuffix("\n"), about.st_mtime)
+        if heard is None:
+            self._refuse(name, "says what no hook of ours says")
+            return
+        self._remove(name)
+        yield about.st_mtime_ns, name, heard
+
+    def _wrong(self, about: os.stat_result) -> str:
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+            return "is no plain file"
+        if about.st_uid not in self._trusted:
+            return f"belongs to user {about.st_uid}, who is none of those that may write there"
+        if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return "can be written by others than its owner"
+        return "" if about.st_size <= _LARGEST else "is too large"
+
+    def _refuse(self, name: str, why: str) -> None:
+        self.odd = f"{self._folder / name}: {why}"
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self._partial.pop(name, None)
+        try:
+            (self._folder / name).unlink()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            if len(self._stuck) < _MOST:
+                self._stuck.add(name)
+
+    def _is_new(self, heard: Heard) -> bool:
+        key = (heard.what, heard.job, heard.restart)
+        if key in self._known:
+            return False
+        self._known[key] = None
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return True
+
+
+class Listener:
+    """A thread that reads a spool and tells what it hears, so that a file system that hangs stops nobody else."""
+
+    def __init__(self, spool: Spool, tell: Callable[[Sequence[Heard]], None], note: Callable[[str], None]) -> None:
+        self._spool = spool
+        self._tell = tell
+        self._note = note
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="bftrain-spool", daemon=True)
+
+    def start(self) -> None:
+        """Begin; NotAvailable if the folder cannot be trusted."""
+        self._spool.open()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, without waiting for the thread."""
+        self._end.set()
+        self._spool.close()
+
+    def _listen(self) -> None:
+        told = ""
+        wait_s = _EVERY_S
+        while not self._end.wait(wait_s):
+            wait_s = _EVERY_S
+            try:
+                heard = self._spool.look(time.monotonic())
+            except OSError as error:  # it may come back
+                self._spool.odd, heard, wait_s = f"the spool cannot be read: {error}", [], _SURE_S
+            if heard:
+                self._tell(heard)
+            if self._spool.odd != told:
+                told = self._spool.odd
+                self._note(told)
+
+
+@contextmanager
+def listening(
+    folder: str, writers: Collection[str], hear: Callable[[Sequence[Heard]], None], post: Post
+) -> Iterator[None]:
+    """While it is open, call ``hear`` in the running loop with what hooks write; without a folder nothing happens."""
+    if not folder:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def soon(function: Callable[..., None], *given: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody wants to know any more
+            loop.call_soon_threadsafe(function, *given)
+
+    spool = Spool(Path(folder), writers=users(writers))
+    listener = Listener(spool, lambda heard: soon(hear, heard), lambda text: soon(post, Remark(text=text)))
+    listener.start()
+    try:
+        yield
+    finally:
+        listener.stop()
+
+
+def check_folder(folder: Path) -> None:
+    """Hold a spool to being a folder of ours in which no stranger can write, nor above it; NotAvailable if not."""
+    try:
+        about = os.lstat(folder)
+    except OSError as error:
+        raise NotAvailable(f"cannot be used as a spool: {error.strerror}", where=str(folder), fix=_FIX) from error
+    if not stat.S_ISDIR(about.st_mode):
+        raise NotAvailable("is no folder", where=str(folder), fix=_FIX)
+    if about.st_uid != os.geteuid():
+        raise NotAvailable("belongs to somebody else", where=str(folder), fix=_FIX)
+    if about.st_mode & stat.S_IRWXO:
+        raise NotAvailable("is open to everybody", where=str(folder), fix=f"chmod o= {folder}")
+    for above in folder.resolve().parents:
+        found = above.stat()
+        strange = found.st_uid not in {0, os.geteuid()}
+        writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+        if strange or writable:
+            raise NotAvailable(f"others could replace it: {above} is not ours alone", where=str(folder), fix=_FIX)
+
+
+def users(names: Collection[str]) -> frozenset[int]:
+    """Give the ids of users."""
+    try:
+        return frozenset(pwd.getpwnam(name).pw_uid for name in names)
+    except KeyError as error:
+        raise BadConfig(f"no user is called {error.args[0]}", where="spool_writers") from error
+
+
+def read_line(line: str, at_s: float) -> Heard | None:
+    """Read one line of a hook; nothing if it is none."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    names = found["nodes"]
+    try:
+        # A '+' at the end of each name: taken as they are, for schedulers that have brackets in names
+        nodes = tuple(names.removesuffix("+").split("+")) if names.endswith("+") else expand(names)
+    except ValueError:
+        return None
+    restart = int(found["restart"])
+    return Heard(what=_WHATS[found["what"]], job=found["job"], restart=restart, nodes=nodes, at_s=at_s)

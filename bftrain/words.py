@@ -1,0 +1,77 @@
+"""Figures in words: for people who read, not for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+UNKNOWN: Final = "-"
+
+_LARGE: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+_WHOLE_FROM: Final = 100  # from here on decimals tell nothing
+_SMALLEST_SHARE: Final = 0.0005  # less would be shown as 0.0 %
+_A_SECOND_MS: Final = 1000.0
+_UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))
+
+
+def count(number: float) -> str:
+    """Whole numbers with thousands apart; small ones with what decimals they need."""
+    if abs(number) >= _WHOLE_FROM or number == int(number):
+        return f"{number:,.0f}"
+    return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2g}"
+
+
+def counted(number: float, thing: str) -> str:
+    """How many of something: ``1 node``, ``2 nodes``."""
+    return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
+
+
+def large(number: float) -> str:
+    """Three digits and a word: ``130 billion``."""
+    rounded = float(f"{number:.3g}")  # first, so that 999.9 million is a billion
+    for size, word in _LARGE:
+        if abs(rounded) >= size:
+            amount = rounded / size
+            return f"{amount:,.0f} {word}" if abs(amount) >= _WHOLE_FROM else f"{amount:#.3g} {word}"
+    return count(number)
+
+
+def percent(share: float | None) -> str:
+    """A share as per cent."""
+    if share is None:
+        return UNKNOWN
+    return "< 0.1 %" if 0.0 < share < _SMALLEST_SHARE else f"{100 * share:.1f} %"
+
+
+def ratio(value: float | None) -> str:
+    """How many times as much: three digits at most, and never a power of ten."""
+    return UNKNOWN if value is None else _short(float(f"{value:.3g}"))
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds is None:
+        return UNKNOWN
+    for least, unit, name in _UNITS:
+        if seconds >= least:
+            return f"{_short(seconds / unit)} {name}"
+    return f"{count(seconds)} s"
+
+
+def milliseconds(value: float) -> str:
+    """A measured time."""
+    rounded = float(f"{value:.3g}")
+    return f"{_short(rounded)} ms" if rounded < _A_SECOND_MS else f"{_short(rounded / _A_SECOND_MS)} s"
+
+
+def moment(time_s: float) -> str:
+    """A time on the calendar, to the second; seconds where no calendar reaches so far."""
+    try:
+        return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_s:g} s"
+
+
+def _short(amount: float) -> str:
+    """Three digits at most before figures become whole ones, and never a power of ten."""
+    return f"{amount:.3g}" if amount < _WHOLE_FROM else f"{amount:,.0f}"
