@@ -25,10 +25,23 @@ def refusal(table: ValueTable, solver: str) -> Solution | None:
 
 
 def total(table: ValueTable, chosen: Sequence[int]) -> float:
-    """Value of the sizes in the order of the tasks, correctly rounded whatever that order is."""
+    """Value of the columns in the order of the tasks, correctly rounded whatever that order is."""
+    if table.coupled:
+        return table.value_at(chosen)
     return fsum(map(float, table.values[range(len(chosen)), chosen])) if chosen else 0.0
 
 
 def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
-    """Give each size to the name of its task."""
-    return dict(zip((task.name for task in table.problem.tasks), chosen, strict=True))
+    """Give each task, by name, the size that its column stands for."""
+    sizes = table.nodes[list(chosen)].tolist() if table.columns.several else chosen
+    return dict(zip((task.name for task in table.problem.tasks), sizes, strict=True))
+
+
+def kinds_of(table: ValueTable, chosen: Sequence[int]) -> dict[str, str]:
+    """Name the kind of every task's nodes, where kinds are told apart."""
+    if not table.problem.pools:
+        return {}
+    kinds = (*table.kinds, "")  # the last one for whoever gets nothing
+    places = table.kind_of[list(chosen)].tolist()
+    told = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)
+    return {task: kind for task, kind in told if kind}

@@ -31,6 +31,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
+from bftrain_solvers.conformance_problems import random_kinds, random_problem
 
 if TYPE_CHECKING:
     from bftrain.ports import Solver
@@ -64,44 +65,15 @@ def check(solver: Solver, *, optimal: bool = True) -> None:
 
 def best_by_trying_all(table: ValueTable) -> float:
     """Find the largest value of any allowed choice by trying every one: for small tables."""
-    names = [task.name for task in table.problem.tasks]
     best = -inf
-    for sizes in product(*(np.flatnonzero(row > -inf).tolist() for row in table.values)):
-        if sum(sizes) <= table.problem.pool:
-            best = max(best, table.value_of(dict(zip(names, sizes, strict=True))))
+    pools, nodes, kind_of = list(table.problem.by_kind.values()), table.nodes.tolist(), table.kind_of.tolist()
+    for chosen in product(*(np.flatnonzero(row > -inf).tolist() for row in table.values)):
+        left = [*pools, 0]  # the last one for column 0, which takes nothing
+        for column in chosen:
+            left[kind_of[column]] -= nodes[column]
+        if min(left) >= 0:
+            best = max(best, table.value_at(chosen))
     return best
-
-
-def random_problem(seed: int) -> AllocationProblem:
-    """Give a small problem, the same for the same seed: odd curves, minima, costs, sizes outside the allowed ones."""
-    rng = np.random.default_rng(seed)
-    pool = int(rng.integers(0, 13))
-    tasks = []
-    held = 0
-    for place in range(int(rng.integers(1, 5))):
-        smallest = int(rng.integers(1, 5))
-        largest = int(rng.integers(smallest, 9))
-        points = np.sort(rng.choice(np.arange(1, largest + 1), size=int(rng.integers(1, largest + 1)), replace=False))
-        rate = rng.uniform(0.0, 100.0, points.size) * points ** rng.uniform(0.0, 1.2)
-        size = int(rng.integers(0, 1 + min(8, pool - held)))
-        held += size
-        grow, shrink, start = rng.uniform(0.0, 60.0, 3) * (rng.random(3) < _SHARE_WITH_COSTS)
-        tasks.append(
-            CompetingTask(
-                name=f"task{place}",
-                size=size,
-                min_nodes=smallest,
-                max_nodes=largest,
-                curve=SpeedCurve(nodes=tuple(points.tolist()), rate=tuple(rate.tolist())),
-                grow_cost_s=float(grow),
-                shrink_cost_s=float(shrink),
-                start_cost_s=float(start),
-            )
-        )
-    return AllocationProblem(pool=pool, horizon_s=float(rng.uniform(10.0, 600.0)), tasks=tuple(tasks))
-
-
-_SHARE_WITH_COSTS: Final = 0.7
 
 
 def _table(problem: AllocationProblem) -> ValueTable:
@@ -139,8 +111,9 @@ def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> S
         return solution
     names = {task.name for task in table.problem.tasks}
     _demand(set(solution.sizes) == names, "there must be one size for every task", solution)
-    _demand(table.allowed(solution.sizes), "the sizes are not allowed or do not fit into the pool", solution)
-    value = table.value_of(solution.sizes)
+    fine = table.allowed(solution.sizes, solution.kinds)
+    _demand(fine, "the sizes are not allowed or do not fit into the pool", solution)
+    value = table.value_of(solution.sizes, solution.kinds)
     _demand(solution.value is not None and _close(solution.value, value), f"the value is {value}", solution)
     if solution.bound is not None and solution.value is not None:
         _demand(solution.bound >= solution.value - _slack(value), "the bound is below the value", solution)
@@ -262,6 +235,42 @@ def _random_problems(solver: Solver, optimal: bool) -> None:
         _expect(solver, table, best_by_trying_all(table), optimal=optimal)
 
 
+def _several_kinds(solver: Solver, optimal: bool) -> None:
+    """Solve them or, without ``kinds = True``, never be asked."""
+    if not getattr(solver, "kinds", False):
+        return
+    for seed in range(30):
+        table = _table(random_kinds(seed))
+        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+
+
+def _moving_to_another_kind(solver: Solver, optimal: bool) -> None:
+    if not getattr(solver, "kinds", False):
+        return
+    # To stay is worth 100 s x 10/s, to move 100 s x 20/s less 10 s at 10/s and 35 s or 50 s at 20/s
+    for start_s, best, kind in ((35.0, 1200.0, "fast"), (50.0, 1000.0, "slow")):
+        task = CompetingTask(
+            name="a",
+            size=2,
+            kind="slow",
+            max_nodes=2,
+            min_nodes=2,
+            curve=SpeedCurve(nodes=(2,), rate=(1.0,)),
+            curves={"slow": SpeedCurve(nodes=(2,), rate=(10.0,)), "fast": SpeedCurve(nodes=(2,), rate=(20.0,))},
+            shrink_cost_s=10.0,
+            start_cost_s=start_s,
+        )
+        pools = {"slow": 2, "fast": 2}
+        solution = _expect(
+            solver,
+            _table(AllocationProblem(pool=4, pools=pools, horizon_s=100.0, tasks=(task,))),
+            best,
+            optimal=optimal,
+        )
+        if optimal:
+            _demand(dict(solution.kinds) == {"a": kind}, f"the best kind is {kind}", solution)
+
+
 def _larger_problem(solver: Solver, optimal: bool) -> None:
     # 12 tasks on 60 nodes; the best value is known because the curves are concave: nodes go where they bring most
     tasks = [
@@ -305,8 +314,8 @@ def _repeats_itself(solver: Solver, optimal: bool) -> None:
     _demand(first.sizes == second.sizes, f"asked again it says {dict(second.sizes)}", first)
 
 
-def _coupled_objective(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - refusing is fine
-    """Solve it or refuse; never answer another question."""
+def _coupled_objective(solver: Solver, optimal: bool) -> None:
+    """Solve it or refuse; who claims the best must not answer another question."""
     tasks = (_task("a", {8: 80}), _task("b", {1: 5, 8: 20}, size=3), _task("c", {2: 1}))
     problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max_min", tasks=tasks)
     table = Tabulator(max_min).table(problem)
@@ -315,7 +324,8 @@ def _coupled_objective(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 -
         _demand(solution.termination is Termination.FAILED, "to refuse is to fail", solution)
         _demand(bool(solution.solver_words), "a refusal must say why", solution)
     else:
-        _demand(_close(solution.value or 0.0, best_by_trying_all(table)), "this is not the best", solution)
+        best = best_by_trying_all(table)
+        _demand(_close(solution.value or 0.0, best) or not optimal, "this is not the best", solution)
 
 
 CASES: Final = tuple(
@@ -333,6 +343,8 @@ CASES: Final = tuple(
         _huge_and_tiny_rates,
         _costs_meant_as_never,
         _random_problems,
+        _several_kinds,
+        _moving_to_another_kind,
         _larger_problem,
         _tight_deadline,
         _repeats_itself,

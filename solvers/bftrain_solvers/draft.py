@@ -27,9 +27,10 @@ class Draft:
 
     def __init__(self, table: ValueTable, values: Floats) -> None:
         self.problem = table.problem
+        self.table = table
         self.width = values.shape[1]
         self.values = values
-        self.functions: dict[int, tuple[int, Floats]] = {}  # handle -> task, one number per size
+        self.functions: dict[int, tuple[int, Floats]] = {}  # handle -> task, one number per column
         self.own: dict[int, tuple[float, float, bool]] = {}  # handle -> lower, upper, integer
         self.rows: list[tuple[Linear, float, float]] = []
         self.goals: list[Linear] = []
@@ -42,7 +43,11 @@ class Draft:
 
     def size(self, task: int) -> Linear:
         """Give the chosen size."""
-        return self.over_sizes(task, np.arange(self.width))
+        return self.over_sizes(task, self.table.nodes)
+
+    def speed(self, task: int) -> Linear:
+        """Give the speed at the chosen size, on nodes of the chosen kind."""
+        return self.over_sizes(task, self.table.speeds(task))
 
     def over_sizes(self, task: int, numbers: ArrayLike) -> Linear:
         """Entry of ``numbers`` that belongs to the chosen size."""
@@ -107,9 +112,9 @@ def draft_of(table: ValueTable) -> Draft:
 
 def _sum_of_entries(table: ValueTable) -> Draft:
     values, raised = table.values, 0.0
-    present = np.array([task.size for task in table.problem.tasks])
+    present = table.columns.present(table.problem.tasks)
     if lopsided(values, present, float(values.min(where=values > -inf, initial=0.0)), float(values.max())):
-        clear = cleared(values, present, table.problem.pool)
+        clear = cleared(values, present, list(table.problem.by_kind.values()), table.columns)
         values, raised = clear.values, clear.raised
     draft = Draft(table, values)
     draft.maximise(linear_sum(draft.value(task) for task in range(len(values))) + raised)

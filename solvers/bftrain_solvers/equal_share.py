@@ -15,13 +15,48 @@ if TYPE_CHECKING:
     from bftrain.values.table import ValueTable
 
 
-def _by_sizes(name: str, rule: Callable[[Sequence[Sequence[int]], int], list[int]]) -> RuleSolver:
+def _by_sizes(
+    name: str, rule: Callable[[Sequence[Sequence[int]], int], list[int]], *, kinds: bool = False
+) -> RuleSolver:
     """Make a solver of a rule that looks only at the allowed sizes and the pool."""
 
     def divide(table: ValueTable) -> list[int]:
+        if table.columns.several:
+            return _by_kind(table, rule)
         return rule([np.flatnonzero(row > -np.inf).tolist() for row in table.values], table.problem.pool)
 
-    return RuleSolver(name, "speeds and costs not looked at", divide)
+    return RuleSolver(name, "speeds and costs not looked at", divide, kinds=kinds, ignores=True)
+
+
+def _by_kind(table: ValueTable, rule: Callable[[Sequence[Sequence[int]], int], list[int]]) -> list[int]:
+    """Send every task to one kind of nodes, then divide each kind; gives columns.
+
+    In their order the tasks go where most nodes are for each of those who are there; the kind that a task runs on
+    counts twice, so that tasks do not wander.
+    """
+    pools, blocks = list(table.problem.by_kind.values()), [block for _, block in table.columns.blocks()]
+    there: list[list[tuple[int, list[int]]]] = [[] for _ in pools]  # the tasks on each kind, and their sizes there
+    for place, (task, row) in enumerate(zip(table.problem.tasks, table.values, strict=True)):
+        sizes = [[0, *(np.flatnonzero(row[block] > -np.inf) + 1).tolist()] for block in blocks]
+        runs = [
+            kind
+            for kind in range(len(pools))
+            if len(sizes[kind]) > 1 and sizes[kind][1] <= _room(there[kind], pools[kind])
+        ]
+        if runs:
+            own = table.kinds.index(task.kind) if task.size and task.kind in table.kinds else -1
+            kind = max(runs, key=lambda kind: ((1 + (kind == own)) * pools[kind] / (1 + len(there[kind])), kind == own))
+            there[kind].append((place, sizes[kind]))
+    chosen = [0] * len(table.values)
+    for tasks, pool, block in zip(there, pools, blocks, strict=True):
+        for (place, _), size in zip(tasks, rule([sizes for _, sizes in tasks], pool), strict=True):
+            chosen[place] = block.start + size - 1 if size else 0
+    return chosen
+
+
+def _room(tasks: Sequence[tuple[int, list[int]]], pool: int) -> int:
+    """Give how many nodes are left when all ``tasks`` have their smallest size."""
+    return pool - sum(sizes[1] for _, sizes in tasks)
 
 
 def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
@@ -67,5 +102,5 @@ def _at_most(sizes: Sequence[int], limit: int) -> int:
     return max(size for size in sizes if size <= limit)
 
 
-solver = _by_sizes("equal-share", fill_evenly)
+solver = _by_sizes("equal-share", fill_evenly, kinds=True)
 published = _by_sizes("equal-share-published", published_rule)

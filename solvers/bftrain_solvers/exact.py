@@ -6,12 +6,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from bftrain import __version__
+from bftrain.deciding.levels import GroupLevels, Levels
 from bftrain.ports import Availability
 from bftrain.values.solution import Quality, Solution, Termination
-from bftrain_solvers.answers import named, refusal, total
+from bftrain_solvers.answers import kinds_of, named, refusal, total
+from bftrain_solvers.highs import solver as highs
 from bftrain_solvers.knapsack.search import best_sizes
+from bftrain_solvers.levels.search import worst_first, worst_first_over_kinds
+from bftrain_solvers.several.solving import solved
 
 if TYPE_CHECKING:
     from bftrain.values.solution import Limits
@@ -25,9 +30,14 @@ class Exact:
     for fewer), and on it the answer is the optimum without any tolerance: that is what "bound equals value"
     says. Of equal plans it gives the one with fewest rescales, then with fewest nodes, then the one that gives more to
     the first task in which they differ. The gap and the number of threads in the limits are not needed.
+
+    Where the worst-off is to be raised first it climbs: see :mod:`bftrain_solvers.levels`. Over several kinds of nodes
+    it has a search of its own, see :mod:`bftrain_solvers.several`; what that gives up, HiGHS looks at.
     """
 
     name: Final = "exact"
+    kinds: Final = True
+    levels: Final = True
 
     def available(self) -> Availability:
         """It is always available: it needs numpy only."""
@@ -36,18 +46,29 @@ class Exact:
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""
         started = perf_counter()
-        refused = refusal(table, self.name)
-        if refused is not None:
-            return refused
+        coupling = table.coupling
+        if not isinstance(coupling, Levels | GroupLevels):
+            refused = refusal(table, self.name)
+            if refused is not None:
+                return refused
+        if table.columns.several and not table.coupled:
+            return solved(table, limits, self.name, highs)
+        if isinstance(coupling, Levels | GroupLevels) and table.columns.several:
+            return replace(worst_first_over_kinds(table, coupling, limits), solver=self.name)
         problem = table.problem
         if not problem.tasks:
             return _answer(table, [], None, self.name, started)
+        if isinstance(coupling, Levels | GroupLevels):
+            sizes, words = worst_first(table, coupling, started + limits.deadline_s)
+            return _answer(table, sizes, None, self.name, started, words)
         present = np.array([task.size for task in problem.tasks])
         found = best_sizes(table.values, present, problem.pool, started + limits.deadline_s)
         return _answer(table, found.sizes, found.bound, self.name, started)
 
 
-def _answer(table: ValueTable, sizes: list[int], bound: float | None, solver: str, started: float) -> Solution:
+def _answer(
+    table: ValueTable, sizes: list[int], bound: float | None, solver: str, started: float, words: str = ""
+) -> Solution:
     value = total(table, sizes)
     proven = bound is None
     return Solution(
@@ -57,7 +78,9 @@ def _answer(table: ValueTable, sizes: list[int], bound: float | None, solver: st
         termination=Termination.OPTIMAL if proven else Termination.TIME_LIMIT,
         quality=Quality.PROVEN if proven else Quality.FEASIBLE,
         solver=solver,
+        solver_words=words,
         wall_s=perf_counter() - started,
+        kinds=kinds_of(table, sizes),
     )
 
 

@@ -10,7 +10,12 @@ import numpy as np
 from bftrain_solvers.rule import RuleSolver
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from bftrain.values.columns import Columns
+    from bftrain.values.table import ValueTable
 
 
 def marginal_gain(values: NDArray[np.float64], pool: int) -> list[int]:
@@ -37,6 +42,71 @@ def marginal_gain(values: NDArray[np.float64], pool: int) -> list[int]:
     return chosen
 
 
+def gain_by_kind(values: NDArray[np.float64], columns: Columns, pools: Sequence[int]) -> list[int]:
+    """Do the same with several kinds of nodes: ``pools`` of them; gives columns.
+
+    The first step of a task takes it to the kind that brings it most per node, and there it stays.
+    """
+    chosen = [0] * len(values)
+    free = list(pools)
+    blocks = [block for _, block in columns.blocks()]
+    steps: list[tuple[float, int, int, int]] = []
+    for row in range(len(values)):
+        _add_first(steps, values[row], row, blocks, free)
+    heapify(steps)
+    while steps:
+        _, row, column, nodes = heappop(steps)
+        kind = int(columns.kind_of[column])
+        if nodes > free[kind] and chosen[row] == 0:  # another kind may be the better one now
+            _add_first(steps, values[row], row, blocks, free)
+            continue
+        if nodes <= free[kind]:
+            free[kind] -= nodes
+            chosen[row] = column
+        _add_further(steps, values[row], row, chosen[row], blocks[kind], free[kind])
+    return chosen
+
+
+def _add_first(
+    steps: list[tuple[float, int, int, int]],
+    row_values: NDArray[np.float64],
+    row: int,
+    blocks: Sequence[slice],
+    free: Sequence[int],
+) -> None:
+    """Remember the best step up from nothing, to any kind: its rate, the row, the column it leads to, its nodes."""
+    best: tuple[float, int, int] | None = None
+    for block, left in zip(blocks, free, strict=True):
+        found = _best_step(row_values[block][:left], float(row_values[0]))
+        if found is not None and (best is None or found[0] > best[0]):
+            best = (found[0], block.start + found[1] - 1, found[1])
+    if best is not None:
+        heappush(steps, (-best[0], row, best[1], best[2]))
+
+
+def _add_further(
+    steps: list[tuple[float, int, int, int]],
+    row_values: NDArray[np.float64],
+    row: int,
+    column: int,
+    block: slice,
+    free: int,
+) -> None:
+    """Remember the best step up from ``column``, on the same kind."""
+    found = _best_step(row_values[column + 1 : block.stop][:free], float(row_values[column]))
+    if found is not None:
+        heappush(steps, (-found[0], row, column + found[1], found[1]))
+
+
+def _best_step(row_values: NDArray[np.float64], now: float) -> tuple[float, int] | None:
+    """Give gain per node and nodes of the best step to one of ``row_values``, if one gains anything."""
+    if row_values.size == 0:
+        return None
+    rates = (row_values - now) / np.arange(1, row_values.size + 1)
+    best = int(rates.argmax())
+    return (float(rates[best]), best + 1) if rates[best] > 0.0 else None
+
+
 def _add_step(
     steps: list[tuple[float, int, int, int]], row_values: NDArray[np.float64], row: int, size: int, free: int
 ) -> None:
@@ -50,6 +120,10 @@ def _add_step(
         heappush(steps, (-float(rates[best]), row, size, best + 1))
 
 
-solver = RuleSolver(
-    "greedy", "largest gain per node first", lambda table: marginal_gain(table.values, table.problem.pool)
-)
+def _divided(table: ValueTable) -> list[int]:
+    if table.columns.several:
+        return gain_by_kind(table.values, table.columns, list(table.problem.by_kind.values()))
+    return marginal_gain(table.values, table.problem.pool)
+
+
+solver = RuleSolver("greedy", "largest gain per node first", _divided, kinds=True)

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_solvers.greedy import marginal_gain
+from bftrain_solvers.greedy import gain_by_kind, marginal_gain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from bftrain.values.columns import Columns
 
     Values = NDArray[np.float64]
 
@@ -49,16 +53,25 @@ def lopsided(values: Values, present: NDArray[np.int64], smallest: float, larges
     return float(values[np.arange(len(values)), np.where(present < width, present, 0)].sum()) < enough
 
 
-def cleared(values: Values, present: NDArray[np.int64], pool: int) -> Cleared:
-    """Take out what stays further behind than some plan does in all, or leaves the others too few nodes."""
+def cleared(
+    values: Values, present: NDArray[np.int64], pools: Sequence[int], columns: Columns | None = None
+) -> Cleared:
+    """Take out what stays further behind than some plan does in all, or leaves the others too few nodes.
+
+    ``columns`` say what the columns of ``values`` are, if not the sizes 0, 1, ...
+    """
     rows, sizes = np.arange(len(values)), np.arange(values.shape[1])
-    plan = _some_plan(values, present, pool)
+    several = columns is not None and columns.several
+    plan = _some_plan(values, present, pools, columns if several else None)
+    pool = sum(pools)
     for _ in range(_ROUNDS):
         best = values.max(axis=1)
         losses = best[:, None] - values
         least = np.isfinite(losses).argmax(axis=1)
-        left = pool - int(least.sum()) + least
-        hopeless = (losses > _MORE * losses[rows, plan].sum()) | (sizes > left[:, None])
+        hopeless = losses > _MORE * losses[rows, plan].sum()
+        if not several:
+            left = pool - int(least.sum()) + least
+            hopeless |= sizes > left[:, None]
         if np.isneginf(values[hopeless]).all():
             break
         values = np.where(hopeless, -np.inf, values)
@@ -67,10 +80,13 @@ def cleared(values: Values, present: NDArray[np.int64], pool: int) -> Cleared:
     return Cleared(values - best[:, None], fsum(best.tolist()), rounding)
 
 
-def _some_plan(values: Values, present: NDArray[np.int64], pool: int) -> NDArray[np.int64]:
+def _some_plan(
+    values: Values, present: NDArray[np.int64], pools: Sequence[int], columns: Columns | None
+) -> NDArray[np.int64]:
     """Give the better of two plans: by marginal gain, or everybody stays who may."""
     rows = np.arange(len(values))
-    by_gain = np.array(marginal_gain(values, pool), dtype=np.int64)
+    gained = marginal_gain(values, sum(pools)) if columns is None else gain_by_kind(values, columns, pools)
+    by_gain = np.array(gained, dtype=np.int64)
     staying = np.where(present < values.shape[1], present, 0)
     staying = np.where(values[rows, staying] > -np.inf, staying, 0)
     return max(by_gain, staying, key=lambda plan: fsum(values[rows, plan].tolist()))

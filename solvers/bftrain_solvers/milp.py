@@ -12,7 +12,7 @@ import numpy as np
 
 from bftrain.errors import BadObjective
 from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain_solvers.answers import named
+from bftrain_solvers.answers import kinds_of, named
 from bftrain_solvers.programme import programme_of
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class MilpSolver(ABC):
 
     name: str
     couples: Final = True
+    kinds: Final = True
 
     @abstractmethod
     def available(self) -> Availability:
@@ -64,6 +65,9 @@ class MilpSolver(ABC):
         started = perf_counter()
         if not table.problem.tasks:
             return _nobody(self.name)
+        reason: str = getattr(table.coupling, "no_programme", "")
+        if reason:
+            return Solution.failed(self.name, f"objective '{table.problem.objective}': {reason}")
         programme = programme_of(table)
         raw = self._first_goal(programme, limits)
         if raw.columns is not None and len(programme.goals) > 1:
@@ -115,8 +119,9 @@ def _keeping(matrix: Matrix, goal: Goal, columns: Floats) -> Matrix:
 def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: str, wall_s: float) -> Solution:
     if raw.columns is None:
         return Solution.failed(solver, raw.words, termination=raw.termination, wall_s=wall_s)
-    sizes = named(table, programme.sizes(raw.columns))
-    value = _value(table, sizes)
+    chosen = programme.chosen(raw.columns)
+    sizes, kinds = named(table, chosen), kinds_of(table, chosen)
+    value = _value(table, sizes, kinds)
     if not isfinite(value):
         return Solution.failed(solver, f"gave sizes that are not allowed ({raw.words})", wall_s=wall_s)
     bound = None if raw.bound is None else max(raw.bound, value)
@@ -134,14 +139,15 @@ def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: s
         solver=solver,
         solver_words=raw.words,
         wall_s=wall_s,
+        kinds=kinds,
     )
 
 
-def _value(table: ValueTable, sizes: Mapping[str, int]) -> float:
+def _value(table: ValueTable, sizes: Mapping[str, int], kinds: Mapping[str, str]) -> float:
     """Value of ``sizes``; ``-inf`` if they are not allowed. An objective's own ``total()`` may give or do anything."""
     where = f"objective '{table.problem.objective}'"
     try:
-        value = table.value_of(sizes) if sum(sizes.values()) <= table.problem.pool else -inf
+        value = table.value_of(sizes, kinds) if table.fits(sizes, kinds) else -inf
     except Exception as error:
         raise BadObjective(f"total() raised {type(error).__name__}: {error}", where=where) from error
     if isnan(value):

@@ -1,4 +1,4 @@
-"""A draft as a mixed-integer programme: each task picks one linear piece and a whole size in it.
+"""A draft as a mixed-integer programme: each task picks one linear piece of a kind of nodes and a whole size in it.
 
 No special ordered sets and no big numbers: for a piece from size ``a`` to size ``b``, a 0/1 column says whether it is
 picked and an integer column counts the nodes beyond ``a``, at most ``b - a`` of them and none if it is not picked.
@@ -18,6 +18,8 @@ from bftrain_solvers.matrix import Floats, Matrix, MatrixBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from bftrain.values.linear import Linear
     from bftrain.values.table import ValueTable
     from bftrain_solvers.draft import Draft
@@ -28,7 +30,9 @@ _SAME_SLOPE = 1e-14
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Sizes ``first`` to ``last`` of a task, on which all its functions are linear.
+    """Sizes ``first`` to ``last`` of a task on one kind of nodes, on which all its functions are linear.
+
+    These are columns of the table: with one kind the number of nodes, else ``nodes`` is that at ``first``.
 
     Column ``pick`` says whether the size is among them, column ``beyond`` how many nodes it has beyond ``first``.
     """
@@ -37,6 +41,8 @@ class Piece:
     last: int
     pick: int
     beyond: int | None
+    nodes: int
+    kind: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +61,9 @@ class Programme:
     goals: tuple[Goal, ...]
     pieces: tuple[tuple[Piece, ...], ...]
 
-    def sizes(self, columns: Floats) -> list[int]:
-        """Read the size of every task off a solution."""
-        return [_size(pieces, columns) for pieces in self.pieces]
+    def chosen(self, columns: Floats) -> list[int]:
+        """Read off a solution which column of the table every task is at."""
+        return [_chosen(pieces, columns) for pieces in self.pieces]
 
 
 def programme_of(table: ValueTable) -> Programme:
@@ -65,7 +71,7 @@ def programme_of(table: ValueTable) -> Programme:
     return _Assembly(draft_of(table)).programme()
 
 
-def _size(pieces: Sequence[Piece], columns: Floats) -> int:
+def _chosen(pieces: Sequence[Piece], columns: Floats) -> int:
     picked = max(pieces, key=lambda piece: float(columns[piece.pick]))
     beyond = 0 if picked.beyond is None else round(float(columns[picked.beyond]))
     return picked.first + beyond
@@ -78,6 +84,7 @@ class _Assembly:
         self._draft = draft
         self._builder = MatrixBuilder()
         self._columns: dict[int, dict[int, float]] = {}  # handle -> column -> coefficient
+        self._kinds = np.maximum(draft.table.kind_of, 0)  # no node is none of the first kind
 
     def programme(self) -> Programme:
         draft, builder = self._draft, self._builder
@@ -87,12 +94,13 @@ class _Assembly:
         for handle, (task, numbers) in draft.functions.items():
             per_task[task].append((handle, numbers))
         pieces = tuple(self._task(task, functions) for task, functions in enumerate(per_task))
-        pool: dict[int, float] = {}
+        pools: list[dict[int, float]] = [{} for _ in draft.table.kinds]
         for piece in (piece for of_task in pieces for piece in of_task):
-            pool[piece.pick] = float(piece.first)
+            pools[piece.kind][piece.pick] = float(piece.nodes)
             if piece.beyond is not None:
-                pool[piece.beyond] = 1.0
-        builder.row(pool, -inf, float(draft.problem.pool))
+                pools[piece.kind][piece.beyond] = 1.0
+        for pool, count in zip(pools, draft.problem.by_kind.values(), strict=True):
+            builder.row(pool, -inf, float(count))
         for expression, lower, upper in draft.rows:
             terms, constant = self._in_columns(expression)
             builder.row(terms, lower - constant, upper - constant)
@@ -109,7 +117,7 @@ class _Assembly:
         for handle, _ in functions:
             self._columns[handle] = {}
         pieces = []
-        for start, end in _linear_runs(allowed, stacked):
+        for start, end in _linear_runs(allowed, self._kinds[allowed], stacked):
             piece = self._piece(int(allowed[start]), int(allowed[end]))
             pieces.append(piece)
             for (handle, _), numbers in zip(functions, stacked, strict=True):
@@ -122,12 +130,13 @@ class _Assembly:
 
     def _piece(self, first: int, last: int) -> Piece:
         pick = self._builder.column(0.0, 1.0, integer=True)
+        nodes, kind = int(self._draft.table.nodes[first]), int(self._kinds[last])
         if first == last:
-            return Piece(first, last, pick, None)
+            return Piece(first, last, pick, None, nodes, kind)
         length = float(last - first)
         beyond = self._builder.column(0.0, length, integer=True)
         self._builder.row({beyond: 1.0, pick: -length}, -inf, 0.0)
-        return Piece(first, last, pick, beyond)
+        return Piece(first, last, pick, beyond, nodes, kind)
 
     def _in_columns(self, expression: Linear) -> tuple[dict[int, float], float]:
         terms: dict[int, float] = {}
@@ -137,13 +146,13 @@ class _Assembly:
         return terms, expression.constant
 
 
-def _linear_runs(sizes: np.ndarray[tuple[int], np.dtype[np.int64]], functions: Floats) -> list[tuple[int, int]]:
-    """Cut the places 0, 1, ... of ``sizes`` into runs without a gap on which every function is linear."""
+def _linear_runs(sizes: NDArray[np.int64], kinds: NDArray[np.int64], functions: Floats) -> list[tuple[int, int]]:
+    """Cut the places 0, 1, ... of ``sizes`` into runs of one kind, without a gap, on which every function is linear."""
     if sizes.size == 1:
         return [(0, 0)]
     steps = np.diff(functions, axis=1)
     tolerance = _SAME_SLOPE * np.abs(functions).max(axis=1, initial=0.0)
-    gaps = np.diff(sizes) > 1
+    gaps = (np.diff(sizes) > 1) | (np.diff(kinds) > 0)
     bends = (np.abs(np.diff(steps, axis=1)) > tolerance[:, None]).any(axis=0)
     runs = []
     start = 0

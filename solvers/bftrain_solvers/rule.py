@@ -8,20 +8,40 @@ from typing import TYPE_CHECKING, Final
 from bftrain import __version__
 from bftrain.ports import Availability
 from bftrain.values.solution import Quality, Solution, Termination
-from bftrain_solvers.answers import named, refusal, total
+from bftrain_solvers.answers import kinds_of, named, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from bftrain.values.solution import Limits
     from bftrain.values.table import ValueTable
 
 
 class RuleSolver:
-    """Divides by ``rule``, which gives the sizes in the order of the tasks; ``words`` tell what it looks at."""
+    """Divides by ``rule``, which gives the columns in the order of the tasks; ``words`` tell what it looks at.
 
-    def __init__(self, name: str, words: str, rule: Callable[[ValueTable], Sequence[int]]) -> None:
+    With ``kinds`` it does so where several kinds of nodes are told apart, too. ``looks_at`` names what of a task must
+    be kept up to date for it: "history", "work_left". One that does not look at the entries at all ``ignores`` the
+    objective, so that it may be asked whatever that is.
+
+    As a fall-back it also answers where an objective ties tasks together: its sizes are allowed, if not the best.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        words: str,
+        rule: Callable[[ValueTable], Sequence[int]],
+        *,
+        kinds: bool = False,
+        looks_at: Collection[str] = (),
+        ignores: bool = False,
+    ) -> None:
         self.name: Final = name
+        self.kinds: Final = kinds
+        self.couples: Final = ignores
+        self.uses_history: Final = "history" in looks_at
+        self.uses_work_left: Final = "work_left" in looks_at
         self._words = words
         self._rule = rule
 
@@ -32,9 +52,6 @@ class RuleSolver:
     def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - it is done before any limit
         """Choose one size per task."""
         started = perf_counter()
-        refused = refusal(table, self.name)
-        if refused is not None:
-            return refused
         chosen = self._rule(table)
         return Solution(
             sizes=named(table, chosen),
@@ -45,4 +62,5 @@ class RuleSolver:
             solver=self.name,
             solver_words=self._words,
             wall_s=perf_counter() - started,
+            kinds=kinds_of(table, chosen),
         )

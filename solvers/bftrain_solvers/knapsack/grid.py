@@ -11,7 +11,11 @@ import numpy as np
 from bftrain_solvers.hopeless import cleared, lopsided
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from bftrain.values.columns import Columns
 
 # An entry has to fit into the 53 bits in which a float is a whole number; an entry times a size into 59 bits, so that
 # differences, and sums that are cut off at NEVER, stay within 63
@@ -38,13 +42,18 @@ class Grid:
     raised: float = 0.0
 
 
-def grid_of(values: NDArray[np.float64], present: NDArray[np.int64], pool: int) -> Grid:
-    """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes."""
+def grid_of(
+    values: NDArray[np.float64], present: NDArray[np.int64], pools: Sequence[int], columns: Columns | None = None
+) -> Grid:
+    """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
+
+    ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each.
+    """
     rows, width = values.shape
     allowed, smallest, largest = _range(values)
     raised, unit = 0.0, _SMALLEST_FLOAT
     if lopsided(values, present, smallest, largest):
-        clear = cleared(values, present, pool)
+        clear = cleared(values, present, pools, columns)
         values, raised = clear.values, clear.raised
         unit = ldexp(1.0, frexp(max(clear.rounding, _SMALLEST_FLOAT))[1])  # finer than that, equal values are not
         allowed, smallest, largest = _range(values)

@@ -37,7 +37,7 @@ def best_sizes(values: NDArray[np.float64], present: NDArray[np.int64], pool: in
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
     larger size in the first row in which they differ. After ``stop_at`` what is known is returned.
     """
-    grid = grid_of(values, present, pool)
+    grid = grid_of(values, present, [pool])
     wanted = grid.entries.argmax(axis=1)
     if int(wanted.sum()) <= pool:
         return Found(wanted.tolist(), None)

@@ -1,0 +1,98 @@
+"""From a table whose coupling raises the worst-off first to sizes; what is left over goes where it does most."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrain.deciding.levels import Levels
+from bftrain_solvers.highs import solver as highs
+from bftrain_solvers.knapsack.search import best_sizes
+from bftrain_solvers.levels.alike import alike
+from bftrain_solvers.levels.climbing import Climb
+from bftrain_solvers.levels.groups import Purse, divided
+from bftrain_solvers.levels.kinds import over_kinds
+from bftrain_solvers.levels.ladders import ladder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain.deciding.levels import GroupLevels
+    from bftrain.values.solution import Limits, Solution
+    from bftrain.values.table import ValueTable
+
+    Entries = NDArray[np.float64]
+
+_UNSURE = "some of those equally badly off were chosen by a rule: who of them is raised was too much to look through"
+
+
+def worst_first(table: ValueTable, coupling: Levels | GroupLevels, stop_at: float) -> tuple[list[int], str]:
+    """Give sizes in the order of the tasks, and what is not proven of them."""
+    if isinstance(coupling, Levels):
+        return by_levels(table, coupling, stop_at)
+    return by_groups(table, coupling, stop_at)
+
+
+def worst_first_over_kinds(table: ValueTable, coupling: Levels | GroupLevels, limits: Limits) -> Solution:
+    """Give sizes and kinds; where a group is one participant, as a programme."""
+    if isinstance(coupling, Levels):
+        return over_kinds(table, table.values, coupling.counted, coupling.spare, coupling.first, limits)
+    if any(group.fifo for group in coupling.groups):
+        return highs.solve(table, limits)
+    scores, counted = table.values.copy(), []
+    for group in coupling.groups:
+        for place, weight in zip(group.places, group.weights, strict=True):
+            scores[place] *= sum(group.weights) / (group.weight * weight)
+            counted.append(place)
+    return over_kinds(table, scores, counted, coupling.spare, None, limits)
+
+
+def by_levels(table: ValueTable, coupling: Levels, stop_at: float) -> tuple[list[int], str]:
+    """Give sizes in the order of the tasks, and what is not proven of them."""
+    counted, scores = coupling.counted, _scores(table, coupling.counted)
+    pool, spare = table.problem.pool, coupling.spare
+    climb = Climb.begin([ladder(scores[place], pool, spare[place]) for place in counted], pool)
+    climb.run(coupling.first)
+    floors = dict.fromkeys(counted, -inf)
+    known = climb.stuck if coupling.first is None else climb.stuck[: coupling.first]
+    if known:
+        floors = dict.fromkeys(counted, climb.level(known[-1]))
+        floors.update({counted[place]: climb.level(place) for place in known})
+    return _filled(table, scores, coupling.spare, floors, stop_at), "" if climb.sure else _UNSURE
+
+
+def by_groups(table: ValueTable, coupling: GroupLevels, stop_at: float) -> tuple[list[int], str]:
+    """Give sizes in the order of the tasks, and what is not proven of them."""
+    pool = table.problem.pool
+    purses = [Purse(group, table.values[list(group.places)], pool) for group in coupling.groups]
+    sizes, sure = divided(purses, pool)
+    scores = _scores(table, list(sizes))
+    floors = {place: float(scores[place, size]) for place, size in sizes.items()}
+    return _filled(table, scores, coupling.spare, floors, stop_at), "" if sure else _UNSURE
+
+
+def _scores(table: ValueTable, counted: Sequence[int]) -> Entries:
+    """Give the entries, of those ``counted`` with what differs by rounding only made equal."""
+    scores = table.values.copy()
+    scores[list(counted)] = alike(scores[list(counted)])
+    return scores
+
+
+def _filled(table: ValueTable, scores: Entries, spare: Entries, floors: dict[int, float], stop_at: float) -> list[int]:
+    """Choose the sizes with most of ``spare`` that leave everybody at or above his floor."""
+    values = np.where(np.isfinite(table.values), spare, -inf)
+    for place, floor in floors.items():
+        values[place, scores[place] < floor] = -inf
+    least = np.isfinite(values).argmax(axis=1)
+    rows, columns = np.ogrid[: values.shape[0], : values.shape[1]]
+    shifted = columns + least[:, None]
+    inside = shifted < values.shape[1]
+    values = np.where(inside, values[rows, np.where(inside, shifted, 0)], -inf)
+    present = np.array([task.size for task in table.problem.tasks], dtype=np.int64) - least
+    present[present < 0] = values.shape[1]
+    found = best_sizes(values, present, table.problem.pool - int(least.sum()), stop_at)
+    return [size + int(start) for size, start in zip(found.sizes, least, strict=True)]

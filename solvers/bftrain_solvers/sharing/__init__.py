@@ -1,0 +1,1 @@
+"""Sharing: policies that divide the time of several kinds of nodes."""

@@ -1,0 +1,36 @@
+"""Filling: all speeds rise together, each at its own rate; who cannot rise any more stays, and the others go on.
+
+In the end nobody can be made faster without making somebody slower.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrain_solvers.sharing.rising import rise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bftrain_solvers.sharing.rising import Floats, Market, Mask
+
+_FREE = 1e-7  # a price of speed below this is none: prices are about 1
+
+
+def fill(market: Market, rates: Callable[[Mask], Floats]) -> Floats:
+    """Give the shares. ``rates`` says how fast whom rises, given who still can."""
+    largest = market.speeds.max(axis=1)
+    level, shares = np.zeros(len(market.nodes)), np.zeros(market.speeds.shape)
+    rising, hint = np.ones(len(market.nodes), dtype=bool), None
+    while rising.any():
+        rate = np.where(rising, rates(rising), 0.0)
+        if not rate.any():  # who has no weight gets what nobody else can use
+            rate = np.where(rising, largest, 0.0)
+        risen = rise(market, level, rate, hint)
+        level = np.minimum(level + rate * risen.height, largest)
+        shares, hint = risen.shares, risen.hint
+        dear = np.where(rising, risen.marginal * largest, 0.0)  # also who waits for its turn: nothing would be left
+        rising &= dear < min(_FREE, float(dear.max()))
+    return shares

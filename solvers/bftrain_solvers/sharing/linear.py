@@ -1,0 +1,53 @@
+"""Linear programmes on HiGHS, which scipy brings along: largest worth within limits, and what the limits are worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Places = NDArray[np.intp]
+
+_PRECISE: Final = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
+_OPTIMAL: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a programme, entry by entry, and what each may come to at most."""
+
+    data: tuple[Floats, ...]
+    row: tuple[Places, ...]
+    column: tuple[Places, ...]
+    limits: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best, and the worth of a little more room in each row; nothing if there is no best, as ``words`` say."""
+
+    columns: Floats | None
+    prices: Floats
+    words: str
+
+
+def maximise(worth: Floats, rows: Rows, *, last: tuple[float, float] | None = None) -> Found:
+    """Make ``worth`` largest over columns that are not negative; the ``last`` has bounds of its own."""
+    from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
+    from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
+
+    places = (np.concatenate(rows.row), np.concatenate(rows.column))
+    matrix: Any = csr_array((np.concatenate(rows.data), places), shape=(rows.limits.size, worth.size))
+    bounds = np.column_stack((np.zeros(worth.size), np.full(worth.size, np.inf)))
+    if last is not None:
+        bounds[-1] = last
+    solve: Any = linprog  # its types know neither sparse matrices nor these options
+    found = solve(-worth, A_ub=matrix, b_ub=rows.limits, bounds=bounds, method="highs-ds", options=_PRECISE)
+    if found.status != _OPTIMAL:
+        return Found(columns=None, prices=np.zeros(rows.limits.size), words=str(found.message))
+    return Found(columns=found.x, prices=np.maximum(0.0, -found.ineqlin.marginals), words=str(found.message))
