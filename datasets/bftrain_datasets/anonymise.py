@@ -89,7 +89,9 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     offset_s = log.start_s if shift_times else 0.0
     builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
     made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
-    return replace(made, provenance=_story(log.provenance, shifted=shift_times))
+    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are told by kind: they must be known
+    story = _story(log.provenance, shifted=shift_times)
+    return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)
 
 
 def _story(told: Provenance, *, shifted: bool) -> Provenance:

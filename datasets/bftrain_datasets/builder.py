@@ -13,7 +13,7 @@ from bftrain_datasets.eventlog import BUSY, EventLog, NodeState
 from bftrain_datasets.provenance import Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -29,11 +29,13 @@ class LogBuilder:
       ``superseded``.
     - A state that the node has already is counted as ``repeated``; ``busy`` as a node's very first state only
       says that the node exists and is counted as ``stated_busy``.
+    - Where nodes have kinds, each of them has one, and keeps it.
     - ``transitions = used + superseded + repeated + stated_busy``, always; the counts go into the provenance.
     """
 
     def __init__(self, node_names: Iterable[str] = ()) -> None:
         self._places: dict[str, int] = {}
+        self._kinds: dict[str, str] = {}
         self._times = array("d")
         self._nodes = array("i")
         self._states = array("b")
@@ -43,6 +45,13 @@ class LogBuilder:
     def place(self, name: str) -> int:
         """Give the index of the node called ``name``; a new name gets the next one."""
         return self._places.setdefault(name, len(self._places))
+
+    def tell_kind(self, node: str, kind: str) -> None:
+        """Say of which kind ``node`` is."""
+        if self._kinds.setdefault(node, kind) != kind:
+            what = f"node '{node}' is of kind '{self._kinds[node]}' and of kind '{kind}'"
+            raise BadInput(what, where="LogBuilder", fix="give every node one kind")
+        self.place(node)
 
     def add(self, time_s: float, node: str, state: NodeState) -> None:
         """Say that ``node`` is in ``state`` from ``time_s`` on (seconds UTC)."""
@@ -87,7 +96,10 @@ class LogBuilder:
         begin_s, end_s = _observed(times, begin_s, end_s)
         kept, counts = _real_changes(times, nodes, states)
         packed = pack_changes(begin_s, times[kept], nodes[kept], states[kept])
+        kind_names, node_kinds = self._kind_columns()
         return EventLog(
+            kind_names=kind_names,
+            node_kinds=node_kinds,
             node_names=tuple(self._places),
             times=packed[0],
             offsets=packed[1],
@@ -97,6 +109,16 @@ class LogBuilder:
             provenance=(provenance or Provenance()).with_counts(counts),
         )
 
+    def _kind_columns(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        if not self._kinds:
+            return (), np.zeros(0, dtype=np.int32)
+        lacking = next((name for name in self._places if name not in self._kinds), None)
+        if lacking is not None:
+            what = f"node '{lacking}' has no kind, but others have"
+            raise BadInput(what, where="LogBuilder", fix="give every node a kind, or none of them")
+        places = {kind: place for place, kind in enumerate(dict.fromkeys(self._kinds.values()))}
+        return tuple(places), np.array([places[self._kinds[name]] for name in self._places], dtype=np.int32)
+
 
 def log_from_pool_changes(
     changes: Iterable[tuple[float, Iterable[str], Iterable[str]]],
@@ -105,9 +127,12 @@ def log_from_pool_changes(
     begin_s: float | None = None,
     end_s: float | None = None,
     provenance: Provenance | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> EventLog:
-    """Build a log from ``(time, names that joined the pool, names that left it)``."""
+    """Build a log from ``(time, names that joined the pool, names that left it)``; ``kinds`` of nodes by name."""
     builder = LogBuilder(node_names)
+    for node, kind in (kinds or {}).items():
+        builder.tell_kind(node, kind)
     for time_s, joined, left in changes:
         builder.add_pool_change(time_s, joined, left)
     return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)

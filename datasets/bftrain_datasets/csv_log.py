@@ -12,9 +12,19 @@ from typing import IO, TYPE_CHECKING, Final
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog, NodeState
+from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog
 from bftrain_datasets.storage import CsvFile
-from bftrain_datasets.table_log import COLUMNS, REMEDY, built, node_name, seconds, state_of, with_story
+from bftrain_datasets.table_log import (
+    COLUMNS,
+    KIND_COLUMN,
+    REMEDY,
+    built,
+    kind_name,
+    node_name,
+    seconds,
+    state_of,
+    with_story,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,39 +41,54 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     story = wire.encode(log.provenance).decode()
     text.write(f"# {FORMAT}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n# {PROVENANCE}{story}\n")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow((*COLUMNS, KIND_COLUMN) if log.kind_names else COLUMNS)
     start_s = repr(log.start_s)
     first = log.states_at(log.start_s).tolist()
-    writer.writerows((start_s, name, STATE_WORDS[state]) for name, state in zip(log.node_names, first, strict=True))
+    names = log.node_names
+    kinds: list[tuple[str, ...]] = [(log.kind_names[place],) for place in log.node_kinds.tolist()]
+    kinds = kinds or [()] * len(names)
+    writer.writerows(
+        (start_s, name, STATE_WORDS[state], *kind) for name, state, kind in zip(names, first, kinds, strict=True)
+    )
     later = slice(int(log.offsets[1]), None)
     columns = zip(
         log.times[log.time_index[later]].tolist(), log.nodes[later].tolist(), log.states[later].tolist(), strict=True
     )
-    names = log.node_names
-    writer.writerows((repr(time_s), names[node], STATE_WORDS[state]) for time_s, node, state in columns)
+    writer.writerows((repr(time_s), names[node], STATE_WORDS[state], *kinds[node]) for time_s, node, state in columns)
     text.detach()
 
 
 def load(path: Path) -> EventLog:
     """Read the log. Rows may come in any order; without an ``end_s`` the log ends with its last row."""
     rows = CsvFile(path)
-    if [cell.strip() for cell in rows.header] != list(COLUMNS):
+    header = tuple(cell.strip() for cell in rows.header)
+    if header not in {COLUMNS, (*COLUMNS, KIND_COLUMN)}:
         what = "the file is empty" if not rows.header else f"the first row is {','.join(rows.header)!r:.80}"
         raise BadInput(f"not a log: {what}", where=rows.where, fix=REMEDY)
     builder = LogBuilder()
     for cells in rows.rows():
-        builder.add(*_transition(cells, rows))
+        _add(builder, cells, len(header), rows)
     end_s = _end(rows)
     log = built(builder, end_s, KIND, rows.where)
     return with_story(log, path, KIND, _comment(rows, PROVENANCE), _comment(rows, CHECKSUM))
 
 
-def _transition(cells: list[str], rows: CsvFile) -> tuple[float, str, NodeState]:
-    if len(cells) != len(COLUMNS):
-        what = f"the row has {len(cells)} cells instead of {len(COLUMNS)}"
+def _add(builder: LogBuilder, cells: list[str], wanted: int, rows: CsvFile) -> None:
+    if len(cells) != wanted:
+        what = f"the row has {len(cells)} cells instead of {wanted}"
         raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means that the file is cut off")
-    time, node, state = (cell.strip() for cell in cells)
-    return seconds(time, rows.where), node_name(node, rows.where), state_of(state, rows.where)
+    time, node, state, *kind = (cell.strip() for cell in cells)
+    name = node_name(node, rows.where)
+    builder.add(seconds(time, rows.where), name, state_of(state, rows.where))
+    for each in kind:
+        _tell_kind(builder, name, kind_name(each, rows.where), rows.where)
+
+
+def _tell_kind(builder: LogBuilder, node: str, kind: str, where: str) -> None:
+    try:
+        builder.tell_kind(node, kind)
+    except BadInput as error:
+        raise BadInput(error.what, where=where, fix=error.fix) from error
 
 
 def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:

@@ -34,7 +34,7 @@ def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog
         if end_s < log.end_s:
             builder.add_columns(np.full(everyone.size, end_s), everyone, log.states_at(end_s))
     made = builder.build(begin_s=log.start_s, end_s=log.end_s)
-    return replace(made, provenance=log.provenance)
+    return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
 
 
 def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, float]:
@@ -54,7 +54,8 @@ def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, fl
     builder = LogBuilder(log.node_names)
     builder.add_columns(log.times[log.time_index], log.nodes, states)
     made = builder.build(begin_s=log.start_s, end_s=log.end_s)
-    return replace(made, provenance=log.provenance), int(short.sum()), float(pieces.length_s[short].sum())
+    made = replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
+    return made, int(short.sum()), float(pieces.length_s[short].sum())
 
 
 def _united(windows: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:

@@ -17,11 +17,11 @@ import numpy as np
 from bftrain.errors import BadValue
 from bftrain.values import checks
 from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.columns import pack_changes, states_before
+from bftrain_datasets.columns import first_mentioned, pack_changes, states_before
 from bftrain_datasets.provenance import Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -53,6 +53,9 @@ class EventLog:
     At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``; ``a`` and ``b`` are ``offsets[i]`` and
     ``offsets[i + 1]``, the nodes are sorted. Each is a real change, never a repeated state. Only the first
     time may have none; observation begins there. ``before`` holds each node's state before its change.
+
+    Where kinds of nodes are told apart, ``node_kinds`` has a place in ``kind_names`` for every node; else both are
+    empty. Kinds stand in the order in which the nodes have them first. A node keeps its kind.
     """
 
     node_names: tuple[str, ...]
@@ -61,9 +64,12 @@ class EventLog:
     nodes: NDArray[np.int32]
     states: NDArray[np.int8]
     end_s: float
+    kind_names: tuple[str, ...] = ()
+    node_kinds: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     provenance: Provenance = field(default_factory=Provenance)
     before: NDArray[np.int8] = field(init=False, repr=False)
     _digest: str | None = field(init=False, repr=False, default=None)
+    _kind_of: Mapping[str, str] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         """Check every column, alone and together."""
@@ -82,7 +88,8 @@ class EventLog:
                 f"repeats a node's state at change {repeated[0]}",
                 "use LogBuilder, which counts these",
             )
-        for column in (self.times, self.offsets, self.nodes, self.states, self.before):
+        self._check_kinds()
+        for column in (self.times, self.offsets, self.nodes, self.states, self.before, self.node_kinds):
             column.flags.writeable = False
 
     def _set(self, name: str, value: object) -> None:
@@ -136,6 +143,19 @@ class EventLog:
         if not rises.all():
             _reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
 
+    def _check_kinds(self) -> None:
+        names, kinds = tuple(self.kind_names), _column("node_kinds", self.node_kinds, np.int32)
+        if kinds.size != (len(self.node_names) if names else 0):
+            _reject("node_kinds", f"has {kinds.size} values for {len(self.node_names)} nodes, {len(names)} kinds")
+        if names:
+            _checked_names(names, "kind_names")
+            if not 0 <= int(kinds.min()) <= int(kinds.max()) < len(names):
+                _reject("node_kinds", f"must lie between 0 and {len(names) - 1}")
+            kinds, used = first_mentioned(kinds)
+            names = tuple(names[place] for place in used.tolist())
+        self._set("kind_names", names)
+        self._set("node_kinds", kinds.astype(np.int32))
+
     def __eq__(self, other: object) -> bool:
         """Two logs are equal if they say the same and have the same story."""
         if not isinstance(other, EventLog):
@@ -151,7 +171,7 @@ class EventLog:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of names, changes and end: the same in memory and in every file, whatever the story."""
+        """SHA-256 of names, kinds, changes and end: the same in memory and in every file, whatever the story."""
         if self._digest is None:
             digest = hashlib.sha256(f"{FORMAT}\n".encode())
             digest.update("\n".join(self.node_names).encode())
@@ -163,6 +183,9 @@ class EventLog:
                 (np.array([self.end_s]), "<f8"),
             ):
                 digest.update(b"\n" + np.ascontiguousarray(column, dtype=kind).tobytes())
+            if self.kind_names:  # logs without kinds keep the hash that they had before there were any
+                digest.update(b"\nkinds\n" + "\n".join(self.kind_names).encode())
+                digest.update(b"\n" + np.ascontiguousarray(self.node_kinds, dtype="<i4").tobytes())
             self._set("_digest", digest.hexdigest())
         return str(self._digest)
 
@@ -224,8 +247,26 @@ class EventLog:
         for time_s, left, joined in self.pool_changes():
             if left:
                 yield NodesLeft(time_s=time_s, nodes=left)
-            if joined:
-                yield NodesJoined(time_s=time_s, nodes=joined)
+            for kind, nodes in self.by_kind(joined):
+                yield NodesJoined(time_s=time_s, nodes=nodes, kind=kind)
+
+    @property
+    def kind_of(self) -> Mapping[str, str]:
+        """The kind of every node by name; empty where kinds are not told apart."""
+        if self._kind_of is None:
+            kinds = (self.kind_names[place] for place in self.node_kinds.tolist())
+            self._set("_kind_of", dict(zip(self.node_names, kinds, strict=True)) if self.kind_names else {})
+        return self._kind_of or {}
+
+    def by_kind(self, nodes: tuple[str, ...]) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Part nodes by their kind, in the order of the kinds; without kinds all are one part. No node: no part."""
+        if not self.kind_names or not nodes:
+            return (("", nodes),) if nodes else ()
+        kind_of = self.kind_of
+        parts: dict[str, list[str]] = {kind: [] for kind in self.kind_names}
+        for node in nodes:
+            parts[kind_of[node]].append(node)
+        return tuple((kind, tuple(part)) for kind, part in parts.items() if part)
 
     def pool_changes(self) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
         """Give ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
@@ -278,6 +319,8 @@ class EventLog:
             nodes=new_nodes,
             states=states,
             end_s=end_s,
+            kind_names=self.kind_names,
+            node_kinds=self.node_kinds[chosen] if self.kind_names else self.node_kinds,
             provenance=self.provenance.and_then(step),
         )
 
@@ -303,16 +346,16 @@ def is_node_name(name: str) -> bool:
     return bool(name) and name == name.strip() and name.isprintable()
 
 
-def _checked_names(given: Sequence[str]) -> tuple[str, ...]:
+def _checked_names(given: Sequence[str], field: str = "node_names") -> tuple[str, ...]:
     names = () if isinstance(given, str) else tuple(given)
     if not names:
-        _reject("node_names", "must be a list of at least one name")
+        _reject(field, "must be a list of at least one name")
     for name in names:
         if not is_node_name(name):
-            _reject("node_names", f"must be printable texts without surrounding space, not {name!r}")
+            _reject(field, f"must be printable texts without surrounding space, not {name!r}")
     twice = checks.repeated(names)
     if twice is not None:
-        _reject("node_names", f"names '{twice}' twice")
+        _reject(field, f"names '{twice}' twice")
     return names
 
 

@@ -82,6 +82,15 @@ class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
     chance_within_300_s: dict[int, float]
 
 
+class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind: how many, how much of their time is idle, and how many are at most at once."""
+
+    nodes: int
+    idle_share: float
+    idle_node_hours: float
+    largest: int
+
+
 class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The figures that ``bftrain inspect`` prints; shares are parts of all node-time, 0 to 1."""
 
@@ -101,6 +110,7 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     fragments: FragmentSummary
     leaving: LeavingSummary
     provenance: Provenance
+    kinds: dict[str, KindSummary] = {}  # where kinds of nodes are told apart
 
 
 def fragments(log: EventLog) -> Fragments:
@@ -120,6 +130,33 @@ def fragments(log: EventLog) -> Fragments:
         length_s=bounds[leave] - bounds[join],
         open=leave == len(log),
     )
+
+
+def idle_node_s_by_kind(log: EventLog, pieces: Fragments | None = None) -> dict[str, float]:
+    """Idle time of the nodes of each kind, node-seconds; nothing where kinds are not told apart."""
+    if not log.kind_names:
+        return {}
+    pieces = pieces or fragments(log)
+    kinds = log.node_kinds[pieces.node]
+    lengths = (pieces.length_s[kinds == number].tolist() for number in range(len(log.kind_names)))
+    return dict(zip(log.kind_names, map(math.fsum, lengths), strict=True))
+
+
+def pool_sizes_by_kind(log: EventLog) -> dict[str, NDArray[np.int64]]:
+    """Count the idle nodes of each kind after each time; without kinds all of them, under an empty name."""
+    if not log.kind_names:
+        return {"": log.pool_sizes()}
+    change = log.joins.astype(np.int64) - log.leaves
+    kinds, found = log.node_kinds[log.nodes], {}
+    for number, kind in enumerate(log.kind_names):
+        sizes = np.concatenate(([0], np.cumsum(np.where(kinds == number, change, 0))))
+        found[kind] = sizes[log.offsets[1:]]
+    return found
+
+
+def largest_by_kind(log: EventLog) -> dict[str, int]:
+    """Count the nodes of each kind that are idle at once at most."""
+    return {kind: int(sizes.max()) for kind, sizes in pool_sizes_by_kind(log).items()}
 
 
 def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
@@ -214,7 +251,22 @@ def summarise(log: EventLog) -> LogSummary:
             chance_within_300_s={age: leave_chance(pieces, age) for age in AGES_S},
         ),
         provenance=log.provenance,
+        kinds=_kinds(log, pieces),
     )
+
+
+def _kinds(log: EventLog, pieces: Fragments) -> dict[str, KindSummary]:
+    idle, largest = idle_node_s_by_kind(log, pieces), largest_by_kind(log)
+    counts = np.bincount(log.node_kinds, minlength=1).tolist()
+    return {
+        kind: KindSummary(
+            nodes=count,
+            idle_share=idle[kind] / max(log.span_s * count, 1e-300),
+            idle_node_hours=idle[kind] / 3600,
+            largest=largest[kind],
+        )
+        for kind, count in zip(log.kind_names, counts, strict=False)
+    }
 
 
 def _fragment_summary(pieces: Fragments) -> FragmentSummary:

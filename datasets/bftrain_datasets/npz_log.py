@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offsets", "nodes", "states")
+KINDS: Final = ("kind_names", "node_kinds")  # where kinds are told apart; whoever knows none passes them by
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day
 _LEVEL: Final = 6
@@ -49,8 +50,13 @@ def save(log: EventLog, file: IO[bytes]) -> None:
         "nodes": log.nodes.astype("<i4"),
         "states": log.states.astype("<i1"),
     }
+    if log.kind_names:
+        columns |= {
+            "kind_names": _bytes("\n".join(log.kind_names).encode()),
+            "node_kinds": log.node_kinds.astype("<i4"),
+        }
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-        for name in MEMBERS:
+        for name in columns:
             member = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
             member.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as target:
@@ -73,11 +79,18 @@ def load(path: Path) -> EventLog:
             nodes=columns["nodes"],
             states=columns["states"],
             end_s=columns["end_s"][0],
+            **_kinds(columns, path),
             provenance=provenance,
         )
     except BadValue as error:
         field = (error.where or "").removeprefix("EventLog.")
         raise BadInput(error.what, where=f"{path} ({field})", fix=REMEDY) from error
+
+
+def _kinds(columns: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
+    if not set(KINDS) <= set(columns):
+        return {}
+    return {"kind_names": tuple(_text(columns, "kind_names", path).split("\n")), "node_kinds": columns["node_kinds"]}
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -86,7 +99,8 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     with path.open("rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                for member in MEMBERS:
+                held = set(archive.namelist())
+                for member in (*MEMBERS, *(name for name in KINDS if f"{name}.npy" in held)):
                     with archive.open(f"{member}.npy") as source:
                         columns[member] = np.lib.format.read_array(source, allow_pickle=False)
         except KeyError as error:

@@ -14,7 +14,18 @@ from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.columns import epochs
 from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog
-from bftrain_datasets.table_log import COLUMNS, REMEDY, Note, built, node_name, seconds, state_of, with_story
+from bftrain_datasets.table_log import (
+    COLUMNS,
+    KIND_COLUMN,
+    REMEDY,
+    Note,
+    built,
+    kind_name,
+    node_name,
+    seconds,
+    state_of,
+    with_story,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,14 +62,15 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     times = np.concatenate((np.full(first.size, log.start_s), log.times[log.time_index[later]]))
     nodes = np.concatenate((np.arange(first.size, dtype=np.int32), log.nodes[later]))
     states = np.concatenate((first, log.states[later]))
-    table = pa.table(
-        [
-            pa.array(times),
-            pa.DictionaryArray.from_arrays(pa.array(nodes), pa.array(log.node_names, pa.string())),
-            pa.DictionaryArray.from_arrays(pa.array(states), pa.array(STATE_WORDS)),
-        ],
-        names=COLUMNS,
-    ).replace_schema_metadata(
+    columns = {
+        "time": pa.array(times),
+        "node": pa.DictionaryArray.from_arrays(pa.array(nodes), pa.array(log.node_names, pa.string())),
+        "state": pa.DictionaryArray.from_arrays(pa.array(states), pa.array(STATE_WORDS)),
+    }
+    if log.kind_names:
+        kinds = pa.array(log.node_kinds[nodes])
+        columns[KIND_COLUMN] = pa.DictionaryArray.from_arrays(kinds, pa.array(log.kind_names, pa.string()))
+    table = pa.table(columns).replace_schema_metadata(
         {
             FORMAT_KEY: FORMAT.encode(),
             END_KEY: repr(log.end_s).encode(),
@@ -83,7 +95,7 @@ def load(path: Path) -> EventLog:
             file = parquet.ParquetFile(opened, page_checksum_verification=True)
             story = _checked_schema(file, path)
             row = 0
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(COLUMNS), use_threads=False):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
                 _add(builder, batch, row, path)
                 row += batch.num_rows
         except (pa.ArrowException, ValueError, OSError, MemoryError, OverflowError) as error:
@@ -99,7 +111,7 @@ def load(path: Path) -> EventLog:
 def _checked_schema(file: Any, path: Path) -> dict[bytes, bytes]:  # noqa: ANN401 - pyarrow has no types
     """Give the file's own metadata, if its columns are those of a log."""
     schema = file.schema_arrow
-    if sorted(schema.names) != sorted(COLUMNS):
+    if sorted(set(schema.names) - {KIND_COLUMN}) != sorted(COLUMNS) or len(set(schema.names)) != len(schema.names):
         shown = ", ".join(schema.names)[:100]
         raise BadInput(f"not a log: the columns are {shown or 'none'}", where=str(path), fix=REMEDY)
     if file.metadata.num_rows > MOST_ROWS:
@@ -109,7 +121,7 @@ def _checked_schema(file: Any, path: Path) -> dict[bytes, bytes]:  # noqa: ANN40
 
 def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa: ANN401 - pyarrow has no types
     """Add the rows of one batch, the first of which is number ``row`` from 0."""
-    for name in COLUMNS:
+    for name in batch.schema.names:
         column = batch.column(name)
         if column.null_count:
             place = row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]) + 1
@@ -120,6 +132,18 @@ def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa
     numbers = np.array([state_of(word, str(path)) for word in states[1]], dtype=np.int8)
     places = np.array([builder.place(node_name(name, str(path))) for name in nodes[1]], dtype=np.int32)
     builder.add_columns(times, places[nodes[0]], numbers[states[0]])
+    if KIND_COLUMN in batch.schema.names:
+        kinds, words = _codes(batch.column(KIND_COLUMN), KIND_COLUMN, path)
+        pairs = np.unique(np.stack((nodes[0], kinds)), axis=1)
+        for node, kind in pairs.T.tolist():
+            _tell_kind(builder, nodes[1][node], kind_name(words[kind], str(path)), path)
+
+
+def _tell_kind(builder: LogBuilder, node: str, kind: str, path: Path) -> None:
+    try:
+        builder.tell_kind(node, kind)
+    except BadInput as error:
+        raise BadInput(error.what, where=str(path), fix=error.fix) from error
 
 
 def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types

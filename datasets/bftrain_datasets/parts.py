@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from bftrain_datasets.eventlog import EventLog
 
 NODES_REMEDY: Final = "write a node set such as nid[0001-0064,70], or a slice such as 0:1024 in the log's own order"
-_SLICE: Final = re.compile(r"(\d*):(\d*)\Z")
+SLICE: Final = re.compile(r"(\d*):(\d*)\Z")
 _SHOWN: Final = 3
 _MOST_NAMED: Final = 5  # node names are listed only where there are hardly more to choose from
 
 
 def chosen_nodes(log: EventLog, text: str, *, where: str = "nodes") -> slice | NDArray[np.int64]:
     """Find the nodes that a node set names or that a slice cuts out, in the order of the log."""
-    match = _SLICE.match(text)
+    match = SLICE.match(text)
     if match:
         first, last = int(match[1] or 0), int(match[2] or len(log.node_names))
         if not 0 <= first < last <= len(log.node_names):

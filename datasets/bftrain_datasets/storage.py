@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
 from contextlib import contextmanager
 from secrets import token_hex
+from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from bftrain.errors import BadInput, suggestion
@@ -57,12 +59,27 @@ def _opened(draft: Path, path: Path) -> IO[bytes]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make ``folder`` if it is not there, so that a place that cannot be written to is found before any work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise BadInput("is a file, not a folder", where=str(folder), fix="name another folder") from error
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise  # the folder is the right one
+        what = f"cannot be written to: {error.strerror}"
+        raise BadInput(what, where=str(folder), fix="name another folder") from error
+
+
 def whole_text(path: Path, kind: str) -> str:
     """Read all of a text file; ``kind`` says what should be in one that is not larger than sense allows."""
     size = path.stat().st_size
     if size > LARGEST_TEXT_BYTES:
         raise BadInput(
-            f"{size} bytes are too many for a {kind}", where=str(path), fix="check that it is the right file"
+            f"{size:,} bytes are too many for a {kind}", where=str(path), fix="check that it is the right file"
         )
     return "\n".join(line for _, line in text_lines(path))
 

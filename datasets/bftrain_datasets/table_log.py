@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from bftrain_datasets.builder import LogBuilder
 
 COLUMNS: Final = ("time", "node", "state")
-REMEDY: Final = "the columns are time, node and state; docs/formats.md describes them"
+KIND_COLUMN: Final = "kind"  # a fourth one where kinds of nodes are told apart
+REMEDY: Final = "the columns are time, node and state, and kind where nodes differ; docs/formats.md describes them"
 TIME_REMEDY: Final = "times are seconds since 1970-01-01 UTC, such as 1612915732.0"
 _STATES: Final = {word: NodeState(number) for number, word in enumerate(STATE_WORDS)}
 
@@ -41,6 +42,13 @@ def node_name(name: str, where: str) -> str:
     """Read the name of a node."""
     if not is_node_name(name):
         raise BadInput(f"node: {name!r:.40} is no name", where=where, fix="give every row a printable node name")
+    return name
+
+
+def kind_name(name: str, where: str) -> str:
+    """Read the name of a kind of nodes."""
+    if not is_node_name(name):
+        raise BadInput(f"kind: {name!r:.40} is no name", where=where, fix="give every row the kind of its node")
     return name
 
 

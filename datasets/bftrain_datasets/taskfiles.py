@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 KIND: Final = "task file"
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
+KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
+_PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
 
 
 def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
@@ -81,8 +85,12 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(repr, value))}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_toml(part)}' for key, part in value.items())} }}"
+        return f"{{ {', '.join(f'{_key(key)} = {_toml(part)}' for key, part in value.items())} }}"
     return _number(value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _number(value: object) -> str:
@@ -114,13 +122,34 @@ def _cell(key: str, cell: str, where: str) -> object:
         if key in NUMBERS:
             return float(cell)
         if key == "curve":
-            points = [point.partition(":") for point in cell.split()]
-            return {"nodes": [int(size) for size, _, _ in points], "rate": [float(rate) for _, _, rate in points]}
+            return _points(cell)
     except ValueError:
         wanted = "a whole number" if key in COUNTS else "a number"
         problem = f"{key}: {cell!r} is no {'list of points' if key == 'curve' else wanted.partition(' ')[2]}"
         raise BadInput(problem, where=where, fix=POINTS_REMEDY if key == "curve" else f"give {wanted}") from None
-    return cell
+    return _curves(cell, where) if key == "curves" else cell
+
+
+def _points(cell: str) -> dict[str, list[Any]]:
+    points = [point.partition(":") for point in cell.split()]
+    return {"nodes": [int(size) for size, _, _ in points], "rate": [float(rate) for _, _, rate in points]}
+
+
+def _curves(cell: str, where: str) -> dict[str, dict[str, list[Any]]]:
+    """Read ``v100=1:100 2:190; k80=1:30``."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for part in filter(None, map(str.strip, cell.split(";"))):
+        kind, parted, points = part.partition("=")
+        kind = kind.strip()
+        if kind in found:
+            raise BadInput(f"curves: '{kind}' comes twice", where=where, fix=KINDS_REMEDY)
+        try:
+            found[kind] = _points(points)
+        except ValueError:
+            parted = ""
+        if not parted or not kind:
+            raise BadInput(f"curves: {part!r:.60} are no points of a kind", where=where, fix=KINDS_REMEDY)
+    return found
 
 
 def _save_csv(records: list[Record], text: IO[str]) -> None:
@@ -133,5 +162,17 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
 
 def _csv(value: object) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{size}:{rate!r}" for size, rate in zip(value["nodes"], value["rate"], strict=True))
+        return "; ".join(_kinds(value)) if all(isinstance(part, dict) for part in value.values()) else _told(value)
     return value if isinstance(value, str) else _number(value)
+
+
+def _kinds(curves: dict[str, Any]) -> Iterator[str]:
+    for kind, points in curves.items():
+        if _PARTS & set(kind):
+            fix = "save the tasks as .toml, or call the kind otherwise"
+            raise BadInput(f"the kind '{kind}' cannot stand in a cell: '=' and ';' part kinds", where="curves", fix=fix)
+        yield f"{kind}={_told(points)}"
+
+
+def _told(points: dict[str, list[Any]]) -> str:
+    return " ".join(f"{size}:{rate!r}" for size, rate in zip(points["nodes"], points["rate"], strict=True))

@@ -134,4 +134,26 @@ HAZARDS: Final[dict[str, Hazard]] = {
     ),
     "marked_down": _ordinary("idle time that --down declares", "down", "--down"),
     "always_idle": _doubt("nodes that are idle from beginning to end", "count as idle", "--nodes"),
+    # what bftrain schedule assumes
+    "derived": _doubt(
+        "no record of which nodes were idle: a simulated main scheduler left them so", "the log is labelled derived"
+    ),
+    "refused_jobs": _doubt("jobs larger than the machine", "refused: they are not in the schedule", "--nodes N"),
+    "no_users": _doubt("no job names its user", "all count as one user's"),
+    "no_limit": _ordinary("jobs that asked for no time", "their run time is planned with", "--estimates last2"),
+    "over_limit": _ordinary("jobs that ran longer than they asked for", "run as long as they did"),
+    "drained": _doubt(
+        "idle after the last job was submitted: on a real machine more would have come",
+        "counts as idle",
+        "--until last-submit",
+    ),
+    # what bftrain tasks import cannot use
+    "no_work": _aside("jobs without any work: no time, or no step", "row set aside: there is nothing to do"),
+    "no_gpus": _aside("jobs that use no GPU", "row set aside: it wants no node"),
+    "no_duration": _doubtful_row("jobs of whose start or end nothing is told"),
+    "unknown_speed": _doubtful_row("jobs of whose model and gang no speed was measured", option="--node-kind"),
+    "does_not_fit": _doubtful_row("jobs whose model does not fit on so few nodes of this kind", option="--node-kind"),
+    "too_large": _doubtful_row("jobs that so many nodes can never hold", "row set aside: refused", option="--nodes"),
+    "same_name": _doubtful_row("jobs with the name of another one"),
+    "gang_changed": _ordinary("jobs that had another number of GPUs in a later attempt", "the first number counts"),
 }

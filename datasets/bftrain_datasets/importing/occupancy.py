@@ -103,7 +103,7 @@ def _nothing(intake: Intake) -> BadInput:
     if aside["outside_window"]:
         edges = ("" if edge_s is None else moments.told(edge_s) for edge_s in (begin_s, end_s))
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
-    told = ", ".join(f"{count} {reason}" for reason, count in aside.most_common()) or "there are none"
+    told = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
     return BadInput(f"no row tells of a node that was held: {told}", where=where, fix=fix)
 
 

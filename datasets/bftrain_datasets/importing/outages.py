@@ -68,7 +68,7 @@ class Outages:
         made = builder.build(begin_s=log.start_s, end_s=log.end_s)
         count = sum(map(len, spans.values()))
         tally.note("node_down", count=count, node_s=log.idle_node_s - made.idle_node_s, where="")
-        return replace(made, provenance=log.provenance)
+        return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
 
 
 def _with_outages(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bftrain_datasets.importing.moments import LARGEST_S
 from bftrain_datasets.importing.nodenames import expand as expand_set
 from bftrain_datasets.importing.texts import first_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from bftrain_datasets.importing.intake import Intake
     from bftrain_datasets.importing.rawfile import RawFile
@@ -21,7 +21,7 @@ about: Final = "Standard Workload Format, with host lists in field 19, or with -
 
 FIELDS: Final = 18
 JOB, SUBMIT, WAIT, RUN, PROCS = 0, 1, 2, 3, 4
-PROCS_ASKED, STATUS, QUEUE = 7, 10, 14
+PROCS_ASKED, LIMIT, STATUS, USER, QUEUE = 7, 8, 10, 11, 14
 UNKNOWN: Final = -1
 PARTIAL: Final = frozenset({2, 3, 4})  # parts of a job that was swapped out; the job has a line of its own
 CANCELLED: Final = 5
@@ -33,7 +33,23 @@ _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "Max
 _HEADINGS_NEEDED: Final = 2
 
 
-class _Header:
+class Books(Protocol):
+    """Where rows are counted: an intake, or its tally alone."""
+
+    def row(self, line: int) -> None:
+        """Begin a row."""
+        ...
+
+    def set_aside(self, reason: str) -> None:
+        """Leave the row unused."""
+        ...
+
+    def note(self, name: str) -> None:
+        """Count something about the row."""
+        ...
+
+
+class Header:
     """What the comments say: when time begins, and how large the machine is."""
 
     def __init__(self) -> None:
@@ -87,24 +103,33 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: Intake) -> None:
     """Read every job."""
-    header = _Header()
+    header = Header()
+    for parts, values in rows(file, intake, header):
+        _take_job(parts, values, header, intake)
+    intake.capacity = header.capacity or intake.capacity
+
+
+def rows(file: RawFile, books: Books, header: Header) -> Iterator[tuple[list[str], list[float]]]:
+    """Give the fields of every job, as written and as numbers; whoever takes one settles its row in the ``books``.
+
+    Comments go into the ``header``; a line that is no job is set aside here.
+    """
     for number, line in file.lines():
         text = line.strip()
         if not text:
             continue
         if text.startswith(COMMENT):
             header.take(text)
-            intake.capacity = header.capacity or intake.capacity
             continue
-        intake.row(number)
+        books.row(number)
         parts = text.split(None, FIELDS)
         values = _numbers(parts)
         if values is None:
-            intake.set_aside("malformed")
+            books.set_aside("malformed")
             continue
         if "\t" in text or any("." in part for part in parts[SUBMIT : PROCS + 1]):
-            intake.note("odd_layout")
-        _take_job(parts, values, header, intake)
+            books.note("odd_layout")
+        yield parts, values
 
 
 def _numbers(parts: Sequence[str]) -> list[float] | None:
@@ -117,7 +142,7 @@ def _numbers(parts: Sequence[str]) -> list[float] | None:
         return None
 
 
-def _take_job(parts: Sequence[str], values: Sequence[float], header: _Header, intake: Intake) -> None:
+def _take_job(parts: Sequence[str], values: Sequence[float], header: Header, intake: Intake) -> None:
     if values[STATUS] in PARTIAL:
         intake.set_aside("step")
         return
@@ -126,7 +151,7 @@ def _take_job(parts: Sequence[str], values: Sequence[float], header: _Header, in
         intake.set_aside("bad_time")
         return
     submit_s, wait_s, run_s = times
-    if not _ran(values):
+    if not ran(values):
         intake.job(parts[JOB], None, None, "")
         return
     if wait_s < 0:
@@ -144,7 +169,7 @@ def _take_job(parts: Sequence[str], values: Sequence[float], header: _Header, in
     )
 
 
-def _ran(values: Sequence[float]) -> bool:
+def ran(values: Sequence[float]) -> bool:
     """Whether the job ever held a node: one without a run time did if it is said to have completed."""
     run_s, status = values[RUN], values[STATUS]
     if run_s == 0:
@@ -176,7 +201,7 @@ def _different(nodes: str) -> list[str]:
     return list(dict.fromkeys(expand_set(nodes)))
 
 
-def _size(nodes: str, values: Sequence[float], header: _Header, intake: Intake) -> int:
+def _size(nodes: str, values: Sequence[float], header: Header, intake: Intake) -> int:
     """How many nodes the job held. Only where hosts are not wanted is anything assumed for it, and counted."""
     if not intake.options.counts:
         return 0

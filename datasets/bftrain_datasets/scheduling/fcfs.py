@@ -1,0 +1,32 @@
+"""First come, first served: nobody overtakes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.policy import PolicyOptions
+
+
+class FirstCome:
+    """Starts jobs in the order of submission, as long as they fit."""
+
+    name: Final = "fcfs"
+
+    def starts(self, cluster: Cluster) -> Sequence[int]:
+        """Give the jobs at the head of the queue that fit together."""
+        free, started = cluster.free, []
+        for job in cluster.waiting:
+            free -= cluster.size[job]
+            if free < 0:
+                break
+            started.append(job)
+        return started
+
+
+def make(options: PolicyOptions) -> FirstCome:  # noqa: ARG001 - what all policies are made from
+    """Make the policy."""
+    return FirstCome()

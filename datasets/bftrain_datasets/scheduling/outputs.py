@@ -1,0 +1,93 @@
+"""Outputs: a schedule as files in one folder.
+
+The same inputs give the same bytes, but for what a real clock measured (:data:`MEASURED`) in ``summary.json``; its
+``figures_sha256`` leaves that out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+import bftrain
+from bftrain import config
+from bftrain.values import wire
+from bftrain_datasets.files import save_log
+from bftrain_datasets.scheduling import swf_file, table_files
+from bftrain_datasets.scheduling.tables import tables
+from bftrain_datasets.storage import whole_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_datasets.scheduling.result import Result
+
+FORMAT: Final = "bftrain schedule 1"
+LOG_FILE: Final = "idle.npz"
+SCHEDULE_FILE: Final = "schedule.swf"
+MEASURED: Final = frozenset({"wall_s", "jobs_per_s"})
+
+
+def write(result: Result, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:
+    """Write all files into ``folder``; ``name`` is what the caller called the log. Each appears whole or not at all."""
+    table_files.write(tables(result), folder, form, FORMAT)
+    swf_file.write(result, folder / SCHEDULE_FILE)
+    save_log(result.log, folder / LOG_FILE)
+    _write(folder / "config.toml", _again(name, form) + config.dump(result.settings))
+    told = msgspec.json.format(wire.encode(summary(result, name)), indent=2).decode()
+    _write(folder / "summary.json", f"{told}\n")
+
+
+def summary(result: Result, name: str = "") -> dict[str, Any]:
+    """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
+    workload, log = result.workload, result.log
+    told: dict[str, Any] = {
+        "format": FORMAT,
+        **wire.plain(result.summary),
+        "begin_s": workload.jobs.begin_s,
+        "cores_per_node": workload.cores_per_node,
+        "in_pieces": result.places.in_pieces,
+        "refused_jobs": [workload.jobs.name(job) for job in result.schedule.refused],
+        "wall_s": result.wall_s,
+        "jobs_per_s": result.summary.done / result.wall_s if result.wall_s > 0 else None,
+        "inputs": {"log": {**wire.plain(workload.source), "name": name or workload.source.name}},
+        "rows": wire.plain(workload.rows),
+        "idle_log": {
+            "file": LOG_FILE,
+            "sha256": log.sha256,
+            "nodes": len(log.node_names),
+            "events": len(log),
+            "start_s": log.start_s,
+            "end_s": log.end_s,
+            "idle_share": log.idle_share,
+            "idle_node_h": log.idle_node_s / 3600,
+        },
+        "findings": wire.plain(log.provenance.findings),
+        "settings": wire.plain(result.settings),
+        "versions": {
+            "bftrain": bftrain.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+    }
+    lasting = {key: value for key, value in told.items() if key not in MEASURED}
+    return {**told, "figures_sha256": hashlib.sha256(wire.encode(lasting)).hexdigest()}
+
+
+def _again(name: str, form: str) -> str:
+    """Give the command that runs it again, as a comment, if it can be written on one line."""
+    words = ["bftrain", "schedule", name]
+    if form != table_files.CSV:
+        words += ["--tables", form]
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
+    return f"# {command}\n" if name and command.isprintable() else ""
+
+
+def _write(path: Path, text: str) -> None:
+    with whole_file(path) as file:
+        file.write(text.encode())

@@ -1,0 +1,143 @@
+"""From an SWF log to a schedule and the idle nodes that it leaves: what ``bftrain schedule`` does."""
+
+from __future__ import annotations
+
+import math
+from inspect import signature
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bftrain import own_file, registry
+from bftrain.errors import BadInput
+from bftrain.ports import QueuePolicy
+from bftrain_datasets.importing import moments
+from bftrain_datasets.importing.findings import ordered
+from bftrain_datasets.importing.hazards import HAZARDS
+from bftrain_datasets.provenance import Finding, Provenance
+from bftrain_datasets.scheduling.campaign_figures import figures as campaign_figures
+from bftrain_datasets.scheduling.engine import Engine
+from bftrain_datasets.scheduling.estimates import estimator
+from bftrain_datasets.scheduling.figures import job_figures, summarise
+from bftrain_datasets.scheduling.jobs import read_workload
+from bftrain_datasets.scheduling.placing import place
+from bftrain_datasets.scheduling.policy import PolicyOptions
+from bftrain_datasets.scheduling.result import Result
+from bftrain_datasets.scheduling.settings import LAST_SUBMIT, ScheduleSettings
+from bftrain_datasets.scheduling.shares import load_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bftrain_datasets.scheduling.engine import Schedule, Watch
+    from bftrain_datasets.scheduling.jobs import Jobs, Workload
+    from bftrain_datasets.scheduling.placing import Places
+
+STDIN = "-"
+
+
+def read(path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None) -> Workload:
+    """Read the jobs of an SWF log, ``-`` for standard input, for a machine as the settings have it."""
+    shares = load_shares(Path(settings.shares)) if settings.shares else {}
+    return read_workload(None if str(path) == STDIN else Path(path), settings, shares, tell=tell)
+
+
+def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
+    """Make the policy of this name: a registered one, or your own out of ``path/to/file.py:name``.
+
+    What makes one is a function or class that takes the options, or nothing.
+    """
+    where = f"policy '{name}'"
+    file, attribute = own_file.parts(name)
+    make = registry.load("queue_policy", name) if file is None else own_file.load(file, attribute, where)
+    try:
+        made = make(options) if not callable(make) or signature(make).parameters else make()
+    except Exception as error:
+        raise BadInput(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
+    if not isinstance(made, QueuePolicy):
+        fix = "define a class with name and starts(cluster), which docs/schedule.md describes"
+        raise BadInput(f"what makes it gives a {type(made).__name__}, and no policy", where=where, fix=fix)
+    return made
+
+
+def simulate(workload: Workload, settings: ScheduleSettings, *, watch: Watch | None = None) -> Result:
+    """Schedule the jobs. ``watch`` is told how far it is, and ends it by answering False."""
+    begin_s = perf_counter()
+    jobs = workload.jobs
+    options = PolicyOptions(
+        backfill_depth=settings.backfill_depth, half_life_s=settings.half_life_s, shares=jobs.shares
+    )
+    policy = find_policy(settings.policy, options)
+    engine = Engine(jobs, workload.capacity, policy, estimator(settings.estimates, jobs), settings.campaign_gap_s)
+    schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
+    wall_s = perf_counter() - begin_s
+    places = place(schedule, settings.placement, workload.per_node)
+    told_of_jobs, told_of_campaigns = job_figures(schedule), campaign_figures(schedule)
+    return Result(
+        settings=settings,
+        workload=workload,
+        schedule=schedule,
+        jobs=told_of_jobs,
+        campaigns=told_of_campaigns,
+        places=places,
+        log=places.log(jobs.begin_s, _story(places, workload, schedule, settings)),
+        summary=summarise(schedule, told_of_jobs, told_of_campaigns, workload, settings),
+        wall_s=wall_s,
+    )
+
+
+def schedule(log: Path | str, settings: ScheduleSettings | None = None, **options: Any) -> Result:  # noqa: ANN401 - settings
+    """Schedule an SWF log anew; ``options`` are settings by name. What ``bftrain schedule`` does, for Python."""
+    settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
+    return simulate(read(log, settings), settings)
+
+
+def until_s(settings: ScheduleSettings, jobs: Jobs) -> float:
+    """Give when the simulation ends at the latest, in seconds since the first submission."""
+    if not settings.until:
+        return math.inf
+    if settings.until == LAST_SUBMIT:
+        return jobs.submit_s[-1]
+    try:
+        at_s = moments.Clock().seconds(settings.until)
+    except ValueError as error:
+        fix = f"write seconds UTC, an ISO time, or {LAST_SUBMIT}"
+        raise BadInput(f"{settings.until!r} is no time: {error}", where="--until", fix=fix) from error
+    if at_s <= jobs.begin_s:
+        what = f"{settings.until!r} is not after the first submission, {moments.told(jobs.begin_s)}"
+        raise BadInput(what, where="--until", fix="name a later time")
+    return at_s - jobs.begin_s
+
+
+def _story(places: Places, workload: Workload, schedule: Schedule, settings: ScheduleSettings) -> Provenance:
+    """Tell that the log is derived, from what, and how."""
+    default = ScheduleSettings()
+    names = settings.__struct_fields__
+    options = {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
+    return Provenance(
+        made_by=f"derived: schedule, {settings.policy} with estimates {settings.estimates}",
+        options={"policy": settings.policy, "estimates": settings.estimates, **options},
+        sources=(workload.source,),
+        counts=workload.rows.told(),
+        findings=ordered((*workload.findings, *_findings(schedule, places))),
+    )
+
+
+def _findings(schedule: Schedule, places: Places) -> list[Finding]:
+    """Count what is doubtful about a derived log."""
+    jobs = schedule.jobs
+    found = [_finding("derived", len(places.node_names), 0.0)]
+    if schedule.refused:
+        node_s = sum(jobs.size[job] * jobs.run_s[job] for job in schedule.refused)
+        found.append(_finding("refused_jobs", len(schedule.refused), node_s, f"job {jobs.name(schedule.refused[0])}"))
+    last_s = min(jobs.submit_s[-1], schedule.end_s)
+    drained = places.idle_node_s(last_s)
+    if drained > 0:
+        found.append(_finding("drained", 1, drained, f"at {moments.told(last_s + jobs.begin_s)}"))
+    return found
+
+
+def _finding(name: str, count: int, node_s: float, first: str = "") -> Finding:
+    return Finding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)

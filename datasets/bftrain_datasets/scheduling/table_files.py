@@ -1,0 +1,68 @@
+"""Tables as files: CSV, or Parquet for those who have pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain_datasets.parquet_log import FORMAT_KEY, require
+from bftrain_datasets.scheduling.tables import rows
+from bftrain_datasets.storage import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from bftrain_datasets.scheduling.tables import Table
+
+CSV: Final = "csv"
+PARQUET: Final = "parquet"
+FORMS: Final = (CSV, PARQUET)
+
+
+def check_form(form: str) -> None:
+    """Make sure that tables of this form can be written here."""
+    if form == PARQUET:
+        require("--tables parquet")
+
+
+def write(tables: Mapping[str, Table], folder: Path, form: str, file_format: str) -> None:
+    """Write all tables; each appears complete or not at all. Those that an earlier run left in another form go."""
+    for name, table in tables.items():
+        path = folder / f"{name}.{form}"
+        if form == PARQUET:
+            _write_parquet(table, path, file_format)
+        else:
+            _write_csv(table, path)
+        for other in FORMS:
+            if other != form:
+                (folder / f"{name}.{other}").unlink(missing_ok=True)
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    """Write UTF-8 with one header line; numbers as short as they can be without loss, no value left empty."""
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table)
+        plain = {name: _words(column) for name, column in table.items()}
+        writer.writerows(rows(plain))
+        text.detach()
+
+
+def _words(column: list[Any]) -> list[Any]:
+    """Write yes and no as JSON does."""
+    if not isinstance(next((cell for cell in column if cell is not None), None), bool):
+        return column
+    return [str(cell).lower() if isinstance(cell, bool) else cell for cell in column]
+
+
+def _write_parquet(table: Table, path: Path, file_format: str) -> None:
+    require(str(path))
+    pa: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    made = pa.table(dict(table)).replace_schema_metadata({FORMAT_KEY: file_format.encode()})
+    with whole_file(path) as file:
+        parquet.write_table(made, file, compression="zstd")

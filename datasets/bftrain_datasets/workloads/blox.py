@@ -1,0 +1,30 @@
+"""Job lists of Blox: ``job_id,arrival_s,duration_s,gpus``, times in seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bftrain_datasets.workloads import arrivals_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.workloads.books import Books
+    from bftrain_datasets.workloads.job import Job
+    from bftrain_datasets.workloads.options import WorkloadOptions
+
+name: Final = "blox"
+about: Final = "job lists of Blox"
+
+HEADER: Final = ("job_id", "arrival_s", "duration_s", "gpus")
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether the header is the one of these lists."""
+    return tuple(cell.strip() for cell in arrivals_csv.header_of(head)) == HEADER
+
+
+def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+    """Give every job; whoever takes one settles its row."""
+    yield from arrivals_csv.read(file, books, options)

@@ -1,0 +1,251 @@
+"""Generated jobs of a shared training cluster, drawn as Gavel draws them.
+
+Each property has a random stream of its own, of which every task takes one number. So another share of large gangs
+changes no duration, a higher load only squeezes the arrivals, and the first hundred of a thousand tasks are the hundred
+that are drawn alone.
+
+The distributions are those of Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
+Learning Workloads", OSDI 2020), the gangs being those that it took from the Philly trace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput, BadValue
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.importing.nodenames import MOST_NODES
+from bftrain_datasets.profiles import profiles
+from bftrain_datasets.task_generators import DEFAULT_START_COST_S, Arrivals
+from bftrain_datasets.workloads.gavel import short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.workloads.speed_table import SpeedTable
+
+GANGS: Final[Mapping[int, float]] = MappingProxyType({1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05})
+LONG_SHARE: Final = 0.2
+SHORT_POWERS: Final = (1.5, 3.0)  # a duration is 10 to a power between these, in minutes
+LONG_POWERS: Final = (3.0, 4.0)
+HIGH_WEIGHT: Final = 5.0
+
+# The order is part of what a seed means: a new stream goes to the end
+STREAMS: Final = ("gaps", "lengths", "durations", "gangs", "models", "priorities", "deadlines", "bursts", "users")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterShape:
+    """What is drawn: how many GPUs a job wants at once, for how long, with what weight, by when, and who it is.
+
+    ``gangs`` has the share of each gang. ``long_share`` of the jobs run for 10^3 to 10^4 minutes, the others for
+    10^1.5 to 10^3. ``high_share`` of them have ``high_weight``. ``deadlines`` are multiples of the ideal duration, of
+    which each job gets one; without any there are no deadlines. ``burst_share`` of the arrivals bring ``burst_size``
+    jobs at once, as a search over parameters does, which are a campaign. ``users`` is how many people hand in jobs.
+    An ``elastic`` job may have every size that its model was measured on, others only that of their gang.
+    """
+
+    gangs: Mapping[int, float] = field(default_factory=lambda: GANGS)
+    long_share: float = LONG_SHARE
+    high_share: float = 0.0
+    high_weight: float = HIGH_WEIGHT
+    deadlines: tuple[float, ...] = ()
+    burst_share: float = 0.0
+    burst_size: int = 1
+    users: int = 0
+    elastic: bool = False
+    start_cost_s: float = DEFAULT_START_COST_S
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for name in ("long_share", "high_share", "burst_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise _bad(name, f"must be from 0 to 1, not {getattr(self, name):g}")
+        if not 0 <= self.high_weight < math.inf:
+            raise _bad("high_weight", f"must be at least 0, not {self.high_weight:g}")
+        if not self.gangs or not all(1 <= gang <= MOST_NODES for gang in self.gangs):
+            raise _bad("gangs", "must be whole numbers of at least 1")
+        if not all(0 <= share < math.inf for share in self.gangs.values()) or not sum(self.gangs.values()) > 0:
+            raise _bad("gangs", "must have shares that are not negative and not all 0")
+        if not all(0 < multiple < math.inf for multiple in self.deadlines):
+            raise _bad("deadlines", "must be multiples above 0")
+        if self.burst_size < 1 or self.users < 0:
+            raise _bad("burst_size" if self.burst_size < 1 else "users", "must be a count")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that was measured: its speeds by size, and what rescaling it costs.
+
+    With ``curves`` by kind of node, ``curve`` is that of the kind on which durations are meant.
+    """
+
+    name: str
+    curve: SpeedCurve
+    grow_cost_s: float = 0.0
+    shrink_cost_s: float = 0.0
+    curves: Mapping[str, SpeedCurve] = field(default_factory=dict)
+
+    def rate(self, gang: int) -> float:
+        """Speed on so many nodes; 0 where nothing was measured, or where it does not fit."""
+        return _measured(self.curve, gang)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Which one it is, from 0; the ``first`` task that it brings; and its name if it is a burst."""
+
+    number: int
+    first: int
+    campaign: str
+
+
+def bundled_models() -> tuple[Model, ...]:
+    """Give the models that were measured on Summit."""
+    return tuple(
+        Model(name, each.curve, each.grow_cost_s, each.shrink_cost_s) for name, each in sorted(profiles().items())
+    )
+
+
+def models_of(table: SpeedTable, kind: str) -> tuple[Model, ...]:
+    """Give the models of a throughput table that run on this kind of node."""
+    return tuple(
+        Model(name, SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())))
+        for name, gangs in sorted(table.rates[kind].items())
+        if any(gangs.values())
+    )
+
+
+def models_on(table: SpeedTable, kinds: Sequence[str]) -> tuple[Model, ...]:
+    """Give the models of a throughput table with their speeds on several kinds, those that run on the first of them."""
+    by_kind = {kind: {model.name: model.curve for model in models_of(table, kind)} for kind in kinds}
+    return tuple(
+        Model(name, curve, curves={kind: known[name] for kind, known in by_kind.items() if name in known})
+        for name, curve in by_kind[kinds[0]].items()
+    )
+
+
+def _measured(curve: SpeedCurve, gang: int) -> float:
+    return dict(zip(curve.nodes, curve.rate, strict=True)).get(gang, 0.0)
+
+
+def generate_cluster(
+    count: int,
+    seed: int = 0,
+    *,
+    models: Sequence[Model] | None = None,
+    arrivals: Arrivals | None = None,
+    shape: ClusterShape | None = None,
+) -> tuple[TaskSpec, ...]:
+    """Generate ``count`` jobs. The first arrives at once, and the gaps after it are exponential."""
+    if count < 1 or seed < 0:
+        raise BadValue(f"must not be below {'1' if count < 1 else '0'}", where="count" if count < 1 else "seed")
+    shape, arrivals = shape or ClusterShape(), arrivals or Arrivals()
+    drawn = _draw(count, seed)
+    gangs = _gangs(drawn["gangs"], shape.gangs)
+    durations = _durations(drawn["lengths"], drawn["durations"], shape.long_share)
+    brought = _arrivals(drawn["bursts"], shape, count)
+    moments = _moments(drawn["gaps"], arrivals)
+    running = _running(models or bundled_models(), sorted({*gangs}))
+    width = len(str(count))
+    tasks = []
+    for place, (gang, duration_s, arrival) in enumerate(zip(gangs, durations, brought, strict=True)):
+        among = running[gang]
+        model = among[int(drawn["models"][place] * len(among))]
+        submit_s = moments[arrival.number]
+        tasks.append(
+            TaskSpec(
+                name=f"{short(model.name)}-{place + 1:0{width}d}",
+                **_sizes(model, gang, elastic=shape.elastic),
+                work_samples=duration_s * model.rate(gang),
+                submit_s=submit_s,
+                grow_cost_s=model.grow_cost_s,
+                shrink_cost_s=model.shrink_cost_s,
+                start_cost_s=shape.start_cost_s,
+                weight=shape.high_weight if drawn["priorities"][place] < shape.high_share else 1.0,
+                deadline_s=_deadline(drawn["deadlines"][place], shape.deadlines, submit_s, duration_s),
+                user=f"user-{int(drawn['users'][arrival.first] * shape.users) + 1}" if shape.users else "",
+                campaign=arrival.campaign,
+            )
+        )
+    return tuple(tasks)
+
+
+def _bad(name: str, what: str) -> BadValue:
+    return BadValue(what, where=f"ClusterShape.{name}")
+
+
+def _draw(count: int, seed: int) -> dict[str, list[float]]:
+    """Draw one number from 0 to 1 for every task and property."""
+    seeds = np.random.SeedSequence(seed).spawn(len(STREAMS))
+    return {name: np.random.default_rng(each).random(count).tolist() for name, each in zip(STREAMS, seeds, strict=True)}
+
+
+def _gangs(drawn: list[float], shares: Mapping[int, float]) -> list[int]:
+    sizes = sorted(shares)
+    bounds: NDArray[np.float64] = np.cumsum([shares[size] for size in sizes])
+    last = max(place for place, size in enumerate(sizes) if shares[size] > 0)  # rounding must not reach one of none
+    found = np.minimum(np.searchsorted(bounds, np.array(drawn) * bounds[-1], side="right"), last)
+    return [sizes[place] for place in found.tolist()]
+
+
+def _durations(lengths: list[float], drawn: list[float], long_share: float) -> list[float]:
+    """Seconds, to the millisecond."""
+    powers = [LONG_POWERS if length < long_share else SHORT_POWERS for length in lengths]
+    return [round(60 * 10 ** (low + (high - low) * each), 3) for (low, high), each in zip(powers, drawn, strict=True)]
+
+
+def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[_Arrival]:
+    """Give for each task the arrival that brings it."""
+    found: list[_Arrival] = []
+    for number, each in enumerate(drawn):
+        size = shape.burst_size if each < shape.burst_share else 1
+        found += [_Arrival(number, len(found), f"burst-{number + 1}" if size > 1 else "")] * size
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def _moments(drawn: list[float], arrivals: Arrivals) -> list[float]:
+    """Seconds at which the first, second, ... arrival is."""
+    if arrivals.per_hour is None:
+        return [arrivals.start_s] * len(drawn)
+    if not 0 < arrivals.per_hour < math.inf:
+        raise BadValue(f"must be above 0, not {arrivals.per_hour:g}", where="Arrivals.per_hour")
+    gaps = -np.log1p(-np.array(drawn)) * (3600 / arrivals.per_hour)
+    passed = np.concatenate(([0.0], np.cumsum(gaps[:-1])))
+    return [round(arrivals.start_s + each, 3) for each in passed.tolist()]
+
+
+def _running(models: Sequence[Model], gangs: Sequence[int]) -> dict[int, list[Model]]:
+    """Give the models that run on each gang."""
+    found = {gang: [model for model in models if model.rate(gang) > 0] for gang in gangs}
+    lacking = next((gang for gang in gangs if not found[gang]), None)
+    if lacking is not None:
+        measured = sorted({size for model in models for size in model.curve.nodes if model.rate(size) > 0})
+        told = ", ".join(map(str, measured)) or "none"
+        raise BadInput(f"no model was measured on a gang of {lacking}", fix=f"choose gangs among: {told}")
+    return found
+
+
+def _sizes(model: Model, gang: int, *, elastic: bool) -> dict[str, Any]:
+    if not elastic:
+        running = {kind: curve for kind, curve in model.curves.items() if _measured(curve, gang) > 0}
+        return {"curve": model.curve, "curves": running, "min_nodes": gang, "max_nodes": gang}
+    curves = model.curves.values() or (model.curve,)
+    fitting = sorted({size for curve in curves for size in curve.nodes if _measured(curve, size) > 0})
+    return {"curve": model.curve, "curves": model.curves, "min_nodes": fitting[0], "max_nodes": fitting[-1]}
+
+
+def _deadline(drawn: float, multiples: tuple[float, ...], submit_s: float, duration_s: float) -> float | None:
+    if not multiples:
+        return None
+    return round(submit_s + multiples[int(drawn * len(multiples))] * duration_s, 3)

@@ -1,0 +1,244 @@
+"""From a file of jobs to tasks, whatever system wrote it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.importing.findings import RowCounts, Tally, is_doubt
+from bftrain_datasets.importing.moments import SMALLEST_EPOCH_S
+from bftrain_datasets.importing.rawfile import RawFile
+from bftrain_datasets.workloads import blox, gavel, philly, swf
+from bftrain_datasets.workloads.books import Books, Refused
+from bftrain_datasets.workloads.job import Job, Unusable
+from bftrain_datasets.workloads.options import WorkloadOptions
+from bftrain_datasets.workloads.sizing import Sizing
+from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, load_speed_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+    from typing import Protocol
+
+    from bftrain_datasets.provenance import Finding, Source
+
+    class JobReader(Protocol):
+        """A format: what it is called, whether a file begins like it, and the jobs in one."""
+
+        name: str
+        about: str
+
+        def recognises(self, head: bytes) -> bool:
+            """Say whether a file that begins like this is one."""
+            ...
+
+        def read(self, file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+            """Give every job; whoever takes one settles its row."""
+            ...
+
+
+# Blox before Philly, whose tables may have any columns
+_READERS: Final[tuple[JobReader, ...]] = (gavel, blox, philly, swf)
+FORMATS: Final = tuple(reader.name for reader in _READERS)
+PICKLE: Final = b"\x80"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Tasks in the order in which they are handed in, and what became of every row.
+
+    ``begin_s`` was subtracted from the times of submission: seconds UTC, or of the file's own clock. Where speeds were
+    needed, ``node_kind`` is the kind whose were taken, or ``kinds`` are those of several, of which the first stands in
+    where nodes have no kinds; ``reference`` is that of deadlines. ``refused`` are rows that became no task, in words;
+    a file with very many has more of them, which are only counted.
+    """
+
+    tasks: tuple[TaskSpec, ...]
+    format: str
+    begin_s: float
+    rows: RowCounts
+    findings: tuple[Finding, ...]
+    refused: tuple[Refused, ...]
+    sources: tuple[Source, ...]
+    node_kind: str | None
+    reference: str | None
+    kinds: tuple[str, ...] = ()
+
+
+def import_workload(
+    path: Path | str | None,
+    options: WorkloadOptions | None = None,
+    *,
+    tell: Callable[[int], object] | None = None,
+) -> Workload:
+    """Read the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
+
+    ``tell`` is called with the number of bytes that have been read since it was called last.
+    """
+    path, options = None if path is None else Path(path), options or WorkloadOptions()
+    tally = Tally()
+    books = Books(tally, strict=options.strict)
+    table = load_speed_table(Path(options.speeds)) if options.speeds else None
+    with RawFile(path, tally, tell) as file:
+        tally.file = file.name
+        where = file.name if path is None else str(path)
+        reader = _reader(file.head, where, options.format)
+        sizing, kinds, reference = _sizing(reader.name, table, options, where)
+        with closing(reader.read(file, books, options)) as jobs:
+            tasks = _tasks(islice(jobs, options.first), sizing, books, options.window)
+        source = file.source()
+    rows = tally.rows()
+    if not tasks:
+        raise _nothing(books, rows, source.name)
+    begin_s = _begin(tasks, options.begin_s, source.name)
+    tasks = _in_order(tasks, begin_s, books)
+    findings = tally.findings()
+    doubt = next((each for each in findings if is_doubt(each)), None)
+    if options.strict and doubt is not None:
+        raise BadInput(f"--strict: {doubt.name}, {doubt.count:,} times: {doubt.done}", where=doubt.first or source.name)
+    return Workload(
+        tasks=tuple(tasks),
+        format=reader.name,
+        begin_s=begin_s,
+        rows=rows,
+        findings=findings,
+        refused=tuple(books.refused),
+        sources=(source, *((table.source,) if table else ())),
+        node_kind=kinds[0] if len(kinds) == 1 else None,
+        kinds=kinds if len(kinds) > 1 else (),
+        reference=reference,
+    )
+
+
+def recognised(head: bytes) -> str | None:
+    """Name the format of a file that begins like this."""
+    return next((reader.name for reader in _READERS if reader.recognises(head)), None)
+
+
+def _reader(head: bytes, where: str, wanted: str | None) -> JobReader:
+    known = {reader.name: reader for reader in _READERS}
+    if wanted is not None and wanted not in known:
+        raise UnknownName.among("format of jobs", wanted, known)
+    name = wanted or recognised(head)
+    if name is not None:
+        return known[name]
+    if not head.strip():
+        raise BadInput("the file is empty", where=where, fix="give a file of jobs")
+    if head.startswith(PICKLE):
+        what, fix = "a pickled table", "tasks of the published replayer come as a pair: give JBND and JNPS"
+    else:
+        what, fix = "no reader recognises how it begins", f"name the format with --format, one of: {', '.join(known)}"
+    raise BadInput(what, where=where, fix=fix)
+
+
+def _sizing(
+    name: str, table: SpeedTable | None, options: WorkloadOptions, where: str
+) -> tuple[Sizing, tuple[str, ...], str | None]:
+    """Choose speeds; give the kinds of nodes that these are of as well."""
+    if name == gavel.name and table is None:
+        fix = "give Gavel's throughput table with --speeds, such as simulation_throughputs.json"
+        raise BadInput("it tells how many steps a job does, and not how fast", where=where, fix=fix)
+    if name != gavel.name:
+        needless = {"--speeds": table, "--elastic": options.elastic, "--kinds": options.kinds}
+        for option, given in (*needless.items(), ("--node-kind", options.node_kind)):
+            if given:
+                what = f"{option} needs jobs whose model is known, and this format ({name}) tells durations only"
+                raise BadInput(what, where=where, fix=f"leave {option} out")
+    kinds: tuple[str, ...] = ()
+    reference = None
+    if table:
+        one = options.node_kind
+        kinds = table.all_kinds(options.kinds) if one is None else (table.kind(one),)
+        usual = USUAL_KIND if USUAL_KIND in table.rates else kinds[0]
+        reference = table.kind(options.reference or usual)
+    sizing = Sizing(
+        {kind: table.rates[kind] for kind in kinds} if table else {},
+        table.rates[reference] if table and reference else None,
+        elastic=options.elastic,
+        per_node=options.per_node,
+        nodes=options.nodes,
+    )
+    return sizing, kinds, reference
+
+
+def _tasks(
+    jobs: Iterable[Job], sizing: Sizing, books: Books, window: tuple[float | None, float | None]
+) -> list[TaskSpec]:
+    """Make a task of every job that can be one; its times are still those of the file."""
+    tasks: list[TaskSpec] = []
+    names: set[str] = set()
+    for job in jobs:
+        try:
+            _check_window(job, *window)
+            tasks.append(_task(job, sizing, names))
+        except Unusable as why:
+            books.refuse(why)
+        else:
+            names.add(job.name)
+            books.use()
+    return tasks
+
+
+def _check_window(job: Job, begin_s: float | None, end_s: float | None) -> None:
+    if (begin_s is not None and job.submit_s < begin_s) or (end_s is not None and job.submit_s >= end_s):
+        raise Unusable("outside_window", f"'{job.name}' arrives outside the window")
+
+
+def _task(job: Job, sizing: Sizing, names: set[str]) -> TaskSpec:
+    if job.name in names:
+        raise Unusable("same_name", f"another job is called '{job.name}' too", "give each a name of its own")
+    sized = sizing.size(job)
+    try:
+        return TaskSpec(
+            name=job.name,
+            curve=sized.curve,
+            curves=sized.curves,
+            min_nodes=sized.min_nodes,
+            max_nodes=sized.max_nodes,
+            work_samples=sized.work,
+            submit_s=job.submit_s,
+            weight=job.weight,
+            deadline_s=None if job.slack is None else job.submit_s + job.slack * sized.ideal_s,
+            user=job.user,
+        )
+    except BadValue as error:
+        field = (error.where or "").rpartition(".")[2]
+        raise Unusable("malformed", f"{field}: {error.what}", error.fix or "correct the row") from error
+
+
+def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
+    """Give the time to count from; a time of the calendar only fits jobs that have such times too."""
+    first = min(task.submit_s for task in tasks)
+    if wanted is None:
+        return first
+    if first < SMALLEST_EPOCH_S <= wanted:
+        what = "its times count from zero, and not from 1970"
+        raise BadInput(what, where=where, fix="leave --log out, or give --begin in seconds of its own clock")
+    return wanted
+
+
+def _in_order(tasks: list[TaskSpec], begin_s: float, books: Books) -> list[TaskSpec]:
+    order = sorted(tasks, key=lambda task: task.submit_s)  # stable: of two at once the first in the file is first
+    late = sum(after.submit_s < before.submit_s for before, after in pairwise(tasks))
+    if late:
+        books.note("unsorted", count=late, where="")
+    return [
+        msgspec.structs.replace(
+            task,
+            submit_s=task.submit_s - begin_s,
+            deadline_s=None if task.deadline_s is None else task.deadline_s - begin_s,
+        )
+        for task in order
+    ]
+
+
+def _nothing(books: Books, rows: RowCounts, where: str) -> BadInput:
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
+    first = f"; first at {books.refused[0].where}: {books.refused[0].what}" if books.refused else ""
+    return BadInput(f"no row becomes a task: {told}{first}", where=where, fix="docs/workloads.md explains each reason")
