@@ -6,7 +6,6 @@ in a replay follows from its inputs, so it comes to where it was, and its files 
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -16,6 +15,7 @@ from bftrain.deciding.choice import ask
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.solution import Quality, Solution, Termination
+from bftrain_replay import own_files
 from bftrain_replay.origins import tasks_sha256, versions_with
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         """Name what is not the same in both."""
         found = [name for name in ("format", "log", "tasks", "baseline") if getattr(self, name) != getattr(other, name)]
         if self.objective_file != other.objective_file:
-            found.append("the file of the objective")
+            found.append("the file of the objective, the admission or a metric")
         names = self.settings.keys() | other.settings.keys()
         found += sorted(name for name in names if self.settings.get(name) != other.settings.get(name))
         if self.versions != other.versions:
@@ -59,12 +59,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings, baseline: str) -> Origin:
     """Say what a replay is made from and with."""
-    objective = Path(settings.objective.rpartition(":")[0] or settings.objective)
     return Origin(
         format=FORMAT,
         log=log.sha256,
         tasks=tasks_sha256(tasks),
-        objective_file=hashlib.sha256(objective.read_bytes()).hexdigest() if objective.is_file() else "",
+        objective_file=own_files.sha256(settings),
         baseline=baseline,
         settings=wire.plain(settings),
         versions=versions_with(settings.solver),
@@ -72,7 +71,7 @@ def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
-    """One answer; sizes stand in the order of the tasks that competed."""
+    """One answer; sizes, and where they are told apart kinds, stand in the order of the tasks that competed."""
 
     pool: int
     sizes: tuple[int, ...]
@@ -83,6 +82,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
     solver: str
     solver_words: str
     wall_s: float
+    kinds: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, solution: Solution, table: ValueTable) -> Self:
@@ -98,6 +98,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
             solution.solver,
             solution.solver_words,
             solution.wall_s,
+            tuple(solution.kinds.get(name, "") for name in names) if solution.kinds else (),
         )
 
     def told(self, table: ValueTable) -> Solution:
@@ -111,6 +112,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
             solver=self.solver,
             solver_words=self.solver_words,
             wall_s=self.wall_s,
+            kinds={task.name: kind for task, kind in zip(table.problem.tasks, self.kinds, strict=False) if kind},
         )
 
 
@@ -249,6 +251,10 @@ class _Remembered:
         self._solver = solver
         self._answers = answers
         self.couples = bool(getattr(solver, "couples", False))
+        self.levels = bool(getattr(solver, "levels", False))
+        self.kinds = bool(getattr(solver, "kinds", False))
+        self.uses_history = bool(getattr(solver, "uses_history", False))
+        self.uses_work_left = bool(getattr(solver, "uses_work_left", False))
 
     @property
     def name(self) -> str:

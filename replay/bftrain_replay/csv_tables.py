@@ -10,7 +10,7 @@ import numpy as np
 
 from bftrain.values import wire
 from bftrain_datasets.storage import whole_file
-from bftrain_replay import tables
+from bftrain_replay import campaigns, tables
 from bftrain_replay.tables import Kind
 
 if TYPE_CHECKING:
@@ -28,13 +28,16 @@ SUFFIX: Final = ".csv"
 
 def write(result: Result, folder: Path) -> None:
     """Write all tables; each appears complete or not at all."""
-    _write_rows(folder / "decisions.csv", tables.DECISIONS, tables.decision_rows(result))
-    _write_rows(folder / "tasks.csv", tables.TASKS, tables.task_rows(result))
+    write_rows(folder / "decisions.csv", tables.DECISIONS, tables.decision_rows(result))
+    write_rows(folder / "tasks.csv", tables.TASKS, tables.task_rows(result))
+    write_rows(folder / "over_time.csv", tables.OVER_TIME, tables.over_time_rows(result))
+    write_rows(folder / "campaigns.csv", tables.CAMPAIGNS, campaigns.rows(result))
     if result.allocations is not None:
         write_allocations(folder / "allocations.csv", result.allocations)
 
 
-def _write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table row by row; it appears complete or not at all."""
     sizes = {place for place, column in enumerate(columns) if column.kind is Kind.SIZES}
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")

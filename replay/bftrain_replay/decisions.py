@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
 
 NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are counted
+_SHORTEST_MS: Final = 1e-4  # of times that are told apart
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,14 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     p50: float
     p99: float
     max: float
+
+
+class Bin(msgspec.Struct, frozen=True, kw_only=True):
+    """How many measured times were from ``from_ms`` on and below ``to_ms``."""
+
+    from_ms: float
+    to_ms: float
+    count: int
 
 
 class DecisionColumns:
@@ -143,3 +152,16 @@ def spread_ms(seconds: array[float]) -> Spread:
         return Spread(p50=0.0, p99=0.0, max=0.0)
     p50, p99, top = (np.percentile(np.array(seconds), (50, 99, 100)) * 1000.0).tolist()
     return Spread(p50=p50, p99=p99, max=top)
+
+
+def bins_ms(seconds: array[float]) -> tuple[Bin, ...]:
+    """Count measured seconds in bins that are ten to a factor of ten, from the first to the last that has any."""
+    if not seconds:
+        return ()
+    tenths = np.floor(10.0 * np.log10(np.maximum(np.array(seconds) * 1000.0, _SHORTEST_MS)) + 1e-9).astype(int)
+    counts = np.bincount(tenths - tenths.min())
+    edges = [round(10.0 ** (tenth / 10), 9) for tenth in range(tenths.min(), tenths.max() + 2)]
+    return tuple(
+        Bin(from_ms=low, to_ms=high, count=count)
+        for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,15 +16,23 @@ import numpy as np
 
 from bftrain.errors import BadInput, Fault
 from bftrain.values import checks
-from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.actions import Action, Release, Start
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
+from bftrain_datasets.measures import pool_sizes_by_kind
+from bftrain_replay.by_kind import NodesByKind
 from bftrain_replay.decisions import DecisionColumns
-from bftrain_replay.ledger import Ledger, Unused
+from bftrain_replay.fixed import FOREVER_S, Ended
+from bftrain_replay.harvest import HarvestOverTime
+from bftrain_replay.ledger import PLAIN, Ledger, Unused
+from bftrain_replay.leftover import why_unused
 from bftrain_replay.pace import Pace
+from bftrain_replay.progress import carry_out
 from bftrain_replay.semantics import Realistic, Semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from bftrain.values.curve import SpeedCurve
     from bftrain.values.decision import Decision
@@ -58,8 +67,23 @@ class Run:
     tasks: tuple[TaskProgress | TaskSpec, ...]  # in the order given; a bare spec never arrived
     ledger: Ledger
     decisions: DecisionColumns
+    harvest: HarvestOverTime
     wall_s: float
     allocations: Allocations | None = None
+    pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes in each stretch of the ledger, where kinds differ
+    ended: Ended | None = None  # why, where nodes never leave: otherwise the log ended
+
+
+class Gauge(Protocol):
+    """Watches the queue of a cluster whose nodes never leave."""
+
+    def arrived(self, spec: TaskSpec, now_s: float) -> None:
+        """A task arrived."""
+        ...
+
+    def overloaded(self, now_s: float, waiting: int) -> bool:
+        """Say whether the queue grows without bound, ``waiting`` tasks being without nodes."""
+        ...
 
 
 def run(
@@ -71,18 +95,22 @@ def run(
     pace: Pace | None = None,
     keep_going: KeepGoing | None = None,
     allocations: Allocations | None = None,
+    fixed: Gauge | None = None,
 ) -> Run:
     """Replay ``log`` against ``tasks``, whose ``submit_s`` counts from the log's start.
 
     By default the rules are realistic and every decision takes effect at once.
     ``keep_going(simulated seconds, decisions)`` is asked at every moment; when it says no, the run ends there as
     an incomplete one whose books are in order all the same. ``allocations`` takes down who holds which node when.
+    ``fixed`` is for a log whose nodes never leave: the run ends when all tasks are done, or nothing happens any more,
+    or this gauge says that there is no end to the queue.
     """
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
     rules = semantics or Realistic()
-    return _Engine(log, tasks, decider, rules, pace or Pace(), keep_going or _always, allocations).run()
+    engine = _Engine(log, tasks, decider, rules, pace or Pace(), keep_going or _always, allocations)
+    return engine.run() if fixed is None else engine.run_fixed(fixed)
 
 
 def _always(_simulated_s: float, _decisions: int) -> bool:
@@ -111,8 +139,11 @@ class _Engine:
         self._allocations = allocations
         self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
         self._timeline = semantics.timeline(log, tasks)
-        self._ledger = Ledger()
+        self._kinds = NodesByKind(log) if log.kind_names else None
+        self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where kinds are told apart
+        self._ledger = Ledger(PLAIN if self._kinds is None else Unused)
         self._decisions = DecisionColumns()
+        self._harvest = HarvestOverTime(log.span_s)
         self._arrived: dict[str, TaskProgress] = {}
         self._unfinished = 0
         self._latest_s = -math.inf  # the latest moment that was dealt with
@@ -122,7 +153,7 @@ class _Engine:
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
         self._changed: dict[str, TaskProgress] = {}
         self._advancing: dict[str, TaskProgress] = {}  # kept only for those who are told the work left
-        self._speeds: dict[tuple[SpeedCurve, int], list[float]] = {}
+        self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
     def run(self) -> Run:
         begun = perf_counter()
@@ -131,11 +162,27 @@ class _Engine:
         if complete:
             self._fill_up()
         self._close(now_s)
+        return self._ended(begun, complete=complete)
+
+    def run_fixed(self, gauge: Gauge) -> Run:
+        """Run in a log whose nodes never leave."""
+        begun = perf_counter()
+        self._harvest = HarvestOverTime(None)
+        self._ledger.open(0.0, 0, 0, {})
+        ended = self._fixed_moments(gauge)
+        now_s = self._log.span_s if ended is Ended.UNTIL else max(self._latest_s, 0.0)
+        self._close(now_s)
+        return self._ended(begun, complete=ended is not Ended.INTERRUPTED, ended=ended)
+
+    def _ended(self, begun: float, *, complete: bool, ended: Ended | None = None) -> Run:
         return Run(
             complete=complete,
+            ended=ended,
+            pools=self._pools(),
             tasks=tuple(self._arrived.get(spec.name, spec) for spec in self._specs),
             ledger=self._ledger,
             decisions=self._decisions,
+            harvest=self._harvest,
             wall_s=perf_counter() - begun,
             allocations=self._allocations,
         )
@@ -153,7 +200,38 @@ class _Engine:
             self._latest_s = now_s
         return end_s, True
 
+    def _pools(self) -> dict[str, NDArray[np.int64]] | None:
+        if self._kinds is None:
+            return None
+        times = self._log.times - self._log.start_s
+        places = np.searchsorted(times, self._ledger.times_s, side="right") - 1
+        return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
+
+    def _fixed_moments(self, gauge: Gauge) -> Ended:
+        """Go from moment to moment; gives why it stopped."""
+        end_s, timeline = self._log.span_s, self._timeline
+        told = 0
+        while self._unfinished or timeline.arrivals_left:
+            now_s = min(timeline.next_s(), self._pace.due_s)
+            if now_s == math.inf:
+                return Ended.STANDSTILL if end_s >= FOREVER_S else Ended.UNTIL
+            if now_s >= end_s:
+                return Ended.UNTIL
+            if not self._keep_going(now_s, len(self._decisions)):
+                return Ended.INTERRUPTED
+            self._moment(now_s)
+            self._latest_s = now_s
+            if len(self._arrived) > told:
+                for name in islice(self._arrived, told, None):
+                    gauge.arrived(self._arrived[name].spec, now_s)
+                told = len(self._arrived)
+                if gauge.overloaded(now_s, self._unfinished - self._running):
+                    return Ended.OVERLOAD
+        return Ended.ALL_DONE
+
     def _moment(self, now_s: float) -> None:
+        if now_s > self._harvest.next_s:
+            self._harvest.look(now_s)
         if now_s >= self._timeline.next_s():
             self._take_in(now_s)
             self._pace.call(now_s)
@@ -182,6 +260,8 @@ class _Engine:
         """Take in all that happens at one moment, as the rules order it."""
         left, joined = self._timeline.nodes_at(now_s)
         self._pool += len(joined) - len(left)
+        if self._kinds is not None:
+            self._kinds.leave(left)
         events: list[Event] = [NodesLeft(time_s=now_s, nodes=left)] if left else []
         if events and self._semantics.losses_first:
             self._absorb(events, now_s)
@@ -190,10 +270,12 @@ class _Engine:
         for task in self._timeline.finishes_at(now_s):
             self._finish(task, now_s)
             events.append(TaskFinished(time_s=now_s, task=task.spec.name))
-        if joined:
-            events.append(NodesJoined(time_s=now_s, nodes=joined))
+        for kind, nodes in self._log.by_kind(joined):
+            events.append(NodesJoined(time_s=now_s, nodes=nodes, kind=kind))
+            if self._kinds is not None:
+                self._kinds.join(kind, len(nodes))
         for spec in self._timeline.arrivals_at(now_s):
-            self._arrived[spec.name] = self._semantics.progress(spec, self._speeds_of(spec), now_s)
+            self._arrived[spec.name] = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
             self._unfinished += 1
             events.append(TaskSubmitted(time_s=now_s, spec=spec))
         self._absorb(events, now_s)
@@ -215,11 +297,12 @@ class _Engine:
             self._timeline.expect(task)
         self._changed.clear()
 
-    def _speeds_of(self, spec: TaskSpec) -> list[float]:
+    def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
+        """Give the speeds by size; where it has no curve it does not run, and so stands still."""
         largest = min(spec.max_nodes, len(self._log.node_names))  # nobody holds more nodes than there are
-        key = (spec.curve, largest)
+        key = (curve, largest)
         if key not in self._speeds:
-            self._speeds[key] = spec.curve.speeds(largest).tolist()
+            self._speeds[key] = [0.0] * (largest + 1) if curve is None else curve.speeds(largest).tolist()
         return self._speeds[key]
 
     def _finish(self, task: TaskProgress, now_s: float) -> None:
@@ -228,7 +311,11 @@ class _Engine:
             self._running -= 1
             self._full_size -= task.spec.max_nodes
         self._unfinished -= 1
+        before = task.size
         task.finish(now_s)
+        if before and self._kinds is not None:
+            self._kinds.changed(task, self._kind[task.spec.name], before)
+        self._harvest.note(task)
         if self._allocations is not None:
             self._allocations.end(task.spec.name, now_s)
 
@@ -241,7 +328,11 @@ class _Engine:
             if task.finish_s is not None:
                 continue
             before, was_running = task.size, task.size > 0
-            _act(task, action, now_s)
+            if self._kinds is not None and isinstance(action, Start):
+                self._choose_kind(task, self._kinds.of(action.nodes))
+            carry_out(task, action, now_s)
+            if self._kinds is not None:
+                self._kinds.changed(task, self._kind[action.task], before)
             if self._allocations is not None:
                 self._allocations.act(action, now_s)
             self._used += task.size - before
@@ -250,8 +341,13 @@ class _Engine:
                 self._running += step
                 self._full_size += step * task.spec.max_nodes
             self._changed[action.task] = task
+            self._harvest.note(task)
             if self._tells_work_left:
                 self._advancing[action.task] = task
+
+    def _choose_kind(self, task: TaskProgress, kind: str) -> None:
+        self._kind[task.spec.name] = kind
+        task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
 
     def _undecided(self) -> dict[Unused, int]:
         """Say why nodes are free until the next decision; once all tasks are finished there will be none."""
@@ -259,27 +355,17 @@ class _Engine:
         return {reason: self._pool - self._used}
 
     def _unused(self, sizes: Mapping[str, int]) -> dict[Unused, int]:
-        """Say why the nodes that are left over do not work (docs/semantics.md)."""
-        left = self._pool - self._used
-        if left == 0:
-            return {}
-        room, too_small = self._full_size - self._used, False
-        if room < left and len(sizes) > self._running:
-            for name, size in sizes.items():
-                if size == 0:
-                    spec = self._arrived[name].spec
-                    if spec.min_nodes <= left:
-                        room += spec.max_nodes
-                    else:
-                        too_small = True
-        wanted = min(left, room)
-        if too_small:
-            reason = Unused.BELOW_MINIMUM
-        elif self._unfinished > len(sizes):
-            reason = Unused.TASK_CAP
-        else:
-            reason = Unused.AT_MAXIMUM if sizes else Unused.NO_TASK
-        return {Unused.NOT_WORTH: wanted, reason: left - wanted}
+        """Say why the nodes that are left over do not work."""
+        if self._kinds is not None:
+            return self._kinds.why_unused(sizes, unfinished=self._unfinished, task_of=self._arrived.__getitem__)
+        return why_unused(
+            self._pool - self._used,
+            room=self._full_size - self._used,
+            sizes=sizes,
+            running=self._running,
+            unfinished=self._unfinished,
+            spec_of=lambda name: self._arrived[name].spec,
+        )
 
     def _fill_up(self) -> None:
         """Book the rest of a log in which there is nothing left to do."""
@@ -292,6 +378,7 @@ class _Engine:
             self._ledger.open(time_s, pool, 0, {Unused.NO_TASK: pool})
 
     def _close(self, now_s: float) -> None:
+        self._harvest.look(now_s)
         for task in list(self._timeline.finishes_at(now_s)):
             self._finish(task, now_s)
         for task in self._arrived.values():
@@ -299,20 +386,6 @@ class _Engine:
                 task.settle(now_s)
         if self._allocations is not None:
             self._allocations.close(now_s)
+        self._harvest.close(now_s)
         self._ledger.close(now_s)
         self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))
-
-
-def _act(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
-    count = len(action.nodes)
-    match action:
-        case Start():
-            task.start(now_s, count)
-        case Grow():
-            task.grow(now_s, count)
-        case Shrink(cause=cause):
-            task.shrink(now_s, count, preempted=cause is Cause.PREEMPTED)
-        case Stop(cause=cause):
-            if count != task.size:
-                raise Fault(f"task '{task.spec.name}' holds {task.size} nodes, but a stop names {count}")
-            task.stop(now_s, preempted=cause in {Cause.PREEMPTED, Cause.BELOW_MINIMUM})

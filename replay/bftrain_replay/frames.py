@@ -8,6 +8,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain_replay import tables
+from bftrain_replay.campaigns import rows as campaign_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,6 +51,16 @@ def allocations(result: Result) -> DataFrame:
             "to_s": joined("to_s", np.float64),
         }
     )
+
+
+def over_time(result: Result) -> DataFrame:
+    """Give one row for each stretch of time."""
+    return _frame(tables.OVER_TIME, tables.over_time_rows(result))
+
+
+def campaigns(result: Result) -> DataFrame:
+    """Give one row a campaign."""
+    return _frame(tables.CAMPAIGNS, campaign_rows(result))
 
 
 def _frame(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> DataFrame:

@@ -34,6 +34,10 @@ class Unused(StrEnum):
     BELOW_MINIMUM = "below_minimum"  # a waiting task needs more nodes than are left
     NOT_WORTH = "not_worth"  # a task could have taken it, and the decision was against it
     UNDECIDED = "undecided"  # the decision on it was still to take effect
+    OTHER_KIND = "other_kind"  # whoever wants more runs on nodes of other kinds, or holds some; only where kinds differ
+
+
+PLAIN: Final = tuple(reason for reason in Unused if reason is not Unused.OTHER_KIND)  # where nodes are all alike
 
 
 class Ledger:
@@ -41,11 +45,11 @@ class Ledger:
 
     __slots__ = ("_end_s", "_pool", "_times", "_unused", "_used")
 
-    def __init__(self) -> None:
+    def __init__(self, reasons: Iterable[Unused] = PLAIN) -> None:
         self._times = array("d")
         self._pool = array("i")
         self._used = array("i")
-        self._unused = {reason: array("i") for reason in Unused}
+        self._unused = {reason: array("i") for reason in reasons}
         self._end_s: float | None = None
 
     def open(self, now_s: float, pool: int, used: int, unused: dict[Unused, int]) -> None:

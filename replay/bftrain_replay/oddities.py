@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from bftrain.values.kinds import ANY_KIND
+from bftrain_datasets.measures import largest_by_kind
+from bftrain_replay.fixed import fits
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
     from bftrain_replay.result import Result
+
+_MOST_NAMED = 5
 
 
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
@@ -23,16 +30,38 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         yield f"entries of the log that give a node the state it has already and so change nothing: {repeated:,}"
     if not tasks:
         yield "there are no tasks"
-    largest = int(log.pool_sizes().max())
-    misfits = [spec.name for spec in tasks if spec.min_nodes > largest]
-    if misfits:
-        yield (
-            f"{_some(misfits)} more nodes than the {largest} that are idle at most, so {_it(misfits)} can never run, "
-            f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
-        )
+    yield from _misfits(log, tasks)
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
+
+
+def odd_settings(settings: Settings, log: EventLog, tasks: Iterable[TaskSpec]) -> Iterator[str]:
+    """Say which users and kinds of nodes have shares or prices though there are none of that name."""
+    users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
+    if users:
+        yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
+    kinds = sorted({*settings.prices}.difference(log.kind_names))
+    if kinds:
+        yield f"no node is of a kind that has a price: {', '.join(kinds[:_MOST_NAMED])}"
+
+
+def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
+    """Say who can never run: with fewer nodes of one kind idle at once than it needs on any that it runs on."""
+    largest = largest_by_kind(log)
+    if not log.kind_names:
+        most = largest[ANY_KIND]
+        misfits = [spec.name for spec in tasks if spec.min_nodes > most]
+        more = f"more nodes than the {most} that are idle at most"
+    else:
+        misfits = [spec.name for spec in tasks if not fits(spec, largest)]
+        told = ", ".join(f"{count} {kind}" for kind, count in largest.items())
+        more = f"more nodes of a kind to run on than are idle at most ({told})"
+    if misfits:
+        yield (
+            f"{_some(misfits)} {more}, so {_it(misfits)} can never run, "
+            f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
+        )
 
 
 def odd_decisions(results: Mapping[str, Result | None]) -> Iterator[str]:
@@ -47,7 +76,7 @@ def odd_decisions(results: Mapping[str, Result | None]) -> Iterator[str]:
 def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:
     if len(names) == 1:
         return f"task '{names[0]}' {one}"
-    return f"{len(names)} tasks ('{names[0]}', ...) {many}"
+    return f"{len(names):,} tasks ('{names[0]}', ...) {many}"
 
 
 def _it(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -14,13 +15,19 @@ from bftrain.assembly import find_solver
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 
+FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
+
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """How the caller named the inputs: a log, a task file, a baseline. Empty for what was made in memory."""
+    """How the caller named the inputs: a log, a task file, a baseline. Empty for what was made in memory.
+
+    ``options`` are those that say more of the inputs, such as ``--kinds FILE``, or a cluster instead of a log.
+    """
 
     log: str = ""
     tasks: str = ""
     baseline: str = ""
+    options: tuple[str, ...] = ()
 
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:

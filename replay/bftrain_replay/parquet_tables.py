@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain.errors import BadInput
 from bftrain_datasets.parquet_log import FORMAT_KEY, require
 from bftrain_datasets.storage import whole_file
-from bftrain_replay import tables
+from bftrain_replay import campaigns, tables
 from bftrain_replay.tables import Kind
 
 if TYPE_CHECKING:
@@ -49,13 +49,24 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 def write(result: Result, folder: Path, file_format: str) -> None:
     """Write all tables; each appears complete or not at all, and names its ``file_format`` in its metadata."""
     pa = pyarrow()
-    rows = {"decisions": tables.decision_rows(result), "tasks": tables.task_rows(result)}
+    rows = {
+        "decisions": tables.decision_rows(result),
+        "tasks": tables.task_rows(result),
+        "over_time": tables.over_time_rows(result),
+        "campaigns": campaigns.rows(result),
+    }
     for name, content in rows.items():
-        with _writer(pa, folder / f"{name}.parquet", tables.TABLES[name], file_format) as add:
-            _write_rows(pa, tables.TABLES[name], content, add)
+        write_rows(folder / f"{name}.parquet", tables.TABLES[name], content, file_format)
     if result.allocations is not None:
         with _writer(pa, folder / "allocations.parquet", tables.ALLOCATIONS, file_format) as add:
             _write_allocations(pa, result.allocations, add)
+
+
+def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]], file_format: str) -> None:
+    """Write a table row by row; it appears complete or not at all, and names its ``file_format`` in its metadata."""
+    pa = pyarrow()
+    with _writer(pa, path, columns, file_format) as add:
+        _add_rows(pa, columns, rows, add)
 
 
 @contextmanager
@@ -80,7 +91,7 @@ def _type_of(pa: Any, column: Column) -> Any:  # noqa: ANN401 - a module without
     }[column.kind]
 
 
-def _write_rows(
+def _add_rows(
     pa: Any,  # noqa: ANN401 - a module without types
     columns: Sequence[Column],
     rows: Iterable[Sequence[object]],

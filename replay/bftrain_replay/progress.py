@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from bftrain.errors import Fault
+from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
+from bftrain.values.kinds import ANY_KIND
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,6 +51,9 @@ class TaskProgress:
         "_checkpoint_interval_s",
         "_committed",
         "_debts",
+        "_held_before",
+        "_kind",
+        "_node_s_before",
         "_settled_s",
         "_size_before",
         "_speed_before",
@@ -54,6 +61,7 @@ class TaskProgress:
         "_waiting",
         "_waits_at_change",
         "done_samples",
+        "dropped",
         "finish_s",
         "first_start_s",
         "lost_node_s",
@@ -84,6 +92,7 @@ class TaskProgress:
         self.lost_node_s = dict.fromkeys(Loss, 0.0)
         self.first_start_s: float | None = None
         self.finish_s: float | None = None
+        self.dropped = False  # given up for good before its end: in what was recorded only
         self.starts = self.rescales = self.preemptions = 0
         self.waits = 0  # stretches of time without a node
         self.waited_s = 0.0
@@ -96,6 +105,9 @@ class TaskProgress:
         self._committed = 0.0  # samples that were done when the size last changed, and so committed
         self._waits_at_change = 0.0  # samples that rescaling and start-up will take
         self._debts: list[Debt] = []
+        self._kind = ANY_KIND  # of the nodes that it holds or held last
+        self._held_before: dict[str, float] = {}  # node-seconds by kind, up to its last start on another kind
+        self._node_s_before = 0.0  # all of them
 
     @property
     def owed_samples(self) -> float:
@@ -115,12 +127,34 @@ class TaskProgress:
             return math.inf
         return self._settled_s + (self.owed_samples + self.work_samples - self.done_samples) / self.speed
 
+    def done_by(self, now_s: float) -> float:
+        """Samples that are done at ``now_s`` if nothing changes until then; what was not noticed does not count."""
+        seconds = max(now_s - self._settled_s, 0.0)
+        return min(self.done_samples + max(self.speed * seconds - self.owed_samples, 0.0), self.work_samples)
+
     def settle(self, now_s: float) -> None:
         """Count the time since it was last settled: debts are paid first, the rest is progress."""
         seconds = self._pass(now_s)
         if seconds > 0.0:
             left = self._pay(self.speed * seconds)
             self.done_samples = min(self.done_samples + left, self.work_samples)
+
+    def go_by(self, speeds: Sequence[float], kind: str) -> None:
+        """From its next start on, be as fast as ``speeds`` by size: those of the ``kind`` that it starts on."""
+        if self.size:
+            raise Fault(f"task '{self.spec.name}' holds {self.size} nodes, and cannot go over to another kind")
+        self._speeds = speeds
+        self._held_before = self.node_s_by_kind
+        self._node_s_before, self._kind = self.node_s, kind
+
+    @property
+    def node_s_by_kind(self) -> dict[str, float]:
+        """Node-seconds that it held by kind; where kinds are not told apart all under the empty name."""
+        held = dict(self._held_before)
+        now = self.node_s - self._node_s_before
+        if now > 0.0:
+            held[self._kind] = held.get(self._kind, 0.0) + now
+        return held
 
     def start(self, now_s: float, nodes: int) -> None:
         """Run on ``nodes`` nodes, coming from zero."""
@@ -169,11 +203,19 @@ class TaskProgress:
         self.done_samples = self.work_samples
         self.finish_s = now_s
 
+    def drop(self, now_s: float) -> None:
+        """Give it up for good, though its work is not done."""
+        self._change(now_s, 0)
+        self._debts = [debt for debt in self._debts if not debt.lapses]
+        self.dropped = True
+
     def _pass(self, now_s: float) -> float:
         """Let time pass up to ``now_s``; gives the seconds in which it held nodes."""
         seconds = now_s - self._settled_s
         self._settled_s = now_s
         if seconds <= 0.0:
+            return 0.0
+        if self.dropped:
             return 0.0
         if self.size == 0:
             self.waits += not self._waiting
@@ -237,3 +279,19 @@ class TaskProgress:
                 break
             del self._debts[0]
         return samples
+
+
+def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
+    """Have a task do what an action says."""
+    count = len(action.nodes)
+    match action:
+        case Start():
+            task.start(now_s, count)
+        case Grow():
+            task.grow(now_s, count)
+        case Shrink(cause=cause):
+            task.shrink(now_s, count, preempted=cause is Cause.PREEMPTED)
+        case Stop(cause=cause):
+            if count != task.size:
+                raise Fault(f"task '{task.spec.name}' holds {task.size} nodes, but a stop names {count}")
+            task.stop(now_s, preempted=cause in {Cause.PREEMPTED, Cause.BELOW_MINIMUM})

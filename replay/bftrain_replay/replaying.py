@@ -18,8 +18,11 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log
 from bftrain_datasets.taskfiles import load_tasks
-from bftrain_replay import outputs
+from bftrain_replay import outputs, told
+from bftrain_replay.drawing import pictures
 from bftrain_replay.origins import Source
+from bftrain_replay.reporting import report
+from bftrain_replay.reporting.material import Material, of_study
 from bftrain_replay.result import Result
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, Watch, study
@@ -50,12 +53,27 @@ class Replayed:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """All figures, as in ``summary.json``."""
-        return outputs.summary(self.study, self.source)
+        return told.summary(self.study, self.source)
 
     def write(self, folder: str | Path, *, tables: str = outputs.CSV) -> None:
         """Write the files that the command writes."""
         outputs.check_tables(tables)
         outputs.write(self.study, Path(folder), self.source, tables=tables)
+
+    def report(self, path: str | Path, *, title: str = "") -> None:
+        """Write the page of the replay, which needs no other file and no network."""
+        outputs.write_text(Path(path), report.render(self._material, title))
+
+    def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
+        """Write the pictures of the page as files of their own, svg or png; gives where they are."""
+        if form not in pictures.FORMS:
+            raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, pictures.FORMS))
+        outputs.prepare(Path(folder))
+        return report.write_figures(self._material, Path(folder), form)
+
+    @cached_property
+    def _material(self) -> Material:
+        return of_study(self.study, self.source)
 
 
 def replay(

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from bftrain_replay import frames
-from bftrain_replay.decisions import Spread, spread_ms
+from bftrain_replay.decisions import Bin, Spread, bins_ms, spread_ms
 from bftrain_replay.ledger import Unused
+from bftrain_replay.metrics.columns import TaskColumns
+from bftrain_replay.metrics.fair import Pools, alone_s, shortest_s
+from bftrain_replay.metrics.figures import TaskFigures, UserFigures, task_figures
+from bftrain_replay.metrics.kinds import KindFigures, cost_of, kind_figures
+from bftrain_replay.metrics.spread import Percentiles
 from bftrain_replay.progress import Loss, TaskProgress
 
 if TYPE_CHECKING:
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
     from bftrain_replay.allocations import Allocations
     from bftrain_replay.decisions import DecisionColumns
     from bftrain_replay.engine import Run
+    from bftrain_replay.fixed import Ended
+    from bftrain_replay.harvest import HarvestOverTime
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -36,13 +43,15 @@ class TaskState(StrEnum):
     FINISHED = "finished"
     RUNNING = "running"
     WAITING = "waiting"  # it had arrived, and held no node
+    DROPPED = "dropped"  # cancelled, or failed for good: in what a journal recorded only
     NOT_ARRIVED = "not_arrived"
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
 
-    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up.
+    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up. Its work
+    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything.
     """
 
     name: str
@@ -63,6 +72,11 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     lost_start_up_samples: float = 0.0
     lost_unnoticed_samples: float = 0.0
     owed_samples: float = 0.0
+    user: str = ""
+    campaign: str = ""
+    deadline_s: float | None = None
+    shortest_s: float | None = None
+    alone_s: float | None = None
 
     @property
     def node_h(self) -> float:
@@ -105,6 +119,23 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     makespan_s: float | None
     fallbacks: int
     notes: int
+    tasks_endless: int
+    tasks_unfinished: int
+    tasks_never_started: int
+    completion_s: Percentiles | None
+    completion_at_least_s: float | None
+    response_s: Percentiles | None
+    waited_s: Percentiles | None
+    slowdown: Percentiles | None
+    rho: Percentiles | None
+    rho_over_1: float | None
+    deadlines: int
+    deadlines_missed: int
+    late_s: Percentiles | None
+    users: dict[str, UserFigures]
+    kinds: dict[str, KindFigures]
+    cost: float | None
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +145,7 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     decisions_per_s: float
     solve_ms: Spread
     decide_ms: Spread
+    decide_ms_bins: tuple[Bin, ...]
 
 
 class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +170,17 @@ class Result:
     times_s: NDArray[np.float64]
     pool: NDArray[np.int64]
     used: NDArray[np.int64]
+    harvest: HarvestOverTime
     idle_node_s: float
     used_node_s: float
     unused_node_s: Mapping[Unused, float]
     lost_samples: Mapping[Loss, float]
     lost_node_s: Mapping[Loss, float]
+    kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where they are not told apart
     yardsticks: Yardsticks | None = None
     warnings: tuple[str, ...] = field(default=())
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
+    ended: Ended | None = None  # why, on nodes that never leave
 
     @property
     def harvested_samples(self) -> float:
@@ -179,6 +215,11 @@ class Result:
             return None
         return max(finishes) - max(min(task.submit_s for task in self.tasks), 0.0)
 
+    @property
+    def task_figures(self) -> TaskFigures:
+        """How long tasks took, how fairly, how punctually."""
+        return task_figures(TaskColumns.of_records(self.tasks), self.simulated_s)
+
     def decisions_frame(self) -> DataFrame:
         """Give the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
         return frames.decisions(self)
@@ -191,12 +232,17 @@ class Result:
         """Give the table of allocations as a DataFrame; there is one for the replay that was asked for only."""
         return frames.allocations(self)
 
+    def over_time_frame(self) -> DataFrame:
+        """Give the table of what was idle, used and done over time as a DataFrame."""
+        return frames.over_time(self)
+
+    def campaigns_frame(self) -> DataFrame:
+        """Give the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
+        return frames.campaigns(self)
+
     def summary(self) -> Summary:
         """Give the figures that depend on the inputs alone."""
-        yardsticks = self.yardsticks
-        dedicated = yardsticks.dedicated_samples if yardsticks else None
-        ceiling = yardsticks.ceiling_samples if yardsticks else None
-        return Summary(
+        figures = Summary(
             complete=self.complete,
             solver=self.settings.solver,
             objective=self.settings.objective,
@@ -208,11 +254,11 @@ class Result:
             coverage=self.coverage,
             harvested=self.harvested_samples,
             owed_samples=math.fsum(task.owed_samples for task in self.tasks),
-            efficiency=self.efficiency,
-            ceiling_efficiency=_share(ceiling, dedicated),
-            dedicated_nodes=yardsticks.dedicated_nodes if yardsticks else None,
-            dedicated_samples=dedicated,
-            ceiling_samples=ceiling,
+            efficiency=None,
+            ceiling_efficiency=None,
+            dedicated_nodes=None,
+            dedicated_samples=None,
+            ceiling_samples=None,
             lost={
                 str(loss): Lost(samples=samples, node_h=self.lost_node_s[loss] / SECONDS_AN_HOUR)
                 for loss, samples in self.lost_samples.items()
@@ -225,7 +271,12 @@ class Result:
             makespan_s=self.makespan_s,
             fallbacks=len(self.decisions.fallbacks),
             notes=self.decisions.notes_counted,
+            metrics=dict(self.metrics),
+            kinds=dict(self.kinds),
+            cost=cost_of(self.kinds, self.settings.prices),
+            **msgspec.structs.asdict(self.task_figures),
         )
+        return held_against(figures, self.yardsticks) if self.yardsticks else figures
 
     def timings(self) -> Timings:
         """Give the figures that depend on the machine too."""
@@ -234,41 +285,60 @@ class Result:
             decisions_per_s=len(self.decisions) / self.wall_s if self.wall_s > 0 else 0.0,
             solve_ms=spread_ms(self.decisions.solve_s),
             decide_ms=spread_ms(self.decisions.decide_s),
+            decide_ms_bins=bins_ms(self.decisions.decide_s),
         )
+
+
+def held_against(figures: Summary, yardsticks: Yardsticks) -> Summary:
+    """Give the figures with what they are a share of."""
+    dedicated = yardsticks.dedicated_samples
+    return msgspec.structs.replace(
+        figures,
+        efficiency=_share(figures.harvested, dedicated),
+        ceiling_efficiency=_share(yardsticks.ceiling_samples, dedicated),
+        dedicated_nodes=yardsticks.dedicated_nodes,
+        dedicated_samples=dedicated,
+        ceiling_samples=yardsticks.ceiling_samples,
+    )
 
 
 def result_of(run: Run, settings: Settings) -> Result:
     """Draw the result out of a run."""
     ledger = run.ledger
     arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
+    pools = Pools.of_one_kind(ledger.times_s, ledger.pool, ledger.end_s)
+    if run.pools is not None:
+        pools = Pools(ledger.times_s, run.pools, ledger.end_s)
+    sharing = [task.spec for task in arrived if not task.dropped]  # who was given up says nothing about the others
+    alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
+    largest = pools.largest
     return Result(
         settings=settings,
         complete=run.complete,
         simulated_s=ledger.end_s,
+        ended=run.ended,
         wall_s=run.wall_s,
-        tasks=tuple(_record(task) for task in run.tasks),
+        tasks=tuple(_record(task, largest, alone) for task in run.tasks),
         decisions=run.decisions,
         allocations=run.allocations,
         times_s=ledger.times_s,
         pool=ledger.pool,
         used=ledger.used,
+        harvest=run.harvest,
         idle_node_s=ledger.idle_node_s,
         used_node_s=ledger.used_node_s,
         unused_node_s=ledger.unused_node_s,
         lost_samples=_by_loss([task.lost_samples for task in arrived]),
         lost_node_s=_by_loss([task.lost_node_s for task in arrived]),
+        kinds=kind_figures(pools, _held_by_kind(arrived)),
     )
 
 
-def _record(task: TaskProgress | TaskSpec) -> TaskRecord:
+def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Mapping[str, float | None]) -> TaskRecord:
     if not isinstance(task, TaskProgress):
-        return TaskRecord(
-            name=task.name, state=TaskState.NOT_ARRIVED, submit_s=task.submit_s, work_samples=task.work_samples
-        )
+        return TaskRecord(state=TaskState.NOT_ARRIVED, **_told_of(task, largest))
     return TaskRecord(
-        name=task.spec.name,
         state=_state(task),
-        submit_s=task.spec.submit_s,
         first_start_s=task.first_start_s,
         finish_s=task.finish_s,
         starts=task.starts,
@@ -277,20 +347,44 @@ def _record(task: TaskProgress | TaskSpec) -> TaskRecord:
         waits=task.waits,
         waited_s=task.waited_s,
         node_s=task.node_s,
-        work_samples=task.spec.work_samples,
         done_samples=task.done_samples,
         lost_preemption_samples=task.lost_samples[Loss.PREEMPTION],
         lost_rescaling_samples=task.lost_samples[Loss.RESCALING],
         lost_start_up_samples=task.lost_samples[Loss.START_UP],
         lost_unnoticed_samples=task.lost_samples[Loss.UNNOTICED],
         owed_samples=task.owed_samples,
+        alone_s=alone.get(task.spec.name),
+        **_told_of(task.spec, largest),
     )
+
+
+def _told_of(spec: TaskSpec, largest: Mapping[str, int]) -> dict[str, Any]:
+    """Give what was known of a task before it ran."""
+    return {
+        "name": spec.name,
+        "submit_s": spec.submit_s,
+        "work_samples": spec.work_samples,
+        "user": spec.user,
+        "campaign": spec.campaign,
+        "deadline_s": spec.deadline_s,
+        "shortest_s": shortest_s(spec, largest),
+    }
 
 
 def _state(task: TaskProgress) -> TaskState:
     if task.finish_s is not None:
         return TaskState.FINISHED
+    if task.dropped:
+        return TaskState.DROPPED
     return TaskState.RUNNING if task.size else TaskState.WAITING
+
+
+def _held_by_kind(tasks: Iterable[TaskProgress]) -> dict[str, float]:
+    parts: dict[str, list[float]] = {}
+    for task in tasks:
+        for kind, seconds in task.node_s_by_kind.items():
+            parts.setdefault(kind, []).append(seconds)
+    return {kind: math.fsum(each) for kind, each in parts.items()}
 
 
 def _by_loss(parts: Iterable[Mapping[Loss, float]]) -> dict[Loss, float]:

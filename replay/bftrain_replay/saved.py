@@ -12,8 +12,8 @@ from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_datasets.storage import CsvFile
 from bftrain_replay import parquet_tables, tables
-from bftrain_replay.outputs import FORMAT
-from bftrain_replay.tables import Kind
+from bftrain_replay.origins import FORMAT
+from bftrain_replay.tables import Column, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
+_READ_ANEW: Final = "run the replay again with this version"
+_IN_ROUNDS: Final = (
+    "a run in rounds has figures, tables and a page: docs/rounds.md; this is for replays without --round"
+)
 _PARSERS: Final[Mapping[Kind, Callable[[str], Any]]] = {
     Kind.TEXT: str,
     Kind.NUMBER: float,
@@ -42,26 +46,47 @@ class Holdings:
     to_s: NDArray[np.float64]
 
 
-class Saved:
-    """The folder of a replay."""
+def _fix_of(form: object) -> str:
+    """Say what helps whoever names a folder of something else."""
+    told = str(form)
+    if told.startswith("bftrain rounds"):
+        return _IN_ROUNDS
+    return _READ_ANEW if told.startswith("bftrain replay") else "name the folder of a replay"
 
-    def __init__(self, folder: Path) -> None:
+
+class Saved:
+    """The folder of a replay; or of something like it, whose ``form`` and tables (name -> columns) are given."""
+
+    def __init__(self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[Column]] = tables.TABLES) -> None:
         path = folder / "summary.json"
         if not path.is_file():
             raise BadInput("holds no summary.json", where=str(folder), fix="name the folder of a replay")
-        self._folder = folder
+        self._folder, self._known = folder, known
         self.summary = wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=_READ_AGAIN)
-        if self.summary.get("format") != FORMAT:
-            what = f"is of the format {self.summary.get('format')!r}, not '{FORMAT}'"
-            raise BadInput(what, where=str(path), fix="run the replay again with this version")
+        if self.summary.get("format") != form:
+            what = f"is of the format {self.summary.get('format')!r}, not '{form}'"
+            raise BadInput(what, where=str(path), fix=_fix_of(self.summary.get("format")))
+
+    @staticmethod
+    def form_of(folder: Path) -> str:
+        """Say what a folder's ``summary.json`` claims to be; nothing if that cannot be told."""
+        try:
+            told = wire.decode((folder / "summary.json").read_bytes(), dict[str, Any])
+        except (OSError, BadInput):
+            return ""
+        return str(told.get("format", ""))
 
     def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
         """Give these columns of a table, row by row; ``None`` where there is no value."""
         path = self._folder / f"{name}.csv"
         if not path.is_file():
-            yield from parquet_tables.rows(self._folder / f"{name}.parquet", columns)
+            path = self._folder / f"{name}.parquet"
+            if not path.is_file():
+                told = name.replace("_", " ")
+                raise BadInput(f"holds no table of {told}", where=str(self._folder), fix="run the replay again")
+            yield from parquet_tables.rows(path, columns)
             return
-        kinds = {column.name: column.kind for column in tables.TABLES[name]}
+        kinds = {column.name: column.kind for column in self._known[name]}
         file = CsvFile(path)
         missing = [column for column in columns if column not in file.header]
         if missing:

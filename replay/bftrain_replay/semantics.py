@@ -12,7 +12,7 @@ from bftrain_replay.settings import PUBLISHED
 from bftrain_replay.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -81,8 +81,15 @@ def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:
-    """Give the tasks with the start-up cost that they are replayed with: none in published rules."""
+    """Give the tasks with the costs that they are replayed with; in published rules starting costs nothing."""
     start_cost_s = 0.0 if settings.semantics == PUBLISHED else settings.start_cost_s
-    if start_cost_s is None:
+    given = {"grow_cost_s": settings.grow_cost_s, "shrink_cost_s": settings.shrink_cost_s, "start_cost_s": start_cost_s}
+    if settings.cost_factor == 1.0 and set(given.values()) == {None}:
         return tuple(tasks)
-    return tuple(replace(spec, start_cost_s=start_cost_s) for spec in tasks)
+    return tuple(replace(spec, **_costs(spec, given, settings.cost_factor)) for spec in tasks)
+
+
+def _costs(spec: TaskSpec, given: Mapping[str, float | None], factor: float) -> dict[str, float]:
+    """Give a task's costs: its own or the given ones, and so many times as much."""
+    own = {name: getattr(spec, name) if cost is None else cost for name, cost in given.items()}
+    return {name: cost * factor for name, cost in own.items()}

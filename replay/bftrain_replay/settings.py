@@ -28,8 +28,9 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     """How a log is replayed. With these and the same log and tasks, every figure repeats (docs/semantics.md).
 
     ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
-    machine to machine. ``start_cost_s`` overrides that of every task. Without ``checkpoint_interval_s`` a task's
-    ``shrink_cost_s`` stands for the work that a preemption takes away.
+    machine to machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override those of every task, and
+    ``cost_factor`` multiplies all three. Without ``checkpoint_interval_s`` a task's ``shrink_cost_s`` stands for the
+    work that a preemption takes away.
     """
 
     semantics: str = REALISTIC  # by which rules tasks advance
@@ -39,27 +40,29 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     skip_events: int = 0  # events at the window's begin that are left out
     decision_latency_s: float | str = 0.0  # from an event until new sizes take effect
     min_interval_s: float = 0.0  # between decisions
+    grow_cost_s: float | None = None
+    shrink_cost_s: float | None = None
     start_cost_s: float | None = None
+    cost_factor: float = 1.0  # what every task's costs are multiplied with
     checkpoint_interval_s: float | None = None
     seed: int = 0  # whatever is random comes from it; at present nothing is
+    metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
 
     def __post_init__(self) -> None:
         """Check every field, and that no rules are asked for what they do not know."""
         super().__post_init__()
         _one_of(self, "semantics", SEMANTICS)
         _one_of(self, "events", EVENTS)
-        for name in ("window", "nodes"):
+        for name in ("window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
         checks.integer(self, "skip_events", at_least=0)
-        if self.decision_latency_s != MEASURED:
-            if isinstance(self.decision_latency_s, str):
-                problem = f"must be a number of seconds or '{MEASURED}', not {self.decision_latency_s!r}"
-                checks.reject(self, "decision_latency_s", problem)
-            checks.number(self, "decision_latency_s", at_least=0.0)
+        _latency(self)
         checks.number(self, "min_interval_s", at_least=0.0)
-        if self.start_cost_s is not None:
-            checks.number(self, "start_cost_s", at_least=0.0)
+        for cost in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
+            if getattr(self, cost) is not None:
+                checks.number(self, cost, at_least=0.0)
+        checks.number(self, "cost_factor", at_least=0.0)
         checks.optional_number(self, "checkpoint_interval_s", above=0.0)
         checks.integer(self, "seed", at_least=0)
         if self.semantics == PUBLISHED:
@@ -73,6 +76,16 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def of(cls, settings: Settings) -> ReplaySettings:
         """Give ``settings`` as those of a replay; what they do not say is left at its default."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+
+
+def _latency(settings: ReplaySettings) -> None:
+    given = settings.decision_latency_s
+    if given == MEASURED:
+        return
+    if isinstance(given, str):
+        problem = f"must be a number of seconds or '{MEASURED}', not {given!r}"
+        checks.reject(settings, "decision_latency_s", problem)
+    checks.number(settings, "decision_latency_s", at_least=0.0)
 
 
 def _one_of(settings: ReplaySettings, field: str, known: Sequence[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgspec.structs import replace as changed
 
@@ -11,15 +12,20 @@ from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import Fault, UsageError
+from bftrain.measuring import measured, metrics_of
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
-from bftrain_replay.engine import run
-from bftrain_replay.oddities import odd_decisions, odd_inputs
+from bftrain_replay.engine import Gauge, run
+from bftrain_replay.fixed import Cluster, Ended
+from bftrain_replay.fluid import Fluid
+from bftrain_replay.ideal import Ideal, ideal
+from bftrain_replay.oddities import odd_decisions, odd_inputs, odd_settings
 from bftrain_replay.pace import Pace
+from bftrain_replay.queueing import Queue, Unwatched
 from bftrain_replay.result import Result, Yardsticks, result_of
 from bftrain_replay.selection import Selection, select
 from bftrain_replay.semantics import as_replayed, semantics_of
@@ -30,6 +36,7 @@ from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, ideally, w
 Watch = Callable[[str, float, int], bool]
 
 CEILING = "ceiling"
+IDEAL = "ideal"
 DEDICATED = "dedicated pool"
 
 
@@ -47,6 +54,19 @@ class Study:
     baseline: Result | None = None
     ceiling: Result | None = None
     complete: bool = True
+    fixed: Fixed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What is told besides where the nodes never leave: the cluster, and why each replay on it ended, by solver.
+
+    ``ideal`` is there if it was asked for.
+    """
+
+    cluster: Cluster
+    ended: Mapping[str, Ended]
+    ideal: Ideal | None = None
 
 
 def study(
@@ -65,31 +85,97 @@ def study(
     ``watch`` says no, the replay in hand ends where it is and the others are left out; ``answers`` let it go on later.
     """
     settings = ReplaySettings.of(settings)
-    metric = check_parts(settings, baseline, objective)
-    passes, chosen = _Passes(metric, watch, answers), select(log, settings)
-    part = chosen.log
-    paying, free, ideal = as_replayed(tasks, settings), without_costs(tasks), ideally(settings, metric)
-    main = passes.replay(settings.solver, chosen, paying, settings, Allocations(part.node_names))
+    passes = Passes(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
+    main = passes.replay(Allocations(passes.part.node_names))
     if main is None:
         raise Fault("the first replay did not begin", where="study")
-    simple = passes.replay(baseline, chosen, paying, changed(settings, solver=baseline)) if baseline else None
-    ceiling = passes.replay(CEILING, chosen, free, ideal)
-    dedicated = None
-    pool = dedicated_log(part)
-    if pool is not None:
-        # Whoever sees completions at events only sees them at the same times in the dedicated pool
-        dedicated = passes.replay(DEDICATED, replace(chosen, log=pool), free, ideal)
-    made = {settings.solver: main, baseline: simple, f"{ideal.solver} in the {CEILING}": ceiling}
-    warnings = (*odd_inputs(part, tasks), *odd_decisions(made))
-    yardsticks = _yardsticks(part, ceiling, dedicated) if ceiling and passes.going else None
+    return _with_yardsticks(passes, main, baseline)
+
+
+def cluster_study(
+    cluster: Cluster,
+    tasks: Sequence[TaskSpec],
+    settings: Settings,
+    *,
+    baseline: str = "",
+    objective: Objective | None = None,
+    watch: Watch | None = None,
+    answers: Answers | None = None,
+    ideally: bool = False,
+) -> Study:
+    """Replay ``tasks`` on nodes that never leave, until all are done.
+
+    There a harvest has no yardsticks; with ``ideally`` the ideal is what it is held against. The log of the study ends
+    when the replay that was asked for ends.
+    """
+    settings = ReplaySettings.of(settings)
+    check_cluster(settings)
+    cluster.check(tasks)
+    # Whoever says when to end wants to see it until then
+    gauges = Unwatched if cluster.until_s is not None else partial(Queue, cluster.nodes, tasks)
+    objective = check_parts(settings, baseline, objective)
+    fluid = Fluid(tasks, cluster.nodes, objective, settings.horizon_s) if ideally else None
+    passes = Passes(cluster.log(), tasks, settings, objective, watch, answers, gauges=gauges)
+    main = passes.replay(Allocations(passes.part.node_names))
+    if main is None:
+        raise Fault("a replay that was not begun was told to stop")
+    simple = passes.replay(solver=baseline) if baseline else None
+    found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
+    log = cluster.log(main.simulated_s)
+    made = {main.settings.solver: main, baseline: simple}
+    warnings = (*odd_inputs(log, tasks), *odd_settings(settings, log, tasks), *odd_decisions(made))
+    results = [replace(each, warnings=warnings) for each in (main, simple) if each is not None]
+    ended = {each.settings.solver: each.ended for each in results if each.ended is not None}
+    return Study(
+        log=log,
+        part=log,
+        tasks=passes.tasks,
+        result=results[0],
+        baseline=results[1] if simple and simple.complete else None,
+        complete=passes.going,
+        fixed=Fixed(cluster=cluster, ended=ended, ideal=found),
+    )
+
+
+def check_cluster(settings: ReplaySettings) -> None:
+    """Refuse what has no meaning where nodes never leave."""
+    usual = ReplaySettings()
+    for name in ("semantics", "events", "window", "nodes", "skip_events"):
+        if getattr(settings, name) != getattr(usual, name):
+            raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="leave it out")
+
+
+def study_of(
+    main: Result,
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: ReplaySettings,
+    *,
+    baseline: str = "",
+    watch: Watch | None = None,
+) -> Study:
+    """Hold against its yardsticks what came of ``log`` and ``tasks`` in some other way than by a replay."""
+    passes = Passes(log, tasks, settings, check_parts(settings, baseline), watch)
+    passes.going = main.complete
+    return _with_yardsticks(passes, main, baseline)
+
+
+def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
+    simple = passes.replay(solver=baseline) if baseline else None
+    ceiling = passes.ceiling()
+    dedicated = passes.dedicated()
+    made = {main.settings.solver: main, baseline: simple, passes.ceiling_words: ceiling}
+    about = (*odd_inputs(passes.part, passes.tasks), *odd_settings(main.settings, passes.part, passes.tasks))
+    warnings = (*about, *odd_decisions(made))
+    yardsticks = passes.yardsticks(ceiling, dedicated)
 
     def held_against(result: Result) -> Result:
         return replace(result, yardsticks=yardsticks, warnings=warnings)
 
     return Study(
-        log=log,
-        part=part,
-        tasks=tuple(tasks),
+        log=passes.log,
+        part=passes.part,
+        tasks=passes.tasks,
         result=held_against(main),
         # The figures of a part of the log compare with nothing
         baseline=held_against(simple) if simple and simple.complete else None,
@@ -103,29 +189,85 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
     if baseline == settings.solver:
         raise UsageError(f"the baseline '{baseline}' is the solver itself", fix="name another solver")
     objective = objective or resolve_objective(settings.objective)
+    if isinstance(settings, ReplaySettings):
+        metrics_of(settings.metrics)
     for solver in filter(None, (settings.solver, baseline)):
         build_harvester(changed(settings, solver=solver), objective=objective)
     return objective
 
 
-def _yardsticks(log: EventLog, ceiling: Result, dedicated: Result | None) -> Yardsticks:
-    return Yardsticks(
-        dedicated_nodes=dedicated_nodes(log),
-        dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
-        ceiling_samples=ceiling.harvested_samples,
-    )
+class Passes:
+    """The replays that a study is made of: any of them, one after the other, until told to stop."""
 
-
-class _Passes:
-    """Replays one after the other until told to stop."""
-
-    def __init__(self, objective: Objective, watch: Watch | None, answers: Answers | None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        tasks: Sequence[TaskSpec],
+        settings: ReplaySettings,
+        objective: Objective,
+        watch: Watch | None = None,
+        answers: Answers | None = None,
+        *,
+        gauges: Callable[[], Gauge] | None = None,
+    ) -> None:
+        self.log = log
+        self._gauges = gauges
+        self.tasks = tuple(tasks)
+        self._chosen = select(log, settings)
+        self._paying, self._free = as_replayed(tasks, settings), without_costs(tasks)
+        self._settings, self._ideal = settings, ideally(settings, objective)
         self._objective = objective
         self._watch = watch
         self._answers = answers
         self.going = True
 
-    def replay(
+    @property
+    def part(self) -> EventLog:
+        """The window and nodes of the log that are replayed."""
+        return self._chosen.log
+
+    @property
+    def ceiling_words(self) -> str:
+        """Say who decides in the ceiling."""
+        return f"{self._ideal.solver} in the {CEILING}"
+
+    def replay(self, allocations: Allocations | None = None, *, solver: str = "") -> Result | None:
+        """Replay as asked for, or with another solver; ``None`` if told to stop before."""
+        settings = changed(self._settings, solver=solver) if solver else self._settings
+        return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
+
+    def ideal(self, fluid: Fluid, nodes: Mapping[str, int]) -> Ideal | None:
+        """Find the ideal of a cluster; ``None`` if told to stop."""
+
+        def keep_going(simulated_s: float, chosen: int) -> bool:
+            self.going = self._watch is None or self._watch(IDEAL, simulated_s, chosen)
+            return self.going
+
+        return ideal(self.tasks, nodes, fluid, keep_going) if self.going else None
+
+    def ceiling(self) -> Result | None:
+        """Replay without costs."""
+        return self._pass(CEILING, self._chosen, self._free, self._ideal)
+
+    def dedicated(self) -> Result | None:
+        """Replay in the dedicated pool, if that has any node."""
+        pool = dedicated_log(self.part)
+        if pool is None:
+            return None
+        # Whoever sees completions at events only sees them at the same times in the dedicated pool
+        return self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
+
+    def yardsticks(self, ceiling: Result | None, dedicated: Result | None) -> Yardsticks | None:
+        """Give what a harvest is held against, unless these were not completed."""
+        if ceiling is None or not self.going:
+            return None
+        return Yardsticks(
+            dedicated_nodes=dedicated_nodes(self.part),
+            dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
+            ceiling_samples=ceiling.harvested_samples,
+        )
+
+    def _pass(
         self,
         name: str,
         chosen: Selection,
@@ -133,7 +275,6 @@ class _Passes:
         settings: ReplaySettings,
         allocations: Allocations | None = None,
     ) -> Result | None:
-        """Replay, unless told to stop before."""
         if not self.going:
             return None
 
@@ -153,8 +294,11 @@ class _Passes:
             pace=pace,
             keep_going=keep_going,
             allocations=allocations,
+            fixed=self._gauges() if self._gauges is not None else None,
         )
         result = result_of(done, settings)
+        if settings.metrics:
+            result = replace(result, metrics=measured(metrics_of(settings.metrics), result))
         if self._answers is None:
             return result
         self._answers.check()

@@ -5,8 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from bftrain_replay.result import Result
 
@@ -65,11 +69,43 @@ TASKS: Final = _columns(
     lost_start_up_samples=Kind.NUMBER,
     lost_unnoticed_samples=Kind.NUMBER,
     owed_samples=Kind.NUMBER,
+    user=Kind.TEXT,
+    campaign=Kind.TEXT,
+    deadline_s=Kind.NUMBER,
+    shortest_s=Kind.NUMBER,
+    alone_s=Kind.NUMBER,
 )
 
 ALLOCATIONS: Final = _columns(task=Kind.TEXT, node=Kind.TEXT, from_s=Kind.NUMBER, to_s=Kind.NUMBER)
 
-TABLES: Final = {"decisions": DECISIONS, "tasks": TASKS, "allocations": ALLOCATIONS}
+OVER_TIME: Final = _columns(
+    from_s=Kind.NUMBER, to_s=Kind.NUMBER, idle=Kind.NUMBER, used=Kind.NUMBER, harvested=Kind.NUMBER
+)
+
+CAMPAIGNS: Final = _columns(
+    number=Kind.WHOLE,
+    user=Kind.TEXT,
+    campaign=Kind.TEXT,
+    created_s=Kind.NUMBER,
+    tasks=Kind.WHOLE,
+    tasks_finished=Kind.WHOLE,
+    node_h=Kind.NUMBER,
+    end_s=Kind.NUMBER,
+    least_s=Kind.NUMBER,
+    stretch=Kind.NUMBER,
+    virtual_end_s=Kind.NUMBER,
+    rivals=Kind.NUMBER,
+    bound_s=Kind.NUMBER,
+    stretch_bound=Kind.NUMBER,
+)
+
+TABLES: Final = {
+    "decisions": DECISIONS,
+    "tasks": TASKS,
+    "allocations": ALLOCATIONS,
+    "over_time": OVER_TIME,
+    "campaigns": CAMPAIGNS,
+}
 
 
 def decision_rows(result: Result) -> Iterator[tuple[object, ...]]:
@@ -82,3 +118,22 @@ def task_rows(result: Result) -> Iterator[tuple[object, ...]]:
     names = [column.name for column in TASKS]
     for record in result.tasks:
         yield tuple(getattr(record, name) for name in names)
+
+
+def over_time_rows(result: Result) -> Iterator[tuple[object, ...]]:
+    """Give one row for each stretch of time: nodes idle and used on average, and samples done by its end."""
+    ends_s = result.harvest.ends_s
+    edges_s = np.concatenate(([0.0], ends_s))
+    idle, used = (_means(result.times_s, nodes, edges_s) for nodes in (result.pool, result.used))
+    columns = (edges_s[:-1], ends_s, idle, used, result.harvest.samples)
+    yield from zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average a step curve between edges."""
+    durations = np.diff(edges_s)
+    bounds = np.append(times_s, edges_s[-1])
+    node_s = np.concatenate(([0.0], np.cumsum(nodes * np.diff(bounds))))
+    return np.divide(
+        np.diff(np.interp(edges_s, bounds, node_s)), durations, out=np.zeros_like(durations), where=durations > 0.0
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from bftrain_datasets.eventlog import IDLE, EventLog
+from bftrain_datasets.measures import idle_node_s_by_kind
 from bftrain_datasets.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
         decision_latency_s=0.0,
         min_interval_s=0.0,
         checkpoint_interval_s=None,
+        metrics="",
     )
 
 
@@ -47,11 +50,25 @@ def dedicated_nodes(log: EventLog) -> int:
     return round(log.idle_node_s / log.span_s) if log.span_s > 0 else 0
 
 
+def dedicated_by_kind(log: EventLog) -> dict[str, int]:
+    """Divide these nodes over the kinds by the idle node-time of each, the largest remainders rounded up."""
+    count = dedicated_nodes(log)
+    idle_s = idle_node_s_by_kind(log)
+    whole_s = math.fsum(idle_s.values())
+    parts = {kind: count * seconds / whole_s if whole_s else 0.0 for kind, seconds in idle_s.items()}
+    found = {kind: math.floor(part) for kind, part in parts.items()}
+    left = count - sum(found.values()) if whole_s else 0
+    for kind in sorted(parts, key=lambda kind: found[kind] - parts[kind])[:left]:  # stable: of equals the first kind
+        found[kind] += 1
+    return found
+
+
 def dedicated_log(log: EventLog) -> EventLog | None:
     """Give a log of the same span in which that many nodes are idle throughout; ``None`` if that is no node."""
     count = dedicated_nodes(log)
     if count == 0:
         return None
+    by_kind = dedicated_by_kind(log)
     return EventLog(
         node_names=tuple(f"dedicated-{number}" for number in range(count)),
         times=np.zeros(1),
@@ -59,5 +76,7 @@ def dedicated_log(log: EventLog) -> EventLog | None:
         nodes=np.arange(count, dtype=np.int32),
         states=np.full(count, IDLE, dtype=np.int8),
         end_s=log.span_s,
+        kind_names=tuple(by_kind),
+        node_kinds=np.repeat(np.arange(len(by_kind)), list(by_kind.values())),
         provenance=Provenance(made_by="dedicated pool"),
     )

@@ -1,0 +1,143 @@
+"""Comparison: several replays side by side; ``bftrain.compare`` in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bftrain import words
+from bftrain.errors import BadInput, UsageError
+from bftrain_replay.comparing import labels as naming
+from bftrain_replay.comparing.figures import Figure, Group, groups_of
+from bftrain_replay.comparing.making import Making, comparable, hindrances, making_of, rules_of, same_tasks
+from bftrain_replay.comparing.sides import Side, side_of_folder, side_of_replayed
+from bftrain_replay.replaying import Replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Replays, their figures by group, how they were made, and what must be kept in mind when reading them.
+
+    ``forced`` says why they should not be compared, if that was asked for all the same.
+    """
+
+    sides: tuple[Side, ...]
+    groups: tuple[Group, ...]
+    making: Making
+    notes: tuple[str, ...] = ()
+    forced: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the replays."""
+        return tuple(side.label for side in self.sides)
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in order."""
+        return tuple(figure for group in self.groups for figure in group.figures)
+
+    def told(self) -> dict[str, Any]:
+        """Give everything for programs (docs/programs.md)."""
+        return {
+            "replays": [
+                {
+                    "label": side.label,
+                    "folder": side.place or None,
+                    "complete": side.told.complete,
+                    "warnings": list(side.told.warnings),
+                    "figures_sha256": side.told.figures_sha256,
+                }
+                for side in self.sides
+            ],
+            "figures": {
+                figure.name: {
+                    "label": figure.label,
+                    "unit": str(figure.unit),
+                    "better": str(figure.better) if figure.better else None,
+                    "values": list(figure.amounts),
+                    "best": [self.labels[place] for place in figure.best],
+                }
+                for figure in self.figures
+            },
+            "differs": {name: list(values) for name, values in self.making.differs.items()},
+            "same": dict(self.making.same),
+            "notes": list(self.notes),
+            "forced": self.forced or None,
+        }
+
+    def frame(self) -> DataFrame:
+        """Give the figures as a pandas DataFrame: one row each, one column a replay."""
+        import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
+
+        return pd.DataFrame(
+            [figure.amounts for figure in self.figures],
+            index=pd.Index([figure.name for figure in self.figures], name="figure"),
+            columns=list(self.labels),
+            dtype="float64",
+        )
+
+    def write(self, path: str | Path) -> None:
+        """Write it as one HTML page that needs nothing else."""
+        from bftrain_replay.comparing.page import write  # noqa: PLC0415 - to draw takes what to compare does not
+
+        write(self, Path(path))
+
+
+def compare(*replays: str | Path | Replayed, labels: Sequence[str] = (), force: bool = False) -> Comparison:
+    """Put the figures of several replays side by side: folders that ``bftrain replay`` wrote, or what it gave.
+
+    Replays of different logs, or of different parts of one, are refused unless ``force``.
+    """
+    if len(replays) < 2:  # noqa: PLR2004 - fewer are no comparison
+        raise UsageError("one replay compares with nothing", fix="name the folders of two or more")
+    sides = _sides(replays, labels)
+    hindered = "; ".join(hindrances(sides))
+    if hindered and not force:
+        raise BadInput(
+            f"these replays do not compare: {hindered}",
+            where=", ".join(side.label for side in sides),
+            fix="--force compares them all the same",
+        )
+    return Comparison(
+        sides=sides,
+        groups=groups_of(sides, comparable=not hindered and comparable(sides)),
+        making=making_of(sides),
+        notes=tuple(_notes(sides)),
+        forced=hindered,
+    )
+
+
+def _sides(replays: Sequence[str | Path | Replayed], labels: Sequence[str]) -> tuple[Side, ...]:
+    folders = [Path(each) for each in replays if not isinstance(each, Replayed)]
+    if labels or len(folders) == len(replays):
+        named = naming.labels_of([Path(str(place)) for place in range(len(replays))] if labels else folders, labels)
+    else:
+        found = iter(naming.labels_of(folders) if folders else ())
+        named = naming.numbered(
+            [each.result.settings.solver if isinstance(each, Replayed) else next(found) for each in replays]
+        )
+    return tuple(
+        side_of_replayed(label, each) if isinstance(each, Replayed) else side_of_folder(label, Path(each))
+        for label, each in zip(named, replays, strict=True)
+    )
+
+
+def _notes(sides: Sequence[Side]) -> Iterator[str]:
+    for side in sides:
+        if not side.told.complete:
+            covered = words.duration(side.told.simulated_s)
+            yield f"{side.label} was interrupted: its figures are not final, and cover {covered} of the log"
+    if not same_tasks(sides):
+        yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
+    if all(0 < side.told.tasks == side.told.tasks_finished for side in sides):
+        yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
+    if len(rules_of(sides)) > 1:
+        yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"

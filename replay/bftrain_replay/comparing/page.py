@@ -1,0 +1,159 @@
+"""The page of a comparison: the figures side by side, with pictures."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain import words
+from bftrain_datasets.storage import whole_file
+from bftrain_replay.comparing import pictures
+from bftrain_replay.comparing.figures import Figure as Row
+from bftrain_replay.drawing.moments import Moments
+from bftrain_replay.drawing.page import Card, Html, Page, Section, Table, html
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from bftrain_replay.comparing.comparison import Comparison
+    from bftrain_replay.comparing.sides import Side
+    from bftrain_replay.drawing.figure import Figure
+
+BEST: Final = "*"
+
+
+def write(comparison: Comparison, path: Path) -> None:
+    """Write the page; it appears complete or not at all."""
+    with whole_file(path) as file:
+        file.write(html(page(comparison)).encode())
+
+
+def page(comparison: Comparison) -> Page:
+    """Lay the page out."""
+    sides = comparison.sides
+    moments = _moments(comparison)
+    done = [part for part in (pictures.completions(sides), pictures.fairness(sides)) if part is not None]
+    over_time: list[Figure] = [
+        pictures.strip(sides, moments),
+        pictures.harvests(sides, moments),
+        *([] if comparison.forced else [pictures.leads(sides, moments)]),
+        *pictures.used_nodes(sides, moments),
+    ]
+    forced = [f"These replays do not compare: {comparison.forced}."] if comparison.forced else []
+    return Page(
+        title="Replays side by side",
+        subtitle=_subtitle(comparison),
+        lead=_lead(comparison),
+        warnings=[*forced, *(f"{note[:1].upper()}{note[1:]}." for note in comparison.notes)],
+        cards=[_card(side) for side in sides],
+        sections=(
+            Section(
+                heading="Where the idle node-time went",
+                intro="All idle node-hours of the log, each counted once. The same node-hours that count may be more "
+                "or fewer samples: tasks differ in speed, and gain less from each further node.",
+                parts=pictures.node_time(sides),
+            ),
+            Section(heading="Over time", parts=over_time),
+            *([Section(heading="When tasks were done", parts=done)] if done else ()),
+            Section(
+                heading="Figures",
+                intro=f"{BEST} marks the best of a row, where more or less of it is better. Efficiency U is the "
+                "harvest as a share of what the same tasks do on the same node-time given as a constant pool of their "
+                "own; the ceiling is the same log if rescaling and preemption cost nothing. Losses are shares of the "
+                "work that the nodes in use could have done. Times to finish are of the tasks that finished in all.",
+                parts=(_figures(comparison),),
+            ),
+            Section(heading="How they were made", parts=tuple(_making(comparison))),
+        ),
+    )
+
+
+def _moments(comparison: Comparison) -> Moments:
+    """Put the time on an axis: on the calendar, unless the logs are of different times."""
+    logs = [side.log for side in comparison.sides]
+    starts = {log.start_s for log in logs}
+    return Moments(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
+
+
+def _subtitle(comparison: Comparison) -> str:
+    first = comparison.sides[0]
+    if comparison.forced:
+        return f"{len(comparison.sides)} replays."
+    log = first.log
+    text = (
+        f"{len(comparison.sides)} replays of {words.count(len(log.node_names))} nodes over {words.duration(log.span_s)}"
+    )
+    if Moments(log.start_s, log.span_s).on_calendar:
+        text += f" from {words.moment(log.start_s)}"
+    return f"{text}, with {words.count(first.told.idle_node_h)} idle node-hours."
+
+
+def _lead(comparison: Comparison) -> Html:
+    """Say who harvested most, how much more than the least, and how much was possible."""
+    row = next(row for row in comparison.figures if row.name == "harvested")
+    if not row.best:
+        return Html("")
+    sides = comparison.sides
+    best, least = (choose(sides, key=lambda side: side.told.harvested) for choose in (max, min))
+    named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]
+    text = f"{' and '.join(named)} harvested most: <strong>{words.large(best.told.harvested)} samples</strong>"
+    if least.told.harvested > 0.0:
+        more = words.percent(best.told.harvested / least.told.harvested - 1.0)
+        text += f", {more} more than {escape(least.label)}"
+    if best.told.ceiling_samples:
+        possible = words.percent(best.told.harvested / best.told.ceiling_samples)
+        text += f", and {possible} of what could be had without any costs"
+    return Html(f"{text}.")
+
+
+def _card(side: Side) -> Card:
+    told = side.told
+    done = f"{words.large(told.harvested)} samples; {told.tasks_finished:,} of {told.tasks:,} tasks finished"
+    if told.efficiency is None:
+        return Card(name=side.label, figure=words.percent(told.coverage), note=f"of the idle node-time used; {done}")
+    return Card(name=side.label, figure=words.percent(told.efficiency), note=f"efficiency U; {done}")
+
+
+def _figures(comparison: Comparison) -> Table:
+    two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
+    rows: list[Sequence[str]] = []
+    for group in comparison.groups:
+        rows.append((group.title,))
+        rows += [(row.label, *_cells(row), *((row.change(1),) if two else ())) for row in group.figures]
+    headings = ("", *comparison.labels, *(("change",) if two else ()))
+    return Table(label="Figures", headings=headings, rows=rows, css="compare")
+
+
+def _cells(row: Row) -> Iterator[str]:
+    for place, said in enumerate(row.said):
+        yield Html(f"<strong>{escape(said)} {BEST}</strong>") if place in row.best else said
+
+
+def _making(comparison: Comparison) -> Iterator[Table | Html]:
+    making = comparison.making
+    if making.differs:
+        yield Table(
+            label="What differs",
+            headings=("what differs", *comparison.labels),
+            rows=[(_plain(name), *map(_value, values)) for name, values in making.differs.items()],
+            css="plain",
+        )
+    else:
+        yield Html("<p>Nothing differs in how they were made.</p>")
+    yield Table(
+        label="What is the same",
+        headings=("the same in all", ""),
+        rows=[(_plain(name), _value(value)) for name, value in making.same.items()],
+        css="plain",
+    )
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("settings.").replace("versions.", "version of ")
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - any value that a setting has
+    if value is None or value == "":
+        return words.UNKNOWN
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,177 @@
+"""Sides: the replays that are compared, each with its figures, its tasks and its course over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain.values import wire
+from bftrain_replay import tables
+from bftrain_replay.ledger import PLAIN
+from bftrain_replay.metrics.columns import TaskColumns
+from bftrain_replay.progress import Loss
+from bftrain_replay.reporting.material import log_of_folder
+from bftrain_replay.result import Summary
+from bftrain_replay.saved import Saved
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.replaying import Replayed
+    from bftrain_replay.result import Result
+
+# Gives these columns of a table, row by row
+Rows = Callable[..., Iterable[Sequence[Any]]]
+
+_TABLES: Final[dict[str, Callable[[Result], Iterable[Sequence[Any]]]]] = {
+    "tasks": tables.task_rows,
+    "over_time": tables.over_time_rows,
+}
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Median and 99th percentile of measured times, milliseconds."""
+
+    p50: float
+    p99: float
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay was made from."""
+
+    name: str
+    sha256: str
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The log and the tasks of a replay."""
+
+    log: Input
+    tasks: Input
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The simple replay beside the one that was asked for."""
+
+    solver: str
+
+
+class Told(Summary, frozen=True, kw_only=True):
+    """What is read of ``summary.json``."""
+
+    wall_s: float
+    decide_ms: Times
+    solve_ms: Times
+    baseline: Baseline | None
+    warnings: tuple[str, ...]
+    inputs: Inputs
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    figures_sha256: str
+
+    def __post_init__(self) -> None:
+        """Make sure of every cause and reason that is compared."""
+        for known, told, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (Loss, self.lost, "lost")):
+            missing = [str(each) for each in known if each not in told]
+            if missing:
+                raise ValueError(f"{name} lacks {missing[0]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTimes:
+    """What became of the tasks, by column."""
+
+    columns: TaskColumns
+    waits: int
+
+    @property
+    def waited_s(self) -> NDArray[np.float64]:
+        """How long each held no node; NaN: it never arrived."""
+        return self.columns.waiting_s
+
+    @cached_property
+    def finished(self) -> dict[str, float]:
+        """Seconds from coming to finishing, of those that finished; what came before the log comes at its start."""
+        taken = self.columns.completion_s.tolist()
+        return {name: took for name, took in zip(self.columns.name, taken, strict=True) if took == took}  # noqa: PLR0124 - NaN is not itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """Idle and used nodes on average, and samples done, in stretches of time. Seconds since the log's start."""
+
+    from_s: NDArray[np.float64]
+    to_s: NDArray[np.float64]
+    idle: NDArray[np.float64]
+    used: NDArray[np.float64]
+    harvested: NDArray[np.float64]
+
+
+class Side:
+    """One of the replays. Tables are read when they are asked for."""
+
+    def __init__(self, label: str, place: str, told: Told, rows: Rows, log: Callable[[], EventLog]) -> None:
+        self.label = label
+        self.place = place  # its folder; "" for one in memory
+        self.told = told
+        self._rows = rows
+        self._log = log
+
+    @cached_property
+    def log(self) -> EventLog:
+        """The part of the log that was replayed."""
+        return self._log()
+
+    @cached_property
+    def tasks(self) -> TaskTimes:
+        """What became of the tasks."""
+        names = [column.name for column in tables.TASKS]
+        rows = [dict(zip(names, row, strict=True)) for row in self._rows("tasks", *names)]
+        return TaskTimes(columns=TaskColumns.of_rows(rows), waits=sum(row["waits"] for row in rows))
+
+    @cached_property
+    def over_time(self) -> OverTime:
+        """Its course over time."""
+        columns = [column.name for column in tables.OVER_TIME]
+        read = _columns(self._rows("over_time", *columns), len(columns))
+        return OverTime(**{name: _numbers(column) for name, column in zip(columns, read, strict=True)})
+
+
+def side_of_folder(label: str, folder: Path) -> Side:
+    """Read the folder of a replay."""
+    saved = Saved(folder)
+    where = str(folder / "summary.json")
+    try:
+        told = wire.convert(saved.summary, Told, where=where)
+    except BadInput as error:
+        what = f"not the summary of a replay: {error.what}"
+        raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
+    return Side(label, str(folder), told, saved.rows, partial(log_of_folder, folder))
+
+
+def side_of_replayed(label: str, done: Replayed) -> Side:
+    """Take a replay that was made in this process."""
+
+    def rows(name: str, *columns: str) -> Iterable[Sequence[Any]]:
+        places = [[column.name for column in tables.TABLES[name]].index(column) for column in columns]
+        return ([row[place] for place in places] for row in _TABLES[name](done.result))
+
+    return Side(label, "", wire.convert(done.summary, Told), rows, lambda: done.study.part)
+
+
+def _columns(rows: Iterable[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:
+    read = list(rows)
+    return list(zip(*read, strict=True)) if read else [()] * count
+
+
+def _numbers(cells: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)

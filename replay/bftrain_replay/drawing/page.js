@@ -1,0 +1,130 @@
+// What a page of bftrain does by itself: it draws its figures, zooms those over time together, tells what lies under the
+// pointer, and sorts its tables. It asks for nothing from anywhere. The parts, one after the other in one function:
+// page.js, numbers.js, time.js.
+
+const told = JSON.parse(document.getElementById("told").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const STEPS = 600; // steps of a series that a screen shows apart
+const NARROW = 560; // pixels; narrower boxes get a figure's narrow form
+const NARROW_LOOK = { legend: { columns: 1 }, axisY: { minExtent: 28, titlePadding: 2 } };
+const PAPER = 800; // pixels across a printed page
+const DRAG = 4, DRAG_ROWS = 16; // pixels; less is a click, or a hand that trembles
+const drawn = new Map(); // name of a figure -> what is needed to change it
+let shown = null; // the part of the time that is looked at, [from, to]; null for all
+let theme = dark.matches ? told.dark : told.light; // for rasters; all else has the page's own colours
+
+// -- drawing
+
+// Colours are the page's own, so that they follow it from light to dark and onto paper
+const coloured = (value) => {
+  if (typeof value === "string") return value.startsWith("@") && value.slice(1) in told.light ? `var(--${value.slice(1)})` : value;
+  if (Array.isArray(value)) return value.map(coloured);
+  if (value && typeof value === "object")
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item)]));
+  return value;
+};
+const laidOver = (spec, more) => {
+  const result = { ...spec };
+  for (const [name, value] of Object.entries(more ?? {})) {
+    const both = [value, spec?.[name]].every((one) => one && typeof one === "object" && !Array.isArray(one));
+    result[name] = both ? laidOver(spec[name], value) : value;
+  }
+  return result;
+};
+const wholeOf = (figure) => [figure.moments.from, figure.moments.to];
+const windowOf = (figure) => (shown && !figure.chooses_time ? shown : wholeOf(figure));
+const dataOf = ({ figure }) => figure.series?.length && ["series", figure.series.flatMap((number) => rowsOf(told.series[number], windowOf(figure)))];
+// Views change one thing after the other: what comes while they are at something would get lost
+const inTurn = (item, change) =>
+  (item.turn = (item.turn ?? Promise.resolve()).then(async () => {
+    change(item.view);
+    await item.view.runAsync();
+    if (item.figure.raster) paint(item);
+  }));
+const draw = async (name) => {
+  const figure = told.figures[name], box = document.getElementById(`draw-${name}`), narrow = box.clientWidth < NARROW;
+  const before = drawn.get(name), item = { figure, box, narrow };
+  if (figure.raster) Object.assign(item, { rows: before?.rows ?? [0, figure.raster.rows.length], chosen: before?.chosen });
+  const begun = performance.now();
+  if (figure.raster && !figure.raster.first) await unpackRaster(figure.raster);
+  before?.view.finalize();
+  const look = laidOver(told.config, narrow ? NARROW_LOOK : {});
+  const spec = coloured(laidOver({ $schema: told.schema, width: box.clientWidth, ...figure.spec }, narrow ? figure.narrow : {}));
+  spec.autosize = { type: "fit-x", contains: "padding" };
+  const data = dataOf(item);
+  if (data) spec.data = { name: data[0], values: data[1] };
+  const embedded = await vegaEmbed(box, spec, {
+    mode: "vega-lite", renderer: "svg", actions: false, defaultStyle: false, config: coloured(look),
+    tooltip: (_, event, __, value) => tell(event, linesOf(value)),
+  });
+  item.view = embedded.view;
+  drawn.set(name, item);
+  if (figure.chooses_time)
+    item.view.addSignalListener("brush", (_, value) => choose(value.t ? [...value.t].sort((a, b) => a - b) : null));
+  if (figure.raster) {
+    item.canvas = before?.canvas ?? box.parentElement.querySelector("canvas");
+    paint(item);
+  }
+  if (before) figure.chooses_time ? mark(item, shown) : update(item);
+  box.dataset.drawn = "yes";
+  box.dataset.took = Math.round(performance.now() - begun); // milliseconds
+};
+const drawAll = async () => {
+  await Promise.all(told.series.map(unpackSeries));
+  for (const name of Object.keys(told.figures)) {
+    await draw(name);
+    await new Promise((go) => setTimeout(go)); // so that the page can be read meanwhile
+  }
+  document.documentElement.dataset.took = Math.round(performance.now()); // since the page was asked for
+  document.documentElement.dataset.drawn = "yes";
+};
+
+// -- tables
+
+for (const button of document.querySelectorAll("th button"))
+  button.addEventListener("click", () => {
+    const head = button.parentElement, table = head.closest("table"), body = table.tBodies[0];
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const key = (row) => row.cells[head.cellIndex].dataset.key ?? "";
+    const order = (a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (x === "" || y === "") return (x === "") - (y === "") || 0; // what has no value comes last either way
+      const difference = isNaN(x) || isNaN(y) ? x.localeCompare(y, "en", { numeric: true }) : x - y;
+      return down ? -difference : difference;
+    };
+    body.append(...[...body.rows].sort(order));
+  });
+
+// -- light, dark, paper, and windows that change their width
+
+const redrawn = (colours, pixels) => { // with these colours for rasters, so wide or as wide as there is room
+  theme = colours;
+  for (const item of drawn.values()) {
+    inTurn(item, (view) => view.width(pixels ?? item.box.clientWidth));
+    if (item.figure.chooses_time) mark(item, shown);
+  }
+};
+let unfolded = [], printing = false;
+const ofScreen = () => printing || redrawn(dark.matches ? told.dark : told.light);
+dark.addEventListener("change", ofScreen);
+addEventListener("beforeprint", () => {
+  printing = true;
+  unfolded = [...document.querySelectorAll("details:not([open])")];
+  for (const details of unfolded) details.open = true;
+  redrawn(told.light, PAPER);
+});
+addEventListener("afterprint", () => {
+  printing = false;
+  for (const details of unfolded) details.open = false;
+  ofScreen();
+});
+let settling = 0;
+addEventListener("resize", () => {
+  clearTimeout(settling);
+  settling = setTimeout(() => {
+    ofScreen();
+    for (const [name, item] of drawn) if (item.box.clientWidth < NARROW !== item.narrow) draw(name);
+  }, 100);
+});

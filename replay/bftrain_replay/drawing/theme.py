@@ -1,0 +1,115 @@
+"""Theme: what colour each part of a picture has, on a light page, on a dark one, and on paper.
+
+A figure names colours by their role, as ``"@used"``; the role becomes a colour when the figure is drawn. Most hues are
+those of Okabe and Ito, which people with any colour vision can tell apart; a test holds the others to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+SHADES: Final = 16  # from little to much: the roles shade0, shade1, ...
+
+
+def _shades(little: str, much: str) -> dict[str, str]:
+    """Give the roles from ``little`` to ``much``, evenly."""
+    low, high = (bytes.fromhex(colour[1:]) for colour in (little, much))
+    return {
+        f"shade{step}": "#" + bytes(a + (b - a) * step // (SHADES - 1) for a, b in zip(low, high, strict=True)).hex()
+        for step in range(SHADES)
+    }
+
+
+LIGHT: Final[Mapping[str, str]] = {
+    "page": "#ffffff",
+    "card": "#f4f6f8",
+    "ink": "#1b2126",
+    "soft": "#56616b",
+    "line": "#d5dbe1",
+    "busy": "#eef1f4",
+    "idle": "#b4c1ce",
+    "used": "#0072b2",
+    "link": "#00619a",
+    "over": "#0b0e10",
+    "preempted": "#d55e00",
+    "rescaling": "#e69f00",
+    "start": "#a8327d",
+    "unnoticed": "#8c6d31",
+    "unused": "#8a96a3",
+    "good": "#009e73",
+    **_shades("#cfe1f2", "#08306b"),
+}
+DARK: Final[Mapping[str, str]] = {
+    "page": "#14181c",
+    "card": "#1e242a",
+    "ink": "#e8ecef",
+    "soft": "#a6b1bb",
+    "line": "#37414a",
+    "busy": "#1b2127",
+    "idle": "#55646f",
+    "used": "#56b4e9",
+    "link": "#7cc4ee",
+    "over": "#14181c",
+    "preempted": "#f08a4b",
+    "rescaling": "#e9b949",
+    "start": "#d99bbd",
+    "unnoticed": "#ddd6a0",
+    "unused": "#7d8a96",
+    "good": "#4cc9a0",
+    **_shades("#23455f", "#d6ecff"),
+}
+
+# For things of one kind that must be told apart, such as tasks or replays; used again from the begin when they run out
+HUES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d31", "#9933ff")
+
+FONT: Final = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+
+# How axes, keys and letters look in every figure, in Vega's words
+CONFIG: Final[Mapping[str, Any]] = {
+    "font": FONT,
+    "background": None,
+    "padding": {"left": 2, "right": 10, "top": 6, "bottom": 2},
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "@soft",
+        "titleColor": "@soft",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "gridColor": "@line",
+        "domainColor": "@line",
+        "tickColor": "@line",
+        "labelPadding": 5,
+        "labelSeparation": 8,
+        "titlePadding": 8,
+    },
+    "axisX": {"grid": False},
+    "axisY": {"domain": False, "ticks": False, "minExtent": 38},  # so that figures below each other stand in line
+    "legend": {
+        "labelColor": "@ink",
+        "titleColor": "@soft",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "symbolType": "square",
+        "symbolSize": 140,
+        "symbolStrokeWidth": 0,
+        "labelLimit": 0,
+    },
+    "text": {"color": "@ink", "fontSize": 12},
+    "rule": {"color": "@soft"},
+    "range": {"category": list(HUES)},
+}
+
+
+def coloured(spec: Any, theme: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON value
+    """Give ``spec`` with every role replaced by its colour."""
+    if isinstance(spec, str):
+        return theme.get(spec[1:], spec) if spec.startswith("@") else spec
+    if isinstance(spec, Mapping):
+        return {name: coloured(value, theme) for name, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [coloured(value, theme) for value in spec]
+    return spec

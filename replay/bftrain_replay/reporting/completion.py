@@ -1,0 +1,175 @@
+"""Completion: how long tasks waited and took, how fairly that was divided, and who was late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from bftrain import words
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.page import Html, Section, Table
+from bftrain_replay.drawing.theme import HUES
+from bftrain_replay.metrics.columns import TaskColumns
+from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time, told_apart
+from bftrain_replay.reporting.users import by_user, named, user_table
+
+_SPREADS: Final = (
+    ("completion_s", "completion time", words.duration),
+    ("response_s", "until the first node", words.duration),
+    ("waited_s", "without a node", words.duration),
+    ("slowdown", "slowdown", words.ratio),
+    ("rho", "rho", words.ratio),
+    ("late_s", "late, of those that were", words.duration),
+)
+
+
+class Ran(Protocol):
+    """What is told of any run with tasks."""
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What ``summary.json`` holds."""
+        ...
+
+    @property
+    def task_columns(self) -> TaskColumns:
+        """The tasks by column."""
+        ...
+
+
+def completion(material: Ran) -> Section | None:
+    """Give the section; none where no task could finish, or none came."""
+    told = material.told
+    if not told["tasks_finished"] and not told["tasks_unfinished"]:
+        return None
+    tasks = material.task_columns
+    parts = [_spreads(told), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(told["users"])]
+    intro = (
+        "Completion time is from submission to the end of the work. Slowdown is that over the shortest possible, as if "
+        "the machine were the task's alone; rho that over what it takes on its n-th part of everything, with n the "
+        "tasks that are there: nobody above 1 means that nobody paid for others."
+    )
+    return Section(
+        heading="How long tasks took", intro=intro, parts=[_said(told), *(part for part in parts if part is not None)]
+    )
+
+
+def _said(told: Mapping[str, Any]) -> Html:
+    """Say it, and who is missing from it."""
+    return Html(f'<p class="says">{" ".join(_sentences(told))}</p>')
+
+
+def _sentences(told: Mapping[str, Any]) -> Iterator[str]:
+    took, open_ = told["completion_s"], told["tasks_unfinished"]
+    if took is None:
+        yield "No task finished."
+    else:
+        began = f"{words.counted(took['count'], 'task')} finished, on average"
+        within = f"half of them within {words.duration(took['p50'])}, 95 in 100 within {words.duration(took['p95'])}"
+        yield f"{began} <strong>{words.duration(took['mean'])}</strong> after submission; {within}."
+    if open_:
+        yield (
+            f"<strong>{words.counted(open_, 'task')}</strong> had not finished in the end, and "
+            f"{'is' if open_ == 1 else 'are'} missing from that: the mean of all is at least "
+            f"{words.duration(told['completion_at_least_s'])}."
+        )
+    if told["rho_over_1"] is not None:
+        yield (
+            f"{words.percent(told['rho_over_1'])} of those that finished took longer than on an n-th part of "
+            "everything."
+        )
+    if told["deadlines"]:
+        yield (
+            f"{words.count(told['deadlines_missed'])} of {words.counted(told['deadlines'], 'deadline')} "
+            f"{'was' if told['deadlines_missed'] == 1 else 'were'} missed"
+            + (f", by {words.duration(told['late_s']['mean'])} on average." if told["late_s"] else ".")
+        )
+
+
+def _spreads(told: Mapping[str, Any]) -> Table:
+    rows = [
+        (label, *(said(told[name][part]) for part in ("mean", "p50", "p95", "max")), words.count(told[name]["count"]))
+        for name, label, said in _SPREADS
+        if told[name] is not None
+    ]
+    return Table(
+        label="How long tasks took", headings=("", "mean", "median", "95 in 100", "most", "of tasks"), rows=rows
+    )
+
+
+def _finished(tasks: TaskColumns) -> Figure | None:
+    came = int((tasks.arrived & tasks.ends).sum())
+    started = Line("started", np.where(tasks.ends, tasks.response_s, np.nan), came)
+    finished = Line("finished", tasks.completion_s, came)
+    if not came or not finished.known.size or not finished.known[-1] > 0.0:
+        return None
+    says = f"Of {words.counted(came, 'task')} {started.known.size:,} began, half of these within "
+    says += (
+        f"{words.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half of these within "
+    )
+    says += f"{words.duration(float(np.median(finished.known)))}."
+    return Figure(
+        name="completion",
+        title="Tasks begun and finished within a time from submission",
+        says=says,
+        alt=says,
+        caption="The higher and the further to the left, the better. What a line lacks to 100 % had not come so far in "
+        "the end.",
+        height=240,
+        spec=over_time([started, finished], "from submission", told_apart(["started", "finished"], ["@idle", "@used"])),
+    )
+
+
+def _rho(tasks: TaskColumns) -> Figure | None:
+    ends = int((tasks.arrived & tasks.ends).sum())
+    line = Line("all tasks", tasks.rho, ends)
+    known = line.known
+    if not known.size:
+        return None
+    above = float((known > 1.0).mean())
+    says = f"Half of the finished tasks have a rho of at most {words.ratio(float(np.median(known)))}, the largest is "
+    says += f"{words.ratio(float(known[-1]))}; {words.percent(above)} are above 1."
+    return Figure(
+        name="rho",
+        title="Finish-time fairness",
+        says=says,
+        alt=f"The share of tasks below each rho. {says}",
+        caption="Left of the dashed line tasks finished sooner than on their n-th part of everything, right of "
+        "it later.",
+        height=220,
+        spec=over_ratios(
+            [line], "rho, completion time over that on an n-th part", told_apart(["all tasks"], ["@used"])
+        ),
+    )
+
+
+def _slowdown(tasks: TaskColumns) -> Figure | None:
+    """Give a line a user, of the largest ones; campaigns are too many for that."""
+    if not (~np.isnan(tasks.slowdown)).any():
+        return None
+    ending = tasks.arrived & tasks.ends
+    groups = [(named(user), which & ending) for user, which in by_user(tasks, len(HUES) - 1)]
+    lines = [Line(name, tasks.slowdown[which], int(which.sum())) for name, which in groups if which.any()]
+    lines = [line for line in lines if line.known.size]
+    whole = Line("", tasks.slowdown, len(tasks)).known
+    says = f"Half of the finished tasks took at most {words.ratio(float(np.median(whole)))} times as long as the "
+    says += f"shortest possible, the slowest {words.ratio(float(whole[-1]))} times."
+    hues = ["@used"] if len(lines) == 1 else list(HUES)
+    return Figure(
+        name="slowdown",
+        title="Slowdown" if len(lines) == 1 else "Slowdown by user",
+        says=says,
+        alt=f"The share of tasks below each slowdown. {escape(says)}",
+        caption="1 is as fast as the machine can be for one task alone; long tasks have small slowdowns easily."
+        if len(lines) == 1
+        else "Where lines lie apart, the one on the left waited less for the machine than the others.",
+        height=240,
+        spec=over_ratios(
+            lines,
+            "slowdown, completion time over the shortest possible",
+            told_apart([line.name for line in lines], hues),
+        ),
+    )

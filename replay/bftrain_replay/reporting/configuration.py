@@ -1,0 +1,54 @@
+"""Configuration: what a replay was made from and with; what nobody chose stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bftrain import words
+from bftrain.values import wire
+from bftrain_replay.drawing.page import Html, Table
+from bftrain_replay.settings import ReplaySettings
+
+
+def configuration(told: Mapping[str, Any]) -> Iterator[Table | Html]:
+    """Give the tables: inputs, settings that somebody chose, versions, and settings that are as by default."""
+    inputs = [
+        (name, f"{one['name'] or 'made in memory'} (SHA-256 {one['sha256']})") for name, one in told["inputs"].items()
+    ]
+    baseline = [("baseline", told["baseline"]["solver"])] if told["baseline"] else []
+    return tables([*inputs, *baseline], told["settings"], wire.plain(ReplaySettings()), told["versions"])
+
+
+def tables(
+    inputs: Sequence[tuple[str, str]],
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    versions: Mapping[str, object],
+) -> Iterator[Table | Html]:
+    """Give the tables for any settings."""
+    chosen = {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
+    rows = [*inputs, *((name, _said(value)) for name, value in chosen.items())]
+    yield Table(label="Configuration", headings=("what", "value"), rows=rows, css="plain")
+    if not chosen:
+        yield Html('<p class="soft">All settings are as by default.</p>')
+    yield Table(
+        label="Settings as by default",
+        headings=("setting", "value"),
+        rows=[(name, _said(value)) for name, value in settings.items() if name not in chosen],
+        css="plain",
+        folded=f"{len(settings) - len(chosen)} settings that are as by default",
+    )
+    yield Table(
+        label="Versions",
+        headings=("what", "version"),
+        rows=[(name, str(value)) for name, value in versions.items()],
+        css="plain",
+        folded="Versions",
+    )
+
+
+def _said(value: Any) -> str:  # noqa: ANN401 - any value that a setting has
+    if value is None or value == "":
+        return words.UNKNOWN
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,120 @@
+"""Cumulative: which share of tasks stays below a figure, a line for each group of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_POINTS: Final = 500  # of a line
+_UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+_ROOM: Final = 1.03  # beyond the largest on a logarithmic axis, so that the end of a line is seen
+_FAR: Final = 12.0  # the longest over the median: from there on an axis in proportion shows nothing but the longest
+_FEW_PERCENT: Final = 2.0
+_WIDEST: Final = 1e5  # from the longest to the shortest shown
+_NARROWEST: Final = 1.5  # from least to most on a logarithmic axis
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Figures of those that have one (NaN is left out), out of so many ``tasks``."""
+
+    name: str
+    values: NDArray[np.float64]
+    tasks: int
+
+    @property
+    def known(self) -> NDArray[np.float64]:
+        """Those that are known, in order."""
+        return np.sort(self.values[~np.isnan(self.values)])
+
+    def steps(self, end: float, unit: float, begin: float = 0.0) -> Iterator[dict[str, Any]]:
+        """Give the corners of the line from ``begin`` to ``end``: the share at most there, of all tasks."""
+        known = self.known
+        yield {"of": self.name, "at": begin / unit, "share": 0.0}
+        for place in np.unique(np.linspace(0, known.size - 1, min(known.size, _POINTS)).astype(np.int64)).tolist():
+            yield {"of": self.name, "at": float(known[place]) / unit, "share": (place + 1) / self.tasks}
+        yield {"of": self.name, "at": end / unit, "share": known.size / self.tasks if known.size else 0.0}
+
+
+def unit_of(longest_s: float) -> tuple[float, str]:
+    """Give the unit in which so long a time is a few."""
+    return next((size, name) for size, name in _UNITS if longest_s >= 2 * size or size == _UNITS[-1][0])
+
+
+def over_time(lines: Sequence[Line], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe lines over lengths of time; ``words`` end the title of the axis.
+
+    Where the longest are far from the others the axis is logarithmic, and begins where few are left.
+    """
+    known = np.concatenate([line.known for line in lines])
+    longest_s, low_s = float(known.max()), _shortest_shown(known)
+    unit, name = unit_of(longest_s)
+    rows = [row for line in lines for row in line.steps(longest_s, unit, low_s)]
+    scale = {"type": "log"} if low_s else {}
+    x = {
+        "field": "at",
+        "type": "quantitative",
+        "title": f"{name} {words}",
+        "scale": {**scale, "domain": [low_s / unit, longest_s / unit], "nice": False, "clamp": True},
+        "axis": {"tickCount": {"expr": "width / 90"}, "format": "~g", "labelOverlap": "greedy", "grid": False},
+    }
+    return _spec(rows, x, colours)
+
+
+def _shortest_shown(times_s: NDArray[np.float64]) -> float:
+    """Give where a logarithmic axis begins; 0 where it takes none."""
+    positive = times_s[times_s > 0.0]
+    if not positive.size or positive.max() <= _FAR * float(np.median(positive)):
+        return 0.0
+    return max(float(np.percentile(positive, _FEW_PERCENT)), float(positive.max()) / _WIDEST)
+
+
+def over_ratios(lines: Sequence[Line], title: str, colours: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe lines over ratios, on a logarithmic axis with a rule at 1."""
+    ends = [float(end) for line in lines if line.known.size for end in (line.known[0], line.known[-1]) if end > 0.0]
+    low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM
+    rows = [row for line in lines for row in line.steps(high, 1.0, low)]
+    scale = {"type": "log", "domain": [low, high], "nice": False}
+    x = {
+        "field": "at",
+        "type": "quantitative",
+        "title": title,
+        "scale": scale,
+        "axis": {"format": "~g", "tickCount": 8, "labelOverlap": "greedy", "grid": False},
+    }
+    rule = {
+        "data": {"values": [{"at": 1.0}]},
+        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
+        "encoding": {"x": {"field": "at", "type": "quantitative", "scale": scale}},
+    }
+    return {"layer": [_spec(rows, x, colours), rule]}
+
+
+def told_apart(names: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
+    """Give the colours of lines by their names, with a key if there are several."""
+    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
+    shown = legend if len(names) > 1 else None
+    scale = {"domain": list(names), "range": list(hues[: len(names)])}
+    return {"color": {"field": "of", "type": "nominal", "scale": scale, "legend": shown}}
+
+
+def _spec(rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
+        "encoding": {
+            "x": x,
+            "y": {
+                "field": "share",
+                "type": "quantitative",
+                "title": "of all tasks",
+                "scale": {"domain": [0, 1]},
+                "axis": {"format": ".0%", "tickCount": 5},
+            },
+            **colours,
+        },
+    }

@@ -1,0 +1,78 @@
+"""How long decisions took."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bftrain import words
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.reporting.material import Material
+
+_HEADROOM: Final = 1.15  # of the highest bar: room for words above it
+
+
+def decision_times(material: Material) -> Figure | None:
+    """Give the figure; none where nothing was decided."""
+    told = material.told
+    bins, spread = told["decide_ms_bins"], told["decide_ms"]
+    if not bins:
+        return None
+    said = (
+        f"Of {words.count(told['decisions'])} decisions by the solver '{told['solver']}' half took less than "
+        f"{words.milliseconds(spread['p50'])}, 99 in 100 less than {words.milliseconds(spread['p99'])}, the longest "
+        f"{words.milliseconds(spread['max'])}."
+    )
+    rows = [{"from": one["from_ms"], "to": one["to_ms"], "count": one["count"], "told": _told(one)} for one in bins]
+    scale = {"type": "log", "domain": [bins[0]["from_ms"], bins[-1]["to_ms"]], "nice": False}
+    marks = [{"at": spread["p50"], "name": "median"}, {"at": spread["p99"], "name": "99 in 100"}]
+    return Figure(
+        name="decisions",
+        title="How long decisions took",
+        says=said,
+        alt=said,
+        height=220,
+        spec={
+            "layer": [
+                {
+                    "data": {"values": rows},
+                    "mark": {"type": "rect", "color": "@used", "tooltip": {"expr": "datum.told"}},
+                    "encoding": {
+                        "x": {
+                            "field": "from",
+                            "type": "quantitative",
+                            "scale": scale,
+                            "title": "milliseconds",
+                            "axis": {"format": "~g", "tickCount": 6},
+                        },
+                        "x2": {"field": "to"},
+                        "y": {
+                            "field": "count",
+                            "type": "quantitative",
+                            "title": "decisions",
+                            "scale": {"domain": [0, _HEADROOM * max(row["count"] for row in rows)], "nice": False},
+                            "axis": {"tickCount": 5, "tickMinStep": 1},
+                        },
+                        "y2": {"datum": 0},
+                    },
+                },
+                {
+                    "data": {"values": marks},
+                    "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
+                    "encoding": {"x": {"field": "at", "type": "quantitative", "scale": scale}},
+                },
+                {
+                    "data": {"values": marks},
+                    "mark": {"type": "text", "align": "left", "dx": 4, "baseline": "top", "y": 2},
+                    "encoding": {
+                        "x": {"field": "at", "type": "quantitative", "scale": scale},
+                        "text": {"field": "name", "type": "nominal"},
+                    },
+                },
+            ]
+        },
+    )
+
+
+def _told(one: dict[str, Any]) -> str:
+    low, high = words.milliseconds(one["from_ms"]), words.milliseconds(one["to_ms"])
+    return f"{low} to {high}: {words.count(one['count'])} decisions"

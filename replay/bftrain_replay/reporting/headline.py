@@ -1,0 +1,186 @@
+"""Headline: what a replay found, in a sentence, in cards, and beside the replays that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from bftrain import words
+from bftrain_replay.drawing.page import Card, Html, Table
+from bftrain_replay.progress import Loss
+from bftrain_replay.reporting.causes import useful_node_hours
+from bftrain_replay.reporting.material import Material
+from bftrain_replay.reporting.waterfall import hints
+from bftrain_replay.result import SECONDS_AN_HOUR
+
+_SAME: Final = 0.0005  # less would be shown as 0.0 %
+_ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
+    ("harvest, samples", lambda told: words.large(told["harvested"])),
+    ("efficiency U", lambda told: words.percent(told["efficiency"])),
+    ("idle node-time used", lambda told: words.percent(told["coverage"])),
+    ("lost to preemption", lambda told: words.percent(lost_share(told, Loss.PREEMPTION))),
+    (
+        "lost to rescaling and start-up",
+        lambda told: words.percent(lost_share(told, Loss.RESCALING, Loss.START_UP)),
+    ),
+    ("tasks finished", lambda told: f"{told['tasks_finished']:,} of {told['tasks']:,}"),
+    ("all tasks finished after", lambda told: words.duration(told["makespan_s"])),
+    ("completion time, mean", lambda told: words.duration(_mean(told, "completion_s"))),
+    ("until the first node, mean", lambda told: words.duration(_mean(told, "response_s"))),
+    ("rho, mean", lambda told: words.ratio(_mean(told, "rho"))),
+    (
+        "cost, node-hours at their price",
+        lambda told: words.UNKNOWN if told["cost"] is None else words.count(told["cost"]),
+    ),
+    ("nodes given back, times", lambda told: words.count(told["preemptions"])),
+    ("decision time, median", lambda told: words.milliseconds(told["decide_ms"]["p50"])),
+    ("decision time, 99 in 100", lambda told: words.milliseconds(told["decide_ms"]["p99"])),
+)
+
+
+def _mean(told: Mapping[str, Any], name: str) -> float | None:
+    spread = told[name]
+    return None if spread is None else float(spread["mean"])
+
+
+def lost_share(told: Mapping[str, Any], *losses: Loss) -> float | None:
+    """Share of all samples that the held nodes could have done that went to these losses."""
+    lost = {name: float(one["samples"]) for name, one in told["lost"].items()}
+    made = float(told["harvested"]) + sum(lost.values())
+    return sum(lost[loss] for loss in losses) / made if made else None
+
+
+def lead(material: Material) -> Html:
+    """Say it in a few sentences."""
+    told = material.told
+    if not told["idle_node_h"]:
+        return Html("The batch queue left no node idle: there was nothing to harvest.")
+    share = f"{words.percent(_idle_share(material))} of all"
+    said = [f"The batch queue left <strong>{words.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
+    work = (
+        f"Training tasks could have held <strong>{words.percent(told['coverage'])}</strong> of them and done "
+        f"<strong>{words.large(told['harvested'])} samples</strong> of work"
+    )
+    if told["efficiency"] is not None:
+        pool = words.counted(told["dedicated_nodes"], "node")
+        share = words.percent(told["efficiency"])
+        work += f": <strong>{share}</strong> of what {pool} of their own would have done"
+    said.append(f"{work}.")
+    best = hints(material)
+    if best:
+        cause, hours = best[0]
+        said.append(f"What took most: <strong>{words.count(hours)} node-hours</strong> {cause.happened}.")
+    return Html(" ".join(said))
+
+
+def notices(material: Material) -> list[str]:
+    """Say what a reader must know before believing the figures."""
+    told = material.told
+    found = []
+    if not told["complete"]:
+        whole = words.duration(material.log.span_s)
+        done = words.duration(material.end_s)
+        found.append(f"This replay was stopped before its end: the figures cover {done} of {whole}.")
+    found += told["warnings"]
+    if told["tasks"] and told["tasks_finished"] == told["tasks"]:
+        found.append("Every task finished, so the harvest could not be larger; compare when they finished.")
+    return found
+
+
+def cards(material: Material) -> list[Card]:
+    """Give the figures that are seen at first glance: from what was idle to what counts, then how good that is."""
+    told = material.told
+    hours, idle_h = material.end_s / SECONDS_AN_HOUR, float(told["idle_node_h"])
+    lost_h = sum(float(one["node_h"]) for one in told["lost"].values())
+    useful_h = useful_node_hours(told)
+    mean = words.count(idle_h / hours) if hours else words.UNKNOWN
+
+    def of_idle(part_h: float) -> str:
+        return words.percent(part_h / idle_h if idle_h else None)
+
+    return [
+        Card(
+            name="Idle",
+            figure=words.percent(_idle_share(material)),
+            note=f"of all node-time: {words.count(idle_h)} node-hours, {mean} nodes on average",
+        ),
+        Card(
+            name="Used",
+            figure=words.percent(told["coverage"]),
+            note=f"of the idle node-time: tasks held {words.count(told['used_node_h'])} node-hours",
+        ),
+        Card(
+            name="Lost",
+            figure=of_idle(lost_h),
+            note=f"of the idle node-time: {words.count(lost_h)} node-hours of waits and redone work",
+        ),
+        Card(
+            name="Work that counts",
+            figure=of_idle(useful_h),
+            note=f"of the idle node-time: {words.count(useful_h)} node-hours",
+        ),
+        Card(
+            name="Efficiency U",
+            figure=words.percent(told["efficiency"]),
+            note=_efficiency_note(told),
+        ),
+        Card(
+            name="Tasks finished",
+            figure=words.count(told["tasks_finished"]),
+            note=f"of {words.count(told['tasks'])}; nodes were given back {words.counted(told['preemptions'], 'time')}",
+        ),
+    ]
+
+
+def _efficiency_note(told: Mapping[str, Any]) -> str:
+    if told["efficiency"] is None:
+        return "not known"
+    note = "of what nodes of their own would do"
+    if told["ceiling_efficiency"] is not None:
+        note += f"; {words.percent(told['ceiling_efficiency'])} without costs"
+    return note
+
+
+def _idle_share(material: Material) -> float | None:
+    node_h = material.end_s / SECONDS_AN_HOUR * len(material.log.node_names)
+    return float(material.told["idle_node_h"]) / node_h if node_h else None
+
+
+def gains(material: Material) -> str:
+    """Say in words how the replay stands beside those that it is compared with."""
+    told = material.told
+    others = ((told["baseline"] or {}).get("solver"), told["baseline"]), ("the ceiling", told["ceiling"])
+    said: dict[str, list[str]] = {}  # what it did -> how much more than whom
+    for name, other in others:
+        if other and told["makespan_s"] and other["makespan_s"]:
+            change = _change(told["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")
+            said.setdefault("was through with all tasks", []).append(f"{change} {name}")
+        elif other and other["harvested"]:
+            change = _change(told["harvested"], other["harvested"], ("less", "more"), "as much")
+            said.setdefault("harvested", []).append(f"{change} {name}")
+    did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in said.items())
+    return f"With the same nodes and tasks {told['solver']} {did}." if did else ""
+
+
+def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
+    change = one / other - 1.0
+    if abs(change) < _SAME:
+        return f"{equal} as"
+    return f"{words.percent(abs(change))} {comparatives[change > 0.0]} than"
+
+
+def compared(material: Material) -> Table:
+    """Give the same figures of the replay, the baseline and the ceiling side by side."""
+    told = material.told
+    columns = {told["solver"]: told}
+    if told["baseline"]:
+        columns[told["baseline"]["solver"]] = told["baseline"]
+    if told["ceiling"]:
+        columns["ceiling (no costs)"] = told["ceiling"]
+    rows = [(label, *map(tell, columns.values())) for label, tell in _ROWS]
+    return Table(
+        label="Compared",
+        headings=("", *columns),
+        rows=[row for row in rows if any(cell != words.UNKNOWN for cell in row[1:])],
+        css="compare best",
+    )

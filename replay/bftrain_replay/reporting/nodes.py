@@ -1,0 +1,101 @@
+"""Idle and used nodes over time, and the strip on which a reader chooses the part of the time to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from bftrain import words
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.moments import Moments
+from bftrain_replay.drawing.series import Series
+from bftrain_replay.result import SECONDS_AN_HOUR
+
+_STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
+_BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
+_KEY: Final = {"domain": ["idle, unused", "used by tasks"], "range": ["@idle", "@used"]}
+# Nothing of it is seen, but it takes the room that it takes in the other figures, so that all moments stand in line
+_NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
+
+
+class Timed(Protocol):
+    """What is told of any run over time."""
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What ``summary.json`` holds."""
+        ...
+
+    @property
+    def end_s(self) -> float:
+        """How far it came."""
+        ...
+
+    @property
+    def moments(self) -> Moments:
+        """How its time stands on an axis."""
+        ...
+
+    @property
+    def nodes_over_time(self) -> Series:
+        """Idle nodes, and how many of them tasks held."""
+        ...
+
+
+def strip(material: Timed) -> Figure:
+    """Give the strip: all of the time, small, with a brush."""
+    return Figure(
+        name="time",
+        title="",
+        alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
+        height=46,
+        moments=material.moments,
+        series=[material.nodes_over_time],
+        chooses_time=True,
+        spec={
+            "encoding": {"x": _untitled(material.moments.axis()), "y": {"type": "quantitative", "axis": _NO_AXIS}},
+            "layer": [
+                {
+                    "params": [{"name": "brush", "select": _BRUSH}],  # of one layer: all of them would have it twice
+                    "mark": {**_STEPS, "color": "@idle"},
+                    "encoding": {"y": {"field": "idle"}},
+                },
+                {"mark": {**_STEPS, "color": "@used"}, "encoding": {"y": {"field": "used"}}},
+            ],
+        },
+    )
+
+
+def nodes(material: Timed) -> Figure:
+    """Give idle and used nodes over time."""
+    told = material.told
+    hours = material.end_s / SECONDS_AN_HOUR or 1.0
+    largest = int(material.nodes_over_time.columns["idle"].max())
+    idle, used = (words.count(told[name] / hours) for name in ("idle_node_h", "used_node_h"))
+    says = f"On average {idle} nodes were idle and {used} of them worked; at most {words.count(largest)} were idle."
+    return Figure(
+        name="nodes",
+        title="Idle nodes, and how many of them worked",
+        says=says,
+        alt=f"{says} Drawn over {words.duration(material.end_s)}.",
+        caption="Where the picture is too narrow for every change, it shows averages; look closer to see each of them.",
+        height=300,
+        moments=material.moments,
+        series=[material.nodes_over_time],
+        spec={
+            "encoding": {
+                "x": material.moments.axis(),
+                "y": {"type": "quantitative", "title": "nodes", "axis": {"tickCount": 5, "tickMinStep": 1}},
+            },
+            "layer": [_area("idle", "idle, unused"), _area("used", "used by tasks")],
+        },
+    )
+
+
+def _area(field: str, label: str) -> dict[str, Any]:
+    colour = {"datum": label, "scale": _KEY, "legend": {"title": None}}
+    return {"mark": _STEPS, "encoding": {"y": {"field": field, "type": "quantitative"}, "color": colour}}
+
+
+def _untitled(axis: dict[str, Any]) -> dict[str, Any]:
+    return {**axis, "axis": {**axis["axis"], "title": None}}

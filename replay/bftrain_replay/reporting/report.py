@@ -1,0 +1,112 @@
+"""Report: a replay as one page, and its pictures as files for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from bftrain import words
+from bftrain_replay.drawing import pictures
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.page import Html, Page, Section, html
+from bftrain_replay.reporting.advice import advice
+from bftrain_replay.reporting.completion import completion
+from bftrain_replay.reporting.configuration import configuration
+from bftrain_replay.reporting.decision_times import decision_times
+from bftrain_replay.reporting.fragments import idle_pieces
+from bftrain_replay.reporting.headline import cards, compared, gains, lead, notices
+from bftrain_replay.reporting.holders import holders
+from bftrain_replay.reporting.material import Material
+from bftrain_replay.reporting.nodes import nodes, strip
+from bftrain_replay.reporting.sizes import sizes
+from bftrain_replay.reporting.task_table import SHOWN, task_table
+from bftrain_replay.reporting.users import users_over_time
+from bftrain_replay.reporting.waterfall import meanings, waterfall
+
+_YARDSTICKS: Final = (
+    '<p class="soft">Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a '
+    "constant pool of their own. The ceiling is the same log if starting, rescaling and preemption cost nothing; a "
+    "replay can come out above it, because no solver knows the future. Losses are shares of the work that the nodes in "
+    "use could have done.</p>"
+)
+
+
+def page(material: Material, title: str = "") -> Page:
+    """Lay the page out."""
+    over_time = [strip(material), nodes(material), sizes(material), users_over_time(material), holders(material)]
+    more = [idle_pieces(material), decision_times(material)]
+    return Page(
+        title=title or "What the idle nodes could have done",
+        subtitle=_subject(material),
+        lead=lead(material),
+        warnings=notices(material),
+        cards=cards(material),
+        sections=(
+            *_losses(material),
+            Section(
+                heading="Over time",
+                intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
+                parts=[figure for figure in over_time if figure is not None],
+            ),
+            Section(
+                heading="Compared",
+                parts=(Html(f'<p class="says">{escape(gains(material))}</p>'), compared(material), Html(_YARDSTICKS)),
+            ),
+            *(part for part in (completion(material),) if part is not None),
+            Section(heading="Idle times and decisions", parts=[figure for figure in more if figure is not None]),
+            _tasks(material),
+            Section(heading="Configuration", parts=tuple(configuration(material.told))),
+        ),
+    )
+
+
+def _losses(material: Material) -> tuple[Section, ...]:
+    """Say where idle node-time went; nothing where nothing was idle."""
+    fall, table = waterfall(material), meanings(material)
+    if fall is None:
+        return ()
+    intro = (
+        "All idle node-hours of the log, each counted once: from the top, each step takes away what one cause cost, "
+    )
+    return (
+        Section(
+            heading="Where the idle node-time went",
+            intro=f"{intro}and what remains is work that counts.",
+            parts=(fall,) if table is None else (fall, table),
+        ),
+        Section(heading="What would be better", parts=(advice(material),)),
+    )
+
+
+def render(material: Material, title: str = "") -> str:
+    """Give the page as the text of an HTML file."""
+    return html(page(material, title))
+
+
+def figures(material: Material) -> Iterator[Figure]:
+    """Give the pictures that stand for themselves, without a page around them."""
+    return (figure for figure in page(material).figures if not figure.chooses_time)
+
+
+def write_figures(material: Material, folder: Path, form: str) -> list[Path]:
+    """Write every picture as ``NAME.svg`` or ``NAME.png``."""
+    return pictures.write(figures(material), folder, form)
+
+
+def _subject(material: Material) -> str:
+    """Say what was replayed."""
+    told, log = material.told, material.log
+    text = f"{words.counted(len(log.node_names), 'node')} observed for {words.duration(material.end_s)}"
+    if material.moments.on_calendar:
+        text += f" from {words.moment(log.start_s)}"
+    tasks = words.counted(told["tasks"], "training task")
+    return f"{text}; {tasks}; solver {told['solver']}, objective {told['objective']}."
+
+
+def _tasks(material: Material) -> Section:
+    tasks = list(material.tasks)
+    left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
+    intro = "Times count from the log's start; lost is a share of a task's work. A heading sorts by its column."
+    return Section(heading="Tasks", intro=left_out + intro, parts=(task_table(tasks),))

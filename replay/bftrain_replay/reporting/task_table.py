@@ -1,0 +1,54 @@
+"""The table of tasks, to be sorted by any column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bftrain import words
+from bftrain_replay.drawing.page import Cell, Table
+from bftrain_replay.progress import Loss
+
+SHOWN: Final = 2000
+_HEADINGS: Final = (
+    "task",
+    "state",
+    "submitted",
+    "started",
+    "finished",
+    "waited",
+    "node-hours",
+    "done",
+    "lost",
+    "starts",
+    "rescales",
+    "preempted",
+)
+
+
+def task_table(material_tasks: list[Mapping[str, Any]]) -> Table:
+    """Give the table; times count from the log's start."""
+    return Table(label="Tasks", headings=_HEADINGS, rows=map(_row, material_tasks[:SHOWN]), sortable=True, css="many")
+
+
+def _row(task: Mapping[str, Any]) -> tuple[Cell, ...]:
+    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in Loss)
+    made = task["done_samples"] + lost
+    done = task["done_samples"] / task["work_samples"] if task["work_samples"] else None
+    arrived = task["state"] != "not_arrived"
+    return (
+        Cell(task["name"], task["name"]),
+        Cell(task["state"].replace("_", " "), task["state"]),
+        _duration(task["submit_s"]),
+        _duration(task["first_start_s"]),
+        _duration(task["finish_s"]),
+        _duration(task["waited_s"] if arrived else None),
+        Cell(words.count(task["node_h"]), task["node_h"]),
+        Cell(words.percent(done) if done is not None else words.large(task["done_samples"]), done),
+        Cell(words.percent(lost / made if made else None), lost / made if made else None),
+        *(Cell(words.count(task[name]), task[name]) for name in ("starts", "rescales", "preemptions")),
+    )
+
+
+def _duration(seconds: float | None) -> Cell:
+    return Cell(words.duration(seconds), seconds)

@@ -1,0 +1,140 @@
+"""Users: who got how much of the node-time, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain import words
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.moments import Moments
+from bftrain_replay.drawing.page import Cell, Table
+from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.theme import HUES
+from bftrain_replay.metrics.columns import TaskColumns
+from bftrain_replay.reporting.material import Material
+
+OTHERS: Final = "others"
+_NOBODY: Final = "no user"
+_STRETCHES: Final = 2000  # of the time, over which nodes are averaged
+
+
+def named(user: str) -> str:
+    """Give the name of a user as it is shown."""
+    return user or _NOBODY
+
+
+def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Give users and which tasks are theirs, those with most node-time first; what is beyond ``most`` together."""
+    users = sorted({*tasks.user})
+    belongs = {user: np.array([each == user for each in tasks.user], dtype=bool) for user in users}
+    users.sort(key=lambda user: -float(tasks.node_h[belongs[user]].sum()))
+    if len(users) <= most:
+        return [(user, belongs[user]) for user in users]
+    kept = users[: most - 1]
+    others: NDArray[np.bool_] = ~np.any([belongs[user] for user in kept], axis=0)
+    return [*((user, belongs[user]) for user in kept), (OTHERS, others)]
+
+
+def users_over_time(material: Material) -> Figure | None:
+    """Give the nodes that each user's tasks held over time, upon each other; none where tasks are nobody's."""
+    tasks, held = material.task_columns, material.holdings
+    if not any(tasks.user) or not held.task.size or not material.end_s:
+        return None
+    edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
+    series, said = [], []
+    whole = float((held.to_s - held.from_s).sum()) or 1.0
+    for user, which in by_user(tasks, len(HUES)):
+        names = {name for name, theirs in zip(tasks.name, which.tolist(), strict=True) if theirs}
+        theirs = np.array([name in names for name in held.tasks], dtype=bool)[held.task]
+        until = _node_s(held.from_s[theirs], held.to_s[theirs], edges)
+        nodes = np.diff(until) / np.diff(edges)
+        series.append(Series(times_s=edges[:-1], end_s=material.end_s, columns={"nodes": nodes}, of=named(user)))
+        said.append(f"{named(user)} {words.percent(float(until[-1]) / whole)}")
+    return stacked(series, said, material.moments)
+
+
+def stacked(series: Sequence[Series], said: Sequence[str], moments: Moments) -> Figure:
+    """Give the nodes of users upon each other, a series each; ``said`` tells of each how much of all it had."""
+    shown = [part.of for part in series]
+    says = f"Of the node-time that tasks held: {', '.join(said)}."
+    return Figure(
+        name="users",
+        title="Who held the nodes",
+        says=says,
+        alt=f"Nodes held by each user's tasks over time, upon each other. {says}",
+        caption="Colours lie upon each other: the top is all nodes that tasks held. Users are ordered by their "
+        "node-time" + (f", and those beyond {len(HUES) - 1} are one." if OTHERS in shown else "."),
+        height=240,
+        moments=moments,
+        series=series,
+        spec={
+            "transform": [{"calculate": f"indexof({json.dumps(shown)}, datum.of)", "as": "place"}],
+            "mark": {"type": "area", "interpolate": "step-after", "clip": True},
+            "encoding": {
+                "x": moments.axis(),
+                "y": {
+                    "field": "nodes",
+                    "type": "quantitative",
+                    "stack": "zero",
+                    "title": "nodes",
+                    "axis": {"tickCount": 5},
+                },
+                "color": {
+                    "field": "of",
+                    "type": "nominal",
+                    "scale": {"domain": shown, "range": list(HUES[: len(shown)])},
+                    "legend": {"title": None, "columns": 4, "labelLimit": 160},
+                },
+                "order": {"field": "place", "type": "quantitative"},
+            },
+        },
+    )
+
+
+def user_table(users: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    """Give what each user got; nothing where tasks are nobody's."""
+    if not users:
+        return None
+    return Table(
+        label="Users",
+        headings=("user", "tasks", "finished", "node-hours", "share", "completion, mean", "slowdown", "rho, mean"),
+        rows=[_row(name, told) for name, told in users.items()],
+        sortable=True,
+    )
+
+
+def _row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:
+    def mean(figure: str) -> float | None:
+        spread = told[figure]
+        return None if spread is None else float(spread["mean"])
+
+    def ratio(value: float | None) -> Cell:
+        return Cell(words.UNKNOWN if value is None else words.ratio(value), value)
+
+    return (
+        Cell(named(name), name),
+        Cell(words.count(told["tasks"]), told["tasks"]),
+        Cell(words.count(told["tasks_finished"]), told["tasks_finished"]),
+        Cell(words.count(told["node_h"]), told["node_h"]),
+        Cell(words.percent(told["share"]), told["share"]),
+        Cell(words.duration(mean("completion_s")), mean("completion_s")),
+        ratio(mean("slowdown")),
+        ratio(mean("rho")),
+    )
+
+
+def _node_s(from_s: NDArray[np.float64], to_s: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the node-seconds up to each edge: those since each begin, less those since each end."""
+    return _since(from_s, edges) - _since(to_s, edges)
+
+
+def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    ordered = np.sort(moments)
+    before = np.searchsorted(ordered, edges, side="left")
+    total = np.concatenate(([0.0], np.cumsum(ordered)))
+    return before * edges - total[before]

@@ -1,0 +1,158 @@
+"""The waterfall: from all idle node-time down to work that counts, one step a cause."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bftrain import words
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.page import Cell, Table
+from bftrain_replay.reporting.causes import CAUSES, Cause, node_hours, useful_node_hours
+from bftrain_replay.reporting.material import Material
+
+_ALL: Final = "All idle node-time"
+_USEFUL: Final = "Work that counts"
+_CEILING: Final = "Ceiling, without costs"
+_ROW: Final = 34  # pixels
+_NARROW_ROW: Final = 46
+_BAR: Final = 22
+_ROOM: Final = 0.4  # of the width: a bar so long has room for its words
+_LATE: Final = 0.6  # of the width: what ends there has more room on its left
+_ON_DARK: Final = {"@used", "@start", "@unnoticed"}  # bars on which words have the page's colour
+_ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
+_HINTS: Final = 4
+_LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step that one would take
+
+
+def steps(material: Material) -> list[tuple[Cause, float]]:
+    """Give the causes that took anything, with their node-hours, in the order in which they take it."""
+    found = [(cause, node_hours(material.told, cause)) for cause in CAUSES]
+    return [(cause, hours) for cause, hours in found if hours > 0.0]
+
+
+def waterfall(material: Material) -> Figure | None:
+    """Give the figure; none where nothing was idle."""
+    if not material.told["idle_node_h"]:
+        return None
+    rows = _rows(material)
+    alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
+    axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
+    above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
+    return Figure(
+        name="waterfall",
+        title="Where the idle node-time went",
+        alt=alt,
+        height=_ROW * len(rows),
+        spec={
+            "data": {"values": rows},
+            "encoding": {"y": {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": axis}},
+            "layer": [
+                {
+                    "mark": {
+                        "type": "bar",
+                        "height": _BAR,
+                        "cornerRadius": 2,
+                        "strokeDash": [4, 3],
+                        "tooltip": {"expr": "datum.told"},
+                    },
+                    "encoding": {
+                        "x": {
+                            "field": "from",
+                            "type": "quantitative",
+                            "title": "node-hours",
+                            "scale": {"domain": [0, rows[0]["to"]], "nice": False},
+                            "axis": {"tickCount": 5},
+                        },
+                        "x2": {"field": "to"},
+                        "color": {"field": "colour", "type": "nominal", "scale": None},
+                        "stroke": {"field": "edge", "type": "nominal", "scale": None},
+                    },
+                },
+                *map(_words_at, sorted({row["side"] for row in rows})),  # an empty layer would be warned of
+            ],
+        },
+        # There is no room for names beside the bars: they stand above them
+        narrow={"height": _NARROW_ROW * len(rows), "encoding": {"y": {"axis": above}}},
+    )
+
+
+def _rows(material: Material) -> list[dict[str, Any]]:
+    told = material.told
+    idle_h = float(told["idle_node_h"])
+    rows = [_row(_ALL, 0.0, idle_h, idle_h, "@idle")]
+    left = idle_h
+    for cause, hours in steps(material):
+        rows.append(_row(cause.name, left - hours, left, idle_h, cause.colour))
+        left -= hours
+    rows.append(_row(_USEFUL, 0.0, useful_node_hours(told), idle_h, "@used"))
+    if told["ceiling"]:
+        ceiling = _row(_CEILING, 0.0, float(told["ceiling"]["used_node_h"]), idle_h, "transparent")
+        rows.append({**ceiling, "edge": "@used"})
+    return rows
+
+
+def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dict[str, Any]:
+    begin = max(begin, 0.0)
+    short = f"{words.count(end - begin)} h, {words.percent((end - begin) / idle_h)}"
+    inside = end - begin > _ROOM * idle_h
+    # Words stand at the end of a bar that has room for them; else beside it, on the side that has
+    side = "left" if inside or end > _LATE * idle_h else "right"
+    return {
+        "name": name,
+        "from": begin,
+        "to": end,
+        "at": end if inside or side == "right" else begin,
+        "side": side,
+        "words": short,
+        "told": f"{name}: {short} of the idle node-time",
+        "colour": colour,
+        "edge": "transparent",
+        "ink": _ink(colour) if inside else "@ink",
+    }
+
+
+def _ink(bar: str) -> str:
+    """What colour words on a bar have."""
+    return "@page" if bar in _ON_DARK else "@over" if bar in _ON_LIGHT else "@ink"
+
+
+def _words_at(side: str) -> dict[str, Any]:
+    return {
+        "transform": [{"filter": f"datum.side == '{side}'"}],
+        "mark": {"type": "text", "align": "left" if side == "right" else "right", "dx": 6 if side == "right" else -6},
+        "encoding": {
+            "x": {"field": "at", "type": "quantitative"},
+            "text": {"field": "words", "type": "nominal"},
+            "color": {"field": "ink", "type": "nominal", "scale": None},
+        },
+    }
+
+
+def meanings(material: Material) -> Table | None:
+    """Give the table that says what each step means; none where there is no step."""
+    idle_h = float(material.told["idle_node_h"])
+    rows = [
+        (
+            cause.name,
+            Cell(f"{words.count(hours)} h", hours),
+            words.percent(hours / idle_h),
+            cause.meaning,
+        )
+        for cause, hours in steps(material)
+    ]
+    if material.told["ceiling"] and idle_h:
+        hours = float(material.told["ceiling"]["used_node_h"])
+        share = words.percent(hours / idle_h)
+        meaning = "work that would count on the same log if starting, rescaling and preemption cost nothing"
+        rows.append((_CEILING, Cell(f"{words.count(hours)} h", hours), share, meaning))
+    if not rows:
+        return None
+    headings = ("step", "node-hours", "of idle", "what it is")
+    return Table(label="What each step means", headings=headings, rows=rows, css="plain meanings")
+
+
+def hints(material: Material) -> list[tuple[Cause, float]]:
+    """Give the largest steps that are worth a change, largest first."""
+    idle_h = float(material.told["idle_node_h"])
+    large = [(cause, hours) for cause, hours in steps(material) if hours >= _LEAST_SHARE * idle_h]
+    return sorted(large, key=lambda item: -item[1])[:_HINTS]

@@ -1,0 +1,102 @@
+"""Outputs: a run in rounds as files in one folder.
+
+The same inputs give the same bytes, but for what a real clock measured (:data:`MEASURED`) in ``summary.json``; its
+``figures_sha256`` leaves that out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+import bftrain
+from bftrain import config
+from bftrain.values import wire
+from bftrain_datasets.scheduling import table_files
+from bftrain_datasets.storage import prepare_folder, whole_file
+from bftrain_replay.origins import tasks_sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_replay.rounds.result import Result
+
+FORMAT: Final = "bftrain rounds 1"
+CSV: Final = table_files.CSV
+MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """How the caller named the inputs: a cluster or a log, with its hash, and a task file."""
+
+    cluster: str = ""
+    log: str = ""
+    log_sha256: str = ""
+    kinds: str = ""  # a file with the kinds of the log's nodes
+    tasks: str = ""
+
+
+def prepare(folder: Path, form: str) -> None:
+    """Make sure, before any work, that the folder can be written to, with tables of this form."""
+    table_files.check_form(form)
+    prepare_folder(folder)
+
+
+def write(result: Result, folder: Path, origin: Origin | None = None, *, form: str = CSV) -> None:
+    """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
+    origin = origin or Origin()
+    tables = {
+        "tasks": result.tasks_table,
+        "rounds": result.rounds_table,
+        "over_time": result.over_time_table,
+        "users": result.users_table,
+    }
+    table_files.write(tables, folder, form, FORMAT)
+    _write(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
+    told = msgspec.json.format(wire.encode(summary(result, origin)), indent=2).decode()
+    _write(folder / "summary.json", f"{told}\n")
+
+
+def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
+    """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
+    origin = origin or Origin()
+    told: dict[str, Any] = {
+        "format": FORMAT,
+        **wire.plain(result.summary),
+        **wire.plain(result.task_figures),
+        "wall_s": result.wall_s,
+        "shares_wall_s": result.shares_wall_s,
+        "inputs": {
+            "cluster": {kind: count for kind, count in result.nodes.items() if not origin.log},
+            "log": {"name": origin.log, "sha256": origin.log_sha256},
+            "tasks": {"name": origin.tasks, "sha256": tasks_sha256(result.engine.gangs.specs)},
+        },
+        "settings": wire.plain(result.settings),
+        "versions": {
+            "bftrain": bftrain.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+    }
+    lasting = {key: value for key, value in told.items() if key not in MEASURED}
+    return {**told, "figures_sha256": hashlib.sha256(wire.encode(lasting)).hexdigest()}
+
+
+def _again(origin: Origin, form: str) -> str:
+    """Give the command that runs it again, as a comment, if it can be written on one line."""
+    words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
+    words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
+    if form != CSV:
+        words += ["--tables", form]
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
+    return f"# {command}\n" if origin.tasks and command.isprintable() else ""
+
+
+def _write(path: Path, text: str) -> None:
+    with whole_file(path) as file:
+        file.write(text.encode())

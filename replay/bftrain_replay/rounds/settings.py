@@ -1,0 +1,98 @@
+"""Settings of rounds. With these and the same cluster and tasks, every figure repeats (docs/rounds.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from bftrain.errors import suggestion
+from bftrain.values import checks
+from bftrain.values.mapped import Mapped
+from bftrain.values.sharing import Entity
+
+MOMENT: Final = "moment"
+BOUNDARY: Final = "boundary"
+FINISHES: Final = (MOMENT, BOUNDARY)
+
+BY_PRIORITY: Final = "priority"
+DRAWN: Final = "drawn"
+KIND_ORDERS: Final = (BY_PRIORITY, DRAWN)
+
+YES: Final = "yes"
+NO: Final = "no"
+
+SMALLEST: Final = "min"
+LARGEST: Final = "max"
+GANGS: Final = (SMALLEST, LARGEST)
+
+A_DAY_S: Final = 86_400.0
+
+
+class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How time is shared in rounds. Each field is an option of ``bftrain replay --round``.
+
+    ``entities`` are the users who share by weight, those not named have weight 1; ``prices`` is what a node of a kind
+    costs an hour, 1 if not named. A shares file holds both.
+    """
+
+    policy: str = "fifo"  # who runs in a round
+    round_s: float = 300.0
+    finish: str = MOMENT  # when a task that has done its work leaves: at that moment, or where the round ends
+    kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind in an order drawn anew
+    overtaking: str = YES  # whether those behind one that does not fit may run
+    shares_interval_s: float = 0.0  # shares: at least so long from one computation to the next
+    gang: str = ""  # of an elastic task: its smallest or largest size; "" refuses such tasks
+    start_cost_s: float | None = None  # instead of what the tasks say
+    cost_factor: float = 1.0
+    measure: str = ""  # A..B: means are over these tasks only, counted from 0 as they come; it ends when they are done
+    window: str = ""  # of a log: A..B, seconds UTC or ISO times
+    nodes: str = ""  # of a log: a node set, or a slice in its own order
+    until_s: float | None = None  # when it ends at the latest
+    max_backlog_s: float = 30 * A_DAY_S  # more waiting work than all nodes do in this time ends it
+    seed: int = 0  # what is drawn comes from it
+    entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
+    prices: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        checks.text(self, "policy")
+        _one_of(self, "finish", FINISHES)
+        _one_of(self, "kind_order", KIND_ORDERS)
+        _one_of(self, "overtaking", (YES, NO))
+        if self.gang != "":
+            _one_of(self, "gang", GANGS)
+        for name in ("measure", "window", "nodes"):
+            if getattr(self, name) != "":
+                checks.text(self, name)
+        for name in ("round_s", "max_backlog_s"):
+            checks.number(self, name, above=0.0)
+        for name in ("shares_interval_s", "cost_factor"):
+            checks.number(self, name, at_least=0.0)
+        if self.start_cost_s is not None:
+            checks.number(self, "start_cost_s", at_least=0.0)
+        checks.optional_number(self, "until_s", above=0.0)
+        checks.integer(self, "seed", at_least=0)
+        checks.mapped(self, "entities", Entity)
+        checks.positive(self, "prices")
+        self.measured(0)
+
+    def measured(self, count: int) -> tuple[int, int]:
+        """Give the first and the last place, of ``count`` tasks as they come, over which means are taken."""
+        if not self.measure:
+            return 0, count - 1
+        first, dots, last = self.measure.partition("..")
+        try:
+            places = (int(first or 0), int(last) if last else max(count - 1, int(first or 0)))
+        except ValueError:
+            places = (1, 0)
+        if not dots or not 0 <= places[0] <= places[1]:
+            checks.reject(self, "measure", f"is {self.measure!r}", "write two places counted from 0, such as 50..149")
+        return places
+
+
+def _one_of(settings: RoundSettings, field: str, known: tuple[str, ...]) -> None:
+    given = checks.text(settings, field)
+    if given not in known:
+        checks.reject(settings, field, f"is {given!r}", suggestion(given, known))

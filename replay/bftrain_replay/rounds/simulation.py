@@ -1,0 +1,99 @@
+"""From tasks and nodes to a result: what ``bftrain replay --round`` does."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bftrain.errors import BadInput, BadValue
+from bftrain_datasets.eventlog import EventLog
+from bftrain_datasets.parts import chosen_nodes, chosen_window
+from bftrain_replay.rounds import supply
+from bftrain_replay.rounds.engine import Engine
+from bftrain_replay.rounds.gangs import gangs_of
+from bftrain_replay.rounds.policies import find_policy
+from bftrain_replay.rounds.priorities import ByShares
+from bftrain_replay.rounds.result import Result
+from bftrain_replay.rounds.settings import NO, RoundSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bftrain.ports import RoundPolicy
+    from bftrain.values.task import TaskSpec
+    from bftrain_replay.rounds.engine import Watch
+    from bftrain_replay.rounds.gangs import Gangs
+    from bftrain_replay.rounds.supply import Supply
+
+
+def simulate(
+    source: Mapping[str, int] | EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: RoundSettings,
+    *,
+    watch: Watch | None = None,
+) -> Result:
+    """Share the time of a cluster (how many nodes of each kind), or of a log's idle nodes, in rounds.
+
+    ``watch`` is told how far it is, and ends it by answering False.
+    """
+    begun_s = perf_counter()
+    there = _supply(source, settings)
+    gangs = gangs_of(tasks, there.most, settings)
+    policy = find_policy(settings)
+    _check(gangs, there, settings, policy)
+    if isinstance(policy, ByShares) and settings.overtaking == NO:
+        fix = "leave it out, or choose a policy that puts tasks in a row"
+        raise BadInput("shares know no order in which tasks could wait", where="overtaking", fix=fix)
+    engine = Engine(gangs, there, policy, settings)
+    engine.run(watch)
+    computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
+    return Result(
+        settings=settings,
+        engine=engine,
+        nodes=there.most,
+        wall_s=perf_counter() - begun_s,
+        shares_computed=computed,
+        shares_wall_s=shares_s,
+    )
+
+
+def rounds(
+    source: Mapping[str, int] | EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: RoundSettings | None = None,
+    /,
+    **options: Any,  # noqa: ANN401 - settings
+) -> Result:
+    """Like :func:`simulate`; ``options`` are settings by name. What ``bftrain replay --round`` does, for Python."""
+    return simulate(source, tasks, msgspec.structs.replace(settings or RoundSettings(), **options))
+
+
+def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> Supply:
+    if isinstance(source, EventLog):
+        chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
+        part = source.select(nodes=chosen, window=chosen_window(source, settings.window or ".."))
+        return supply.idle_nodes(part)
+    for name in ("window", "nodes"):
+        if getattr(settings, name):
+            raise BadInput("means nothing on a cluster", where=name, fix="leave it out, or give a log")
+    return supply.cluster(source)
+
+
+def _check(gangs: Gangs, there: Supply, settings: RoundSettings, policy: RoundPolicy) -> None:
+    """Refuse what would never end, what the policy cannot divide, and means over tasks that are not there."""
+    endless = [spec.name for spec, work in zip(gangs.specs, gangs.work.tolist(), strict=True) if work == math.inf]
+    if endless and getattr(policy, "needs_work", False):
+        what = f"how much work it has is not said, and policy '{policy.name}' divides time by that"
+        fix = "give it work_samples, or choose a policy that asks for none"
+        raise BadInput(what, where=f"task '{endless[0]}'", fix=fix)
+    if endless and there.end_s == math.inf and settings.until_s is None:
+        what = "never ends by itself, and a cluster is there for ever"
+        raise BadInput(what, where=f"task '{endless[0]}'", fix="say until when, or give it work_samples")
+    last = settings.measured(len(gangs))[1]
+    if settings.measure and last >= len(gangs):
+        fix = f"there are {len(gangs):,} tasks, the last is {len(gangs) - 1}"
+        raise BadValue(f"goes to {last}", where="RoundSettings.measure", fix=fix)

@@ -1,0 +1,282 @@
+"""Dask: passes done by the workers of a Dask cluster, whoever started it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import time
+import uuid
+import warnings
+from collections import Counter, deque
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bftrain.errors import NotAvailable
+from bftrain.values import wire
+from bftrain_replay.sweeping.executors import AtWork, dask_worker
+from bftrain_replay.sweeping.inputs import Inputs, LogFile, TaskFile
+from bftrain_replay.sweeping.outcomes import Outcome
+from bftrain_replay.sweeping.work import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from bftrain_replay.sweeping.executors import Stopping, Tell
+    from bftrain_replay.sweeping.passes import Pass
+
+    # A module that may not be there, and whose types are not ours to check
+    Client = Any
+    Future = Any
+
+INSTALL: Final = "pip install 'bftrain[dask]'"
+_LOOK_EVERY_S: Final = 0.1
+_LOOK_AT_WORKERS_EVERY_S: Final = 0.5
+_ATTEMPTS: Final = 3  # workers come and go; but one that dies of a pass takes others along
+_PATIENCE_S: Final = 10.0  # for a scheduler to answer
+_GRACE_S: Final = 1.5  # for passes in hand to notice that they are to stop
+
+
+class Cluster(Protocol):
+    """Where a client comes from."""
+
+    def client(self) -> AbstractContextManager[Client]:
+        """Connect."""
+        ...
+
+    def tend(self, jobs: int) -> None:
+        """Look after the workers while ``jobs`` passes are still to be done; called several times a second."""
+        ...
+
+
+@dataclass(slots=True)
+class _InHand:
+    """A pass that a worker has in hand."""
+
+    job: Pass
+    address: str
+    future: Future
+    worker: str | None = None  # by name, once it has told
+
+
+class Dask:
+    """An executor for any cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def outcomes(self, jobs: Sequence[Pass], tell: Tell, stopping: Stopping) -> Iterator[Outcome]:
+        """Do all passes."""
+        required("distributed")  # it sets the levels of its loggers when it is imported
+        with _quiet(), self._cluster.client() as client:
+            shift = _Shift(client, jobs, tell)
+            try:
+                while shift.open and not stopping():
+                    self._cluster.tend(shift.open)
+                    yield from shift.hand_out()
+                    yield from shift.turn()
+            except OSError as error:  # what a broken connection is to Dask
+                raise NotAvailable(f"the Dask scheduler is lost: {error}", where="sweep") from error
+            finally:
+                shift.close()
+
+
+class _Shift:
+    """One run of the executor: its workers and what is left to do.
+
+    Each worker is handed one pass at a time, by name. Left to choose, the scheduler would queue several at a worker,
+    and when that dies blame all of them.
+    """
+
+    def __init__(self, client: Client, jobs: Sequence[Pass], tell: Tell) -> None:
+        from distributed import Event  # noqa: PLC0415 - it is there: we have a client
+
+        self._client = client
+        self._waiting = deque(jobs)
+        self._tell = tell
+        self._topic = f"bftrain-sweep-{uuid.uuid4().hex}"
+        self._stop = Event(self._topic, client)
+        self._parcels: dict[str, Future] = {}
+        self._inputs = Inputs()
+        self._workers: set[str] = set()  # by their addresses
+        self._looked_s = -math.inf
+        self._hands: dict[str, _InHand] = {}  # by the address of the worker
+        self._attempts: Counter[str] = Counter()
+        self._news: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
+
+    @property
+    def open(self) -> int:
+        """How many passes are not over."""
+        return len(self._waiting) + len(self._hands)
+
+    def hand_out(self) -> Iterator[Outcome]:
+        """See which workers there are; give those that are free something to do."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _LOOK_AT_WORKERS_EVERY_S:
+            self._looked_s = now_s
+            self._workers = set(self._client.nthreads())
+            for address in self._hands.keys() - self._workers:
+                yield from self._lose(self._hands[address])
+        for address in self._workers - self._hands.keys():
+            if not self._waiting:
+                break
+            self._hand(self._waiting.popleft(), address)
+
+    def turn(self) -> Iterator[Outcome]:
+        """Take in what comes within a moment."""
+        with suppress(queue.Empty):
+            news = self._news.get(timeout=_LOOK_EVERY_S)
+            while True:
+                yield from self._hear(*news)
+                news = self._news.get_nowait()
+        if self._client.status not in {"running", "connecting"}:
+            raise NotAvailable("the Dask scheduler is lost", where="sweep")
+
+    def close(self) -> None:
+        """Stop what is in hand, and forget the rest."""
+        with suppress(Exception):  # of a cluster that is gone, nothing is left to stop
+            self._client.unsubscribe_topic(self._topic)
+            if self._hands:
+                self._stop.set()
+                self._client.cancel([hand.future for hand in self._hands.values()])
+                time.sleep(_GRACE_S)
+                self._stop.clear()
+        self._hands.clear()
+
+    def _hand(self, job: Pass, address: str) -> None:
+        """Give a worker a pass."""
+        self._attempts[job.id] += 1
+        key = f"{self._topic}-{job.id}-{self._attempts[job.id]}"
+        future = self._client.submit(
+            dask_worker.do,
+            wire.encode(job),
+            self._log(job),
+            self._tasks(job),
+            self._topic,
+            address,
+            key=key,
+            pure=False,
+            workers=[address],
+        )
+        self._hands[address] = _InHand(job, address, future)
+        future.add_done_callback(lambda _: self._news.put((address, key, None, 0.0)))
+
+    def _hear(self, address: str, key: str, name: str | None, share: float) -> Iterator[Outcome]:
+        """Take in what a worker called ``name`` tells, or without a name that a pass is over."""
+        hand = self._hands.get(address)
+        if hand is None or key not in {hand.job.id, hand.future.key}:
+            return
+        if name is not None:
+            hand.worker = name
+            self._tell(AtWork(name, hand.job, share))
+            return
+        try:
+            message = hand.future.result(timeout=_PATIENCE_S)
+        except Exception as error:
+            if hand.future.status == "cancelled":
+                raise NotAvailable("the Dask scheduler has lost its work", where="sweep") from error
+            yield from self._give_up(hand, error)
+        else:
+            self._put_down(hand)
+            yield wire.decode(message, Outcome)
+
+    def _give_up(self, hand: _InHand, error: Exception) -> Iterator[Outcome]:
+        """Deal with a pass that did not come to an outcome."""
+        if isinstance(error, ImportError) and "bftrain" in str(error):
+            what = f"the workers of this Dask cluster cannot import bftrain: {error}"
+            raise NotAvailable(what, fix="install the same version there as here")
+        if isinstance(error, TimeoutError) or type(error).__name__ == "KilledWorker":
+            self._parcels = {name: future for name, future in self._parcels.items() if future.status != "error"}
+            yield from self._lose(hand)
+        else:
+            self._put_down(hand)
+            yield failed(hand.job, f"{type(error).__name__}: {error}")
+
+    def _lose(self, hand: _InHand) -> Iterator[Outcome]:
+        """A worker is gone: another one gets its pass, but not for ever."""
+        self._client.cancel([hand.future])
+        self._put_down(hand)
+        self._workers.discard(hand.address)
+        if self._attempts[hand.job.id] < _ATTEMPTS:
+            self._waiting.appendleft(hand.job)
+        else:
+            yield failed(hand.job, f"its worker died, {_ATTEMPTS} times")
+
+    def _put_down(self, hand: _InHand) -> None:
+        del self._hands[hand.address]
+        if hand.worker is not None:
+            self._tell(AtWork(hand.worker, None))
+
+    def _log(self, job: Pass) -> Future | None:
+        if not isinstance(job.log, LogFile):
+            return None
+        return self._sent(job.log_sha256, lambda: dask_worker.packed_log(self._inputs.log(job.log, 0)))
+
+    def _tasks(self, job: Pass) -> Future | None:
+        if not isinstance(job.tasks, TaskFile):
+            return None
+        return self._sent(job.tasks_sha256, lambda: dask_worker.packed_tasks(self._inputs.tasks(job.tasks, 0)))
+
+    def _sent(self, sha256: str, pack: Callable[[], bytes]) -> Future:
+        """Give an input on the cluster, where it comes but once.
+
+        It is the result of a task and not scattered data, so it is made anew when the worker that holds it is lost.
+        """
+        if sha256 not in self._parcels:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that it is large; once is not too often
+                self._parcels[sha256] = self._client.submit(
+                    dask_worker.unchanged, pack(), key=f"{self._topic}-{sha256}", pure=False
+                )
+        return self._parcels[sha256]
+
+
+class Address:
+    """A cluster that runs already: the address of its scheduler, or the file in which that is written."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """Connect."""
+        distributed = required("distributed")
+        place = {"scheduler_file": self._address} if Path(self._address).is_file() else {"address": self._address}
+        try:
+            client = distributed.Client(**place, timeout=_PATIENCE_S, set_as_default=False, name="bftrain-sweep")
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            what = f"no Dask scheduler answers there: {error}"
+            raise NotAvailable(what, where=self._address, fix="see that it runs, and that TLS is as it asks") from error
+        with client:
+            yield client
+
+    def tend(self, jobs: int) -> None:
+        """Leave the workers to whoever started them."""
+
+
+def required(module: str) -> Any:  # noqa: ANN401 - a module without types
+    """Import a module of the extra, or say what brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise NotAvailable(f"{module} is not installed", where="--dask", fix=INSTALL) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask from logging what is told here in other words."""
+    logging.getLogger("distributed")  # at least this one is there
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    before = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in before:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)

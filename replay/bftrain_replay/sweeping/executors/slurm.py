@@ -1,0 +1,154 @@
+"""Slurm: a Dask cluster of its own, whose workers are jobs of a batch queue.
+
+Whoever reaches a Dask scheduler can run code as the one who started it. So scheduler and workers speak TLS with
+certificates made for this sweep, which lie in a folder that only their owner can read; the scheduler listens on one
+interface; and its web pages are to be had on this machine alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import tempfile
+import time
+import tomllib
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bftrain.errors import NotAvailable, UsageError
+from bftrain_replay.sweeping.executors.dask_client import required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+LOGS: Final = "worker-logs"  # what the jobs print
+_TEND_EVERY_S: Final = 5.0
+_ROLES: Final = ("scheduler", "worker", "client")
+_ONLY_HERE: Final = "127.0.0.1:0"
+# What a worker needs, where neither the options nor dask-jobqueue's own configuration says otherwise
+_DEFAULTS: Final[Mapping[str, object]] = {"cores": 1, "processes": 1, "memory": "2 GiB"}
+
+
+def option(text: str) -> tuple[str, object]:
+    """Read ``NAME=VALUE``: an option of dask_jobqueue.SLURMCluster; what is no number or list is text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example queue=main")
+    try:
+        found = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
+    return name, found if isinstance(found, int | float | list) else value
+
+
+class SlurmJobs:
+    """As many workers as are wanted and allowed; lost ones are replaced."""
+
+    def __init__(self, workers: int, options: Iterable[tuple[str, object]], folder: Path) -> None:
+        self._workers = workers
+        self._options = dict(options)
+        self._folder = folder
+        self._cluster: Any = None
+        self._wanted = 0
+        self._tended_s = 0.0
+        self._complaints = _Complaints()
+
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        """Start the scheduler, and connect."""
+        distributed = required("distributed")
+        with _our_signals():
+            jobqueue = required("dask_jobqueue")
+        # A folder that nobody else can look into, where the nodes see it too
+        with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self._folder) as folder, self._complaints:
+            try:
+                self._cluster = jobqueue.SLURMCluster(**self._how(), security=_security(Path(folder)))
+            except (ValueError, TypeError, RuntimeError) as error:
+                raise UsageError(f"no cluster can be made: {error}", where="--dask slurm") from error
+            try:
+                with distributed.Client(self._cluster, set_as_default=False) as client:
+                    yield client
+            finally:
+                with suppress(AssertionError):  # what Dask has to say last of jobs that were never taken
+                    self._cluster.close()
+
+    def tend(self, jobs: int) -> None:
+        """Ask for workers, and for new ones in the place of those whose time was up."""
+        if self._complaints.last and not self._cluster.scheduler_info["workers"]:
+            raise NotAvailable(f"Slurm takes no job: {self._complaints.last}", where="--dask slurm")
+        now_s = time.monotonic()
+        if now_s - self._tended_s < _TEND_EVERY_S:
+            return
+        self._tended_s = now_s
+        # Never fewer than before: which of them would go is Dask's choice, and it might be one at work
+        self._wanted = max(self._wanted, min(self._workers, jobs))
+        self._cluster.scale(jobs=self._wanted)
+
+    def _how(self) -> dict[str, object]:
+        """Give the arguments of the cluster: ours, the user's configuration of Dask, his options."""
+        config, utils = required("dask.config"), required("distributed.utils")
+        site = config.get("jobqueue.slurm")
+        how: dict[str, object] = {name: value for name, value in _DEFAULTS.items() if site.get(name) is None}
+        if site.get("log-directory") is None:
+            how["log_directory"] = str(self._folder / LOGS)
+        how |= self._options
+        by_interface = how.get("interface") or site.get("interface")
+        return {
+            "job_name": "bftrain-sweep",
+            "scheduler_options": {
+                "dashboard_address": _ONLY_HERE,
+                **({} if by_interface else {"host": utils.get_ip()}),
+            },
+            "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", _ONLY_HERE],
+            **how,
+        }
+
+
+class _Complaints(logging.Handler):
+    """Hears what goes wrong when jobs are handed in: nobody else is told."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+        self._logger = logging.getLogger("tornado.application")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what a command of Slurm said."""
+        error = record.exc_info[1] if record.exc_info else None
+        words = str(error or record.getMessage()).rpartition("stderr:")[2]
+        self.last = "; ".join(line for line in words.splitlines() if line.strip())
+
+    def __enter__(self) -> Self:
+        self._before = (self._logger.handlers, self._logger.propagate)
+        self._logger.handlers, self._logger.propagate = [self], False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.handlers, self._logger.propagate = self._before
+
+
+@contextmanager
+def _our_signals() -> Iterator[None]:
+    """Keep our ways with Ctrl-C and SIGTERM: dask-jobqueue, merely imported, puts its own in their place."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _security(folder: Path) -> Any:  # noqa: ANN401 - a class of a module without types
+    """Make certificates for this sweep, in files that only we can read."""
+    required("cryptography")
+    made_of = required("distributed.security").Security
+    made = made_of.temporary().get_tls_config_for_role("worker")
+    files = {}
+    for part, content in made.items():
+        if content and "\n" in content:
+            files[part] = folder / part
+            files[part].touch(mode=0o600)
+            files[part].write_text(content)
+    parts = {f"tls_{role}_{part}": str(files[part]) for role in _ROLES for part in ("cert", "key")}
+    return made_of(require_encryption=True, tls_ca_file=str(files["ca_file"]), **parts)

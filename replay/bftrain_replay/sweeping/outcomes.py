@@ -1,0 +1,147 @@
+"""Outcomes: what came of each pass of a sweep, in a file that only grows.
+
+A line is written whole and synced before the next pass is looked at, so whatever ends a sweep costs the passes in hand
+and no more. The last line of a pass counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from bftrain.errors import BadInput, UsageError
+from bftrain.values import wire
+from bftrain_replay.result import Summary, Timings, Yardsticks
+from bftrain_replay.sweeping.passes import MadeFrom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import IO
+
+FORMAT: Final = "bftrain sweep 1"
+NAME: Final = "points.jsonl"
+_BEGIN_AGAIN: Final = "move the file away to begin again"
+
+
+class Status(StrEnum):
+    """How a pass ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a pass: figures of a replay or yardsticks, or the reason why there are none."""
+
+    id: str
+    status: Status
+    reason: str = ""
+    figures: Summary | None = None
+    timings: Timings | None = None
+    yardsticks: Yardsticks | None = None
+    warnings: tuple[str, ...] = ()
+    wall_s: float
+    made_from: MadeFrom
+
+
+class _Heading(msgspec.Struct, frozen=True, kw_only=True):
+    format: str
+
+
+class Outcomes:
+    """The file of a folder; use it in a ``with`` block. One sweep at a time works in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._file: IO[bytes] | None = None
+        self.known: dict[str, Outcome] = {}
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("a+b")
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, outcome: Outcome) -> None:
+        """Take down what came of a pass."""
+        self.known[outcome.id] = outcome
+        self._append(wire.encode(outcome))
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None  # noqa: S101 - for the type checker: only used inside the block
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:  # a full disk does not say what was written
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+    def _lock(self) -> None:
+        assert self._file is not None  # noqa: S101 - as above
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            what = "another sweep is at work in this folder"
+            raise UsageError(what, where=str(self._path.parent), fix="wait for it, or name another folder") from error
+        except OSError:
+            pass  # some file systems have no locks
+
+    def _read(self) -> None:
+        assert self._file is not None  # noqa: S101 - as above
+        self._file.seek(0)
+        self.known, whole = _told_in(self._file, self._path)
+        self._file.truncate(whole)
+        if whole == 0:
+            self._append(wire.encode(_Heading(format=FORMAT)))
+            with suppress(OSError):  # some file systems sync no folders
+                _sync_folder(self._path.parent)
+
+
+def known_in(folder: Path) -> dict[str, Outcome]:
+    """Give the outcomes in a folder, perhaps of a sweep that is at work in it."""
+    path = folder / NAME
+    if not path.is_file():
+        return {}
+    with path.open("rb") as file:
+        return _told_in(file, path)[0]
+
+
+def _told_in(lines: Iterable[bytes], path: Path) -> tuple[dict[str, Outcome], int]:
+    """Give what whole lines tell, and their length in bytes; the last one may be cut off where its sweep was ended."""
+    known: dict[str, Outcome] = {}
+    whole = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        where = f"{path}:{number}"
+        if number == 1:
+            found = wire.decode(line, _Heading, where=where, fix=_BEGIN_AGAIN).format
+            if found != FORMAT:
+                raise BadInput(f"is of the format {found!r}, not '{FORMAT}'", where=where, fix=_BEGIN_AGAIN)
+        else:
+            outcome = wire.decode(line, Outcome, where=where, fix=_BEGIN_AGAIN)
+            known[outcome.id] = outcome
+        whole += len(line)
+    return known, whole
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

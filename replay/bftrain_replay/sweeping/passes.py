@@ -1,0 +1,231 @@
+"""Passes: what has to be replayed for a sweep, each thing once however many points need it.
+
+A point needs a replay; perhaps a second one with its baseline; and its yardsticks, the ceiling and the dedicated pool.
+Yardsticks depend on fewer settings than a replay, since nothing costs anything in them, and a baseline may be a point
+of its own. What a pass is made from is its identity: a pass that is done need not be done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from bftrain.deciding.objectives import throughput
+from bftrain.errors import BadValue, BftrainError
+from bftrain.objective_file import from_anywhere, resolve_objective
+from bftrain.ports import Objective
+from bftrain.values import wire
+from bftrain_replay import own_files
+from bftrain_replay.origins import tasks_sha256, versions_with
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.sweeping.inputs import Inputs, LogSource, TaskSource
+from bftrain_replay.sweeping.options import LOG, TASKS
+from bftrain_replay.sweeping.spec import LOGS, TASK_SETS
+from bftrain_replay.yardsticks import EXACT, ideally, without_costs
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from bftrain_replay.sweeping.grid import Point
+    from bftrain_replay.sweeping.spec import Spec
+
+_ID_DIGITS = 16
+_NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
+
+
+class Kind(StrEnum):
+    """What is replayed."""
+
+    REPLAY = "replay"
+    YARDSTICKS = "yardsticks"  # the ceiling and the dedicated pool
+
+
+class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a pass depends on; contents by their SHA-256, whatever file they are in."""
+
+    kind: Kind
+    log: str
+    tasks: str
+    objective_file: str  # if the objective is a file's; an admission's and metrics' files count too
+    settings: dict[str, object]
+    versions: dict[str, str]
+
+    @property
+    def id(self) -> str:
+        """A name for all of it."""
+        return hashlib.sha256(wire.encode(self)).hexdigest()[:_ID_DIGITS]
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work, as it is handed to a worker. ``words`` say which point asked for it first."""
+
+    id: str
+    words: str
+    log: LogSource
+    tasks: TaskSource
+    log_sha256: str
+    tasks_sha256: str
+    settings: ReplaySettings  # the file of an objective by a name that holds in every folder
+    made_from: MadeFrom
+
+    @property
+    def kind(self) -> Kind:
+        """What is replayed."""
+        return self.made_from.kind
+
+
+class Needs(NamedTuple):
+    """The passes that a point is made of, by their ids; empty where it needs none."""
+
+    replay: str
+    baseline: str
+    yardsticks: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return tuple(filter(None, self))
+
+    @property
+    def id(self) -> str:
+        """A name for all of them."""
+        return hashlib.sha256(" ".join(self).encode()).hexdigest()[:_ID_DIGITS]
+
+
+class Plan(NamedTuple):
+    """What is to be done for a sweep: what each point needs, and the passes by their ids."""
+
+    needs: tuple[Needs, ...]
+    passes: dict[str, Pass]
+
+
+def planned(spec: Spec, points: Sequence[Point]) -> Plan:
+    """Find out what must be replayed; loads or generates every input once, to know what is in it."""
+    planner = _Planner(spec)
+    needs = tuple(map(planner.needs, points))
+    # Those with the same inputs one after the other: a worker keeps what it has loaded for a while only
+    inputs = {key: number for number, key in enumerate(dict.fromkeys(map(_inputs_of, planner.passes.values())))}
+    ordered = sorted(planner.passes.values(), key=lambda job: inputs[_inputs_of(job)])
+    return Plan(needs, {job.id: job for job in ordered})
+
+
+def _inputs_of(job: Pass) -> tuple[str, str]:
+    return job.log_sha256, job.tasks_sha256
+
+
+class _Contents(NamedTuple):
+    """What is in the tasks of a point, and in the same without costs."""
+
+    sha256: str
+    free_sha256: str
+
+
+class _Metric(NamedTuple):
+    """An objective: by a name that holds in every folder, the SHA-256 of its file, and what it is."""
+
+    name: str
+    objective: Objective | None  # none if it cannot be had here; whoever replays with it will say why
+
+
+class _Planner:
+    """Knows every input by its content."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._inputs = Inputs()
+        self._logs: dict[Hashable, str] = {}
+        self._tasks: dict[Hashable, _Contents] = {}
+        self._metrics: dict[str, _Metric] = {}
+        self.passes: dict[str, Pass] = {}
+
+    def needs(self, point: Point) -> Needs:
+        """Say what a point is made of."""
+        settings, metric = point.settings, self._metric(point.settings.objective)
+        replay = self._need(Kind.REPLAY, point, settings)
+        baseline = yardsticks = ""
+        if point.baseline:
+            baseline = self._need(Kind.REPLAY, point, replace(settings, solver=point.baseline))
+        if self._spec.yardsticks:
+            ideal = ideally(settings, metric.objective or throughput)
+            yardsticks = self._need(Kind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
+        return Needs(replay, baseline, yardsticks)
+
+    def _need(self, kind: Kind, point: Point, settings: ReplaySettings) -> str:
+        log, tasks = self._spec.log(point.log, point.changes), self._spec.tasks(point.tasks, point.changes)
+        seed = settings.seed
+        log_sha256, contents = self._log_sha256(log, seed, point), self._contents(tasks, seed, point)
+        anywhere = own_files.from_anywhere(settings, self._spec.document.folder)
+        made_from = MadeFrom(
+            kind=kind,
+            log=log_sha256,
+            tasks=contents.sha256 if kind is Kind.REPLAY else contents.free_sha256,
+            objective_file=own_files.sha256(anywhere),
+            settings=wire.plain(settings),
+            versions=versions_here(settings.solver),
+        )
+        found = made_from.id
+        if found not in self.passes:
+            self.passes[found] = Pass(
+                id=found,
+                words=point.words,
+                log=log,
+                tasks=tasks,
+                log_sha256=log_sha256,
+                tasks_sha256=contents.sha256,
+                settings=anywhere,
+                made_from=made_from,
+            )
+        return found
+
+    def _metric(self, name: str) -> _Metric:
+        if name not in self._metrics:
+            anywhere = from_anywhere(name, self._spec.document.folder)
+            try:
+                objective = resolve_objective(anywhere)
+            except BftrainError:
+                objective = None
+            self._metrics[name] = _Metric(anywhere, objective)
+        return self._metrics[name]
+
+    def _log_sha256(self, source: LogSource, seed: int, point: Point) -> str:
+        key = source, seed if source.uses_seed else None
+        if key not in self._logs:
+            with self._named(LOG, LOGS, point.log):
+                self._logs[key] = self._inputs.log(source, seed).sha256
+        return self._logs[key]
+
+    def _contents(self, source: TaskSource, seed: int, point: Point) -> _Contents:
+        key = source, seed if source.uses_seed else None
+        if key not in self._tasks:
+            with self._named(TASKS, TASK_SETS, point.tasks):
+                tasks = self._inputs.tasks(source, seed)
+            self._tasks[key] = _Contents(tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
+        return self._tasks[key]
+
+    @contextmanager
+    def _named(self, option: str, sets: str, name: str) -> Iterator[None]:
+        """Let a complaint about what cannot be generated name the place in the sweep file."""
+        try:
+            yield
+        except BadValue as error:
+            document = self._spec.document
+            place = (sets, name) if name in document.data.get(sets, {}) else self._spec.place_of(option)
+            field = (error.where or "").rpartition(".")[2]
+            raise document.wrong(f"{field} {error.what}", *place, fix=error.fix) from error
+
+
+@cache
+def versions_here(solver: str) -> dict[str, str]:
+    """Give the versions of what figures depend on; without that of a solver that cannot run here."""
+    try:
+        return versions_with(solver)
+    except BftrainError:
+        others = versions_with(EXACT)
+        del others[f"solver {EXACT}"]
+        return {**others, f"solver {solver}": ""}

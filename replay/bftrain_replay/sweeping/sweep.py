@@ -1,0 +1,281 @@
+"""``bftrain.sweep``: a sweep from its file to its table; what is done already is not done again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from bftrain.values import wire
+from bftrain_replay.sweeping import table
+from bftrain_replay.sweeping.executors.dask_client import Address, Dask
+from bftrain_replay.sweeping.executors.local import Local, usable_cpus
+from bftrain_replay.sweeping.grid import points_of
+from bftrain_replay.sweeping.metrics import check_plot
+from bftrain_replay.sweeping.options import SEED
+from bftrain_replay.sweeping.outcomes import FORMAT, Outcomes, Status
+from bftrain_replay.sweeping.passes import planned
+from bftrain_replay.sweeping.spec import read_spec
+from bftrain_replay.sweeping.table import State
+from bftrain_replay.tables import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pandas import DataFrame
+
+    from bftrain_replay.sweeping.executors import AtWork, Executor
+    from bftrain_replay.sweeping.grid import Point
+    from bftrain_replay.sweeping.outcomes import Outcome
+    from bftrain_replay.sweeping.passes import Pass, Plan
+    from bftrain_replay.sweeping.spec import Spec
+    from bftrain_replay.sweeping.table import Row
+    from bftrain_replay.tables import Column
+
+CSV: Final = "csv"
+SUMMARY: Final = "sweep.json"
+PRINTS: Final = "workers.log"  # what the code of workers prints; gone if that is nothing
+
+
+class Standing(NamedTuple):
+    """How far a sweep is: points and passes in all and over, points that failed, and who does what."""
+
+    points: int
+    over: int
+    failed: int
+    passes: int
+    passes_over: int
+    at_work: Mapping[str, AtWork]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep made ready: all that is to be done is known, and nothing of it is done."""
+
+    spec: Spec
+    points: tuple[Point, ...]
+    plan: Plan
+
+    @classmethod
+    def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> Sweep:
+        """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``."""
+        spec = read_spec(given, folder)
+        points = points_of(spec)
+        check_plot(spec, points)
+        return cls(spec, points, planned(spec, points))
+
+    def open(self, known: Mapping[str, Outcome], *, retry_failed: bool = False) -> tuple[Pass, ...]:
+        """Give the passes that are still to be done."""
+        return tuple(
+            job
+            for name, job in self.plan.passes.items()
+            if name not in known or (retry_failed and known[name].status is Status.FAILED)
+        )
+
+    def run(
+        self,
+        outcomes: Outcomes,
+        executor: Executor,
+        *,
+        retry_failed: bool = False,
+        watch: Callable[[Standing], None] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Do what is still to be done, until all of it is over or ``stopping()``."""
+        jobs = self.open(outcomes.known, retry_failed=retry_failed)
+        tally = _Tally(self, {job.id for job in jobs}, outcomes.known)
+
+        def tell() -> None:
+            if watch is not None:
+                watch(tally.standing)
+
+        def at(what: AtWork) -> None:
+            tally.at_work[what.worker] = what
+            tell()
+
+        tell()
+        for outcome in executor.outcomes(jobs, at, stopping) if jobs else ():
+            outcomes.add(outcome)
+            tally.take(outcome)
+            tell()
+
+    def swept(self, known: Mapping[str, Outcome]) -> Swept:
+        """Give the table of what is known."""
+        return Swept(self, table.rows_of(self.points, self.plan.needs, known), _warnings(self, known))
+
+
+class _Tally:
+    """Counts points that are over: all their passes are."""
+
+    def __init__(self, sweep: Sweep, to_do: Collection[str], known: Mapping[str, Outcome]) -> None:
+        self._points_of: dict[str, list[int]] = {}
+        self._lacking = []
+        self._failed: set[int] = set()
+        for number, need in enumerate(sweep.plan.needs):
+            self._lacking.append(sum(name in to_do for name in need.all))
+            for name in need.all:
+                if name in to_do:
+                    self._points_of.setdefault(name, []).append(number)
+                elif known[name].status is Status.FAILED:
+                    self._failed.add(number)
+        self._over = self._lacking.count(0)
+        self._passes = len(sweep.plan.passes)
+        self._passes_over = self._passes - len(to_do)
+        self.at_work: dict[str, AtWork] = {}
+
+    @property
+    def standing(self) -> Standing:
+        """How far it is now."""
+        return Standing(
+            points=len(self._lacking),
+            over=self._over,
+            failed=len(self._failed),
+            passes=self._passes,
+            passes_over=self._passes_over,
+            at_work=self.at_work,
+        )
+
+    def take(self, outcome: Outcome) -> None:
+        """Take in what came of a pass."""
+        self._passes_over += 1
+        for number in self._points_of[outcome.id]:
+            self._lacking[number] -= 1
+            self._over += self._lacking[number] == 0
+            if outcome.status is Status.FAILED:
+                self._failed.add(number)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep came to: one row a point, those that failed or are still open included."""
+
+    sweep: Sweep
+    rows: tuple[Row, ...]
+    warnings: Mapping[str, int]  # what is odd, and about how many passes
+
+    @property
+    def failed(self) -> tuple[Row, ...]:
+        """The points that failed."""
+        return tuple(row for row in self.rows if row.state is State.FAILED)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no point is open."""
+        return all(row.state is not State.OPEN for row in self.rows)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table, in their order."""
+        return table.columns_of(self.sweep.points)
+
+    def frame(self) -> DataFrame:
+        """Give the table as a DataFrame."""
+        import pandas as pd  # noqa: PLC0415 - only those who ask for a DataFrame pay for importing it
+
+        kinds = {Kind.NUMBER: "float64", Kind.WHOLE: "Int64", Kind.TEXT: "object"}
+        columns = {
+            column.name: pd.Series([row.cells.get(column.name) for row in self.rows], dtype=kinds[column.kind])
+            for column in self.columns
+        }
+        return pd.DataFrame(columns)
+
+    def summary(self) -> dict[str, Any]:
+        """Give what ``sweep.json`` holds: what was swept and with what, and how far it came."""
+        sweep = self.sweep
+        states = Counter(row.state for row in self.rows)
+        versions = {name: told for job in sweep.plan.passes.values() for name, told in job.made_from.versions.items()}
+        return {
+            "format": FORMAT,
+            "title": sweep.spec.title,
+            "complete": self.complete,
+            "points": len(self.rows),
+            **{str(state): states[state] for state in State},
+            "passes": len(sweep.plan.passes),
+            "swept": list(sweep.spec.swept),
+            "sweep_file": {"name": sweep.spec.document.name, "content": sweep.spec.document.data},
+            "inputs": _inputs_of(sweep),
+            "versions": versions,
+            "warnings": dict(self.warnings),
+            "figures_sha256": self.figures_sha256,
+        }
+
+    @property
+    def figures_sha256(self) -> str:
+        """SHA-256 of the table without what a clock measured: sweeps with the same one came to the same."""
+        measured = table.measured_columns(with_baseline=True)
+        columns = [column.name for column in self.columns if column not in measured]
+        cells = [columns, *([row.cells.get(name) for name in columns] for row in self.rows)]
+        return hashlib.sha256(wire.encode(cells)).hexdigest()
+
+    def write(self, folder: Path | str, *, tables: str = CSV) -> None:
+        """Write the table, what it was made from, and, where figures can be drawn, the page."""
+        from bftrain_replay import outputs  # noqa: PLC0415 - what draws takes a while to import
+        from bftrain_replay.drawing import vega  # noqa: PLC0415 - as above
+        from bftrain_replay.sweeping import page  # noqa: PLC0415 - as above
+
+        folder = Path(folder)
+        outputs.prepare(folder)
+        table.write(folder, self.columns, self.rows, tables)
+        told = msgspec.json.format(wire.encode(self.summary()), indent=2).decode()
+        outputs.write_text(folder / SUMMARY, f"{told}\n")
+        if vega.available():
+            outputs.write_text(folder / outputs.REPORT_FILE, page.render(self))
+
+
+def sweep(
+    spec: Path | str | Mapping[str, Any],
+    folder: Path | str,
+    *,
+    jobs: int | None = None,
+    dask: str = "",
+    retry_failed: bool = False,
+    tables: str = CSV,
+    watch: Callable[[Standing], None] | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Swept:
+    """Do the sweep that a file describes, or a mapping that says the same, and write its table into ``folder``.
+
+    ``jobs`` processes share the work, by default one for each processor; or the workers of the Dask cluster whose
+    scheduler has the address ``dask``. What is done already is kept. ``watch`` is told how far it is; once
+    ``stopping()``, the sweep ends with what is done by then.
+    """
+    from bftrain_replay import outputs  # noqa: PLC0415 - as above
+
+    outputs.check_tables(tables)
+    ready = Sweep.of(spec)
+    folder = Path(folder)
+    outputs.prepare(folder)
+    executor: Executor = Dask(Address(dask)) if dask else Local(jobs or usable_cpus(), folder / PRINTS)
+    with Outcomes(folder) as outcomes:
+        ready.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=stopping)
+        done = ready.swept(outcomes.known)
+        done.write(folder, tables=tables)
+    return done
+
+
+def _warnings(sweep: Sweep, known: Mapping[str, Outcome]) -> dict[str, int]:
+    """Say what is odd, once each, and about how many passes."""
+    passes = sweep.plan.passes
+    found = Counter(words for name in passes if name in known for words in known[name].warnings)
+    if SEED in sweep.spec.swept and not any(job.log.uses_seed or job.tasks.uses_seed for job in passes.values()):
+        found["the seed is swept, but no log and no tasks are made from it: it changes nothing"] += 1
+    return dict(found)
+
+
+def _inputs_of(sweep: Sweep) -> dict[str, list[dict[str, object]]]:
+    """Give every log and set of tasks, by name and content; the seed where one decides over the content."""
+    logs: dict[tuple[str, int | None], str] = {}
+    tasks: dict[tuple[str, int | None], str] = {}
+    for point, need in zip(sweep.points, sweep.plan.needs, strict=True):
+        job, seed = sweep.plan.passes[need.replay], point.settings.seed
+        logs[point.log, seed if job.log.uses_seed else None] = job.log_sha256
+        tasks[point.tasks, seed if job.tasks.uses_seed else None] = job.tasks_sha256
+    return {
+        kind: [{"name": name, "seed": seed, "sha256": sha256} for (name, seed), sha256 in found.items()]
+        for kind, found in (("logs", logs), ("tasks", tasks))
+    }

@@ -1,0 +1,168 @@
+"""Table: one row a point. The options that are swept come first, then all figures, then what a clock measured.
+
+The columns before those that a clock measured are the same to the byte wherever and in whatever order the passes of a
+sweep were done. docs/sweeps.md says what each column means.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
+from bftrain.measuring import figures_of, metrics_of
+from bftrain.values import wire
+from bftrain_replay import csv_tables, parquet_tables
+from bftrain_replay.decisions import Spread
+from bftrain_replay.ledger import Unused
+from bftrain_replay.metrics.spread import Percentiles
+from bftrain_replay.progress import Loss
+from bftrain_replay.result import Lost, Summary, Timings, held_against
+from bftrain_replay.sweeping.options import METRICS, OBJECTIVE, is_whole
+from bftrain_replay.sweeping.outcomes import FORMAT, Status
+from bftrain_replay.tables import Column, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from bftrain_replay.sweeping.grid import Point
+    from bftrain_replay.sweeping.outcomes import Outcome
+    from bftrain_replay.sweeping.passes import Needs
+
+NAME: Final = "table"
+BASELINE: Final = "baseline_"
+
+_KINDS: Final = {str: Kind.TEXT, int: Kind.WHOLE, bool: Kind.WHOLE, float: Kind.NUMBER}
+_RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
+_LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
+# What is told by name, and the names that there are
+_NAMES: Final = {"unused_node_h": tuple(map(str, Unused)), "lost": tuple(map(str, Loss))}
+_SPREADS: Final = (Spread, Percentiles)
+# Figures of the log, the tasks and the yardsticks: they are the same for the baseline
+_SHARED: Final = frozenset({
+    "objective", "simulated_s", "idle_node_h", "ceiling_efficiency", "dedicated_nodes", "dedicated_samples",
+    "ceiling_samples", "tasks",
+})  # fmt: skip
+
+
+class State(StrEnum):
+    """How a point stands."""
+
+    DONE = "done"
+    FAILED = "failed"
+    OPEN = "open"  # it was not replayed yet
+
+
+class Row(NamedTuple):
+    """One point: how it stands, why if it failed, and its figures by column."""
+
+    point: Point
+    state: State
+    error: str
+    cells: Mapping[str, object]
+
+
+def rows_of(points: Sequence[Point], needs: Sequence[Needs], outcomes: Mapping[str, Outcome]) -> tuple[Row, ...]:
+    """Give the rows, in the order of the points."""
+    return tuple(_row(point, need, outcomes) for point, need in zip(points, needs, strict=True))
+
+
+def _row(point: Point, need: Needs, outcomes: Mapping[str, Outcome]) -> Row:
+    found = {part: outcomes[name] for part, name in need._asdict().items() if name and name in outcomes}
+    failures = {part: outcome.reason for part, outcome in found.items() if outcome.status is Status.FAILED}
+    own = failures.get("replay", "")
+    # What fails for the same reason in all its passes is told once
+    reasons = [own] if own else []
+    reasons += [f"{part}: {reason}" for part, reason in failures.items() if reason != own]
+    complete = State.DONE if len(found) == len(need.all) else State.OPEN
+    state = State.FAILED if reasons else complete
+    yardsticks = found["yardsticks"].yardsticks if "yardsticks" in found else None
+    error = "; ".join(reasons)
+    cells: dict[str, object] = {"status": str(state), "error": error, "point": need.id}
+    for part, prefix in (("baseline", BASELINE), ("replay", "")):
+        outcome = found.get(part)
+        if outcome is None or outcome.figures is None or outcome.timings is None:
+            continue
+        figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
+        told = {**wire.plain(figures), **wire.plain(outcome.timings), OBJECTIVE: point.settings.objective}
+        cells |= {f"{prefix}{name}": value for name, value in _flat(told)}
+    return Row(point, state, error, cells | point.options)
+
+
+def columns_of(points: Sequence[Point]) -> tuple[Column, ...]:
+    """Give the columns: swept options, figures, those of the baseline if there is one, status, what was measured."""
+    swept = [Column(name, _kind_of(name, points)) for name in points[0].options]
+    with_baseline = any(point.baseline for point in points)
+    figures = list(_columns(Summary, _LEFT_OUT))
+    of_baseline = list(_columns(Summary, _LEFT_OUT | _SHARED, BASELINE)) if with_baseline else []
+    own = [*_own(points, ""), *(_own(points, BASELINE) if with_baseline else ())]
+    about = [Column(name, Kind.TEXT) for name in ("status", "error", "point")]
+    everything = [*swept, *figures, *of_baseline, *own, *about, *measured_columns(with_baseline=with_baseline)]
+    return tuple({column.name: column for column in reversed(everything)}.values())[::-1]
+
+
+def _own(points: Sequence[Point], prefix: str) -> Iterator[Column]:
+    """Give the columns of the metrics that somebody asked for."""
+    for said in dict.fromkeys(point.settings.metrics for point in points):
+        for name in figures_of(metrics_of(said)):
+            yield Column(f"{prefix}{METRICS}_{name}", Kind.NUMBER)
+
+
+def measured_columns(*, with_baseline: bool) -> tuple[Column, ...]:
+    """Give the columns of what a clock measured, and so differs from run to run."""
+    own = _columns(Timings, frozenset())
+    return (*own, *(_columns(Timings, frozenset(), BASELINE) if with_baseline else ()))
+
+
+def write(folder: Path, columns: Sequence[Column], rows: Sequence[Row], form: str) -> Path:
+    """Write the table as csv or parquet; gives its file."""
+    cells = ([_cell(column, row.cells.get(column.name)) for column in columns] for row in rows)
+    if form == "parquet":
+        path, other = folder / f"{NAME}{parquet_tables.SUFFIX}", csv_tables.SUFFIX
+        parquet_tables.write_rows(path, columns, cells, FORMAT)
+    else:
+        path, other = folder / f"{NAME}{csv_tables.SUFFIX}", parquet_tables.SUFFIX
+        csv_tables.write_rows(path, columns, cells)
+    (folder / f"{NAME}{other}").unlink(missing_ok=True)  # of an earlier sweep
+    return path
+
+
+def _cell(column: Column, value: object) -> object:
+    return str(value) if column.kind is Kind.TEXT and value is not None else value
+
+
+def _kind_of(option: str, points: Sequence[Point]) -> Kind:
+    kinds = {type(point.options[option]) for point in points}
+    if kinds == {int} and is_whole(option):
+        return Kind.WHOLE
+    return Kind.NUMBER if kinds <= {int, float} else Kind.TEXT
+
+
+def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: str = "") -> Iterator[Column]:
+    """Give the columns of a record of figures; what it holds by name becomes a column for each name."""
+    for name, hint in get_type_hints(figures).items():
+        if name in left_out:
+            continue
+        kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
+        column = f"{prefix}{_RENAMED.get(name, name)}"
+        if name in _NAMES:
+            parts = Lost.__struct_fields__ if Lost in kinds else ("",)
+            for key in _NAMES[name]:
+                yield from (Column("_".join(filter(None, (column, key, part))), Kind.NUMBER) for part in parts)
+        elif kinds[0] in _SPREADS:
+            yield from _columns(kinds[0], (), f"{column}_")
+        elif kinds[0] in _KINDS:  # a series of figures has no place in a row
+            yield Column(column, _KINDS[kinds[0]])
+
+
+def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Give figures by the names of their columns."""
+    for name, value in figures.items():
+        column = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{column}_")
+        else:
+            yield _RENAMED.get(column, column), value

@@ -1,0 +1,80 @@
+"""What ``summary.json`` tells: the figures of a study, then what they were made from and with.
+
+The same inputs give the same figures, but for the few that a real clock measured (:data:`MEASURED`);
+``figures_sha256`` leaves these out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from bftrain.values import wire
+from bftrain_replay.ideal import Ideal
+from bftrain_replay.origins import FORMAT, Source, tasks_sha256, versions_with
+from bftrain_replay.result import Result, Timings
+from bftrain_replay.study import Study
+
+# What a real clock measured, and so differs from run to run
+MEASURED: Final = frozenset(Timings.__struct_fields__)
+
+
+def summary(study: Study, source: Source) -> dict[str, Any]:
+    """Give what ``summary.json`` holds."""
+    told: dict[str, Any] = {
+        "format": FORMAT,
+        **_figures(study.result),
+        "complete": study.complete,
+        "baseline": _figures(study.baseline) if study.baseline else None,
+        "ceiling": _figures(study.ceiling) if study.ceiling else None,
+        "warnings": list(study.result.warnings),
+        "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
+        "inputs": {
+            "log": {"name": source.log or " ".join(source.options), "sha256": _log_sha256(study)},
+            "tasks": {"name": source.tasks, "sha256": tasks_sha256(study.tasks)},
+        },
+        "settings": wire.plain(study.result.settings),
+        "versions": versions_with(study.result.settings.solver),
+    }
+    if study.fixed is not None:
+        told["cluster"] = {
+            "nodes": dict(study.fixed.cluster.nodes),
+            "until_s": study.fixed.cluster.until_s,
+            "ended": {solver: str(why) for solver, why in study.fixed.ended.items()},
+        }
+        told["ideal"] = _ideal(study)
+    return {**told, "figures_sha256": hashlib.sha256(wire.encode(repeatable(told))).hexdigest()}
+
+
+def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Give ``told`` without what a real clock measured: the same inputs give the same."""
+    return {
+        name: repeatable(value) if isinstance(value, dict) else value
+        for name, value in told.items()
+        if name not in MEASURED
+    }
+
+
+def _log_sha256(study: Study) -> str:
+    """Give the hash of the log; that of a cluster does not tell how long tasks were on it, so that policies compare."""
+    if study.fixed is not None:
+        return replace(study.fixed.cluster, until_s=None).log().sha256
+    return study.log.sha256
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    return {**wire.plain(result.summary()), **wire.plain(result.timings())}
+
+
+def _ideal(study: Study) -> dict[str, Any] | None:
+    found = study.fixed.ideal if study.fixed is not None else None
+    return None if found is None else {**wire.plain(found), **over_ideal(study, found)}
+
+
+def over_ideal(study: Study, found: Ideal) -> dict[str, float | None]:
+    """Give how many times as long as ideally the replay took; nothing of one that did not finish all tasks."""
+    figures = study.result.summary()
+    mean_s = figures.completion_s.mean if figures.completion_s and figures.makespan_s is not None else None
+    return found.over(mean_s, figures.makespan_s)
