@@ -18,8 +18,26 @@ Alone, on a laptop, this trains; under bftrain it is resized while it runs. A sc
 calls ``report`` and nothing else.
 """
 
-from bftrain_elastic.progress import Reporter, report
-from bftrain_elastic.running import run
-from bftrain_elastic.state import State
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bftrain_elastic.progress import Reporter, report
+    from bftrain_elastic.running import run
+    from bftrain_elastic.state import State
 
 __all__ = ["Reporter", "State", "report", "run"]
+
+_HOMES = {"Reporter": "progress", "report": "progress", "run": "running", "State": "state"}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+    """Import what is asked for when it is: an agent needs none of it, and has to be there at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bftrain_elastic' has no attribute '{name}'")
+    from importlib import import_module
+
+    found = getattr(import_module(f"bftrain_elastic.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -2,7 +2,8 @@
 
 It starts at once (the nursery imports torch, not the agent), passes messages on, starts and stops workers, and when it
 is told to go (SIGTERM) it tells the manager, kills everything it started and is gone. If it dies itself, its nursery
-sees to that; if the manager is gone for long, so is the agent.
+sees to that; if the manager is gone for long, so is the agent. Until then workers go on without one, and the agent
+remembers of each what the next manager has to know.
 """
 
 from __future__ import annotations
@@ -10,24 +11,22 @@ from __future__ import annotations
 import argparse
 import os
 import selectors
-import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bftrain_elastic.door import Door
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.gpus import visible_gpus
+from bftrain_elastic.interfaces import networking, towards
+from bftrain_elastic.link import Link
 from bftrain_elastic.messages import (
     LINE_LIMIT,
-    PACKET_LIMIT,
     Lines,
     Message,
     decode,
@@ -39,27 +38,52 @@ from bftrain_elastic.messages import (
 )
 from bftrain_elastic.nursery import PRELOADED
 from bftrain_elastic.processes import adopt_orphans, die_with, end_family
-from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.secret import read_secret
 from bftrain_elastic.wires import Wire
+from bftrain_elastic.words import checked
 
-_HEARTBEAT_S: Final = 1.0
-_RETRY_S: Final = 0.5
-_CONNECT_S: Final = 0.15  # nothing else happens meanwhile, and a SIGTERM has to be answered within 0.2 s
 _TAIL_BYTES: Final = 2048
+AUTO: Final = "auto"  # instead of an address
+_NO_STEP: Final = -1
 
 
 @dataclass
 class Worker:
     """One worker as its agent knows it."""
 
+    name: str
     task: str
+    slot: int
     log: Path
     log_start: int
+    port: int = 0
     pid: int = 0
-    wire: socket.socket | None = None
     kill_at: float = 0.0  # on the monotonic clock; 0: not to be killed
-    stop_asked: bool = False
+    # What a manager has to know that did not see it happen
+    step: int = _NO_STEP  # the last one it spoke of
+    go: Message | None = None  # the last group it was told to form
+    ready: Message | None = None  # what it said when it was ready, unless it was told to form a group since
+    done: bool = False  # its training is over
+    odd: bool = False  # it said what cannot be
+
+    def told(self, message: Message) -> None:
+        """Remember what it was told."""
+        if message.get("do") == "go":
+            self.go, self.ready = message, None
+
+    def said(self, words: Message) -> None:
+        """Remember what it said."""
+        self.step = words.get("step", self.step)
+        if words["say"] == "ready":
+            self.ready = words
+        elif words["say"] == "done":
+            self.done = True
+
+    def left(self) -> Message:
+        """Say all this to a new manager."""
+        go = self.go and {name: self.go[name] for name in ("generation", "rank", "workers")}
+        known = {"worker": self.name, "task": self.task, "slot": self.slot, "step": self.step}
+        return {**known, "go": go, "ready": self.ready, "done": self.done}
 
 
 @dataclass(frozen=True)
@@ -81,19 +105,25 @@ class Agent:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._gpus = visible_gpus()
+        self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
         self._workers: dict[str, Worker] = {}
-        self._home = Path(tempfile.mkdtemp(prefix="bftrain-"))
-        self._path = str(self._home / "agent")
-        self._manager: Wire | None = None
-        self._sealed = Sealed(settings.secret, "agent")
+        self._link = Link(
+            self._selector,
+            settings.manager,
+            settings.secret,
+            on_message=self._do,
+            on_greeted=self._register,
+            note=self._note,
+        )
+        self._door = Door(
+            self._selector, known=self._workers.__contains__, on_message=self._heard_worker, note=self._note
+        )
         self._nursery: Wire | None = None
-        self._nursery_pid: subprocess.Popen[bytes] | None = None
+        self._nursery_process: subprocess.Popen[bytes] | None = None
         self._lines = Lines(LINE_LIMIT)
-        self._connect_at = 0.0
-        self._beat_at = 0.0
-        self._lost_at = time.monotonic()
         self._leaving = ""
+        self._in_vain = False
         self._warm = False
 
     # -- life
@@ -107,100 +137,61 @@ class Agent:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._selector.register(wake, selectors.EVENT_READ, lambda _: os.read(wake, 4096))
         try:
-            self._open_door()
             self._start_nursery()
             while not self._leaving:
-                self._connect()
+                self._link.on_time()
                 for key, events in self._selector.select(self._wait_s()):
                     key.data(events)
                 self._on_time()
-            self._say({"say": "leaving", "reason": self._leaving})
+            self._link.say({"say": "leaving", "reason": self._leaving})
         finally:
             gone = end_family()
-            shutil.rmtree(self._home, ignore_errors=True)
-        return 0 if gone else 1
+            self._door.close()
+        return 0 if gone and not self._in_vain else 1
 
     def _told_to_go(self, number: int, _frame: object) -> None:
         self._leaving = signal.Signals(number).name
 
     def _wait_s(self) -> float:
-        now = time.monotonic()
-        times = [self._beat_at if self._manager else self._connect_at]
-        times += [worker.kill_at for worker in self._workers.values() if worker.kill_at]
-        return max(0.0, min(times) - now)
+        times = [self._link.next_at, *(worker.kill_at for worker in self._workers.values() if worker.kill_at)]
+        return max(0.0, min(times) - time.monotonic())
 
     def _on_time(self) -> None:
         now = time.monotonic()
-        if self._sealed.greeted and self._manager and now >= self._beat_at:
-            self._say({"say": "alive"})
-        if self._manager and now >= self._beat_at:
-            self._beat_at = now + _HEARTBEAT_S
         for worker in self._workers.values():
             if worker.kill_at and now >= worker.kill_at:
                 worker.kill_at = 0.0
                 self._signal(worker, signal.SIGKILL)
-        if self._manager is None and now - self._lost_at > self._settings.patience_s:
+        if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
+            self._note(f"{self._leaving}: {self._link.trouble}")
+            self._in_vain = True
 
     # -- the manager
 
-    def _connect(self) -> None:
-        now = time.monotonic()
-        if self._manager is not None or now < self._connect_at:
-            return
-        self._connect_at = now + _RETRY_S
-        try:
-            connection = socket.create_connection(self._settings.manager, timeout=_CONNECT_S)
-        except OSError:
-            return
-        self._sealed = Sealed(self._settings.secret, "agent")
-        self._manager = Wire(self._selector, connection, self._from_manager, self._manager_lost)
-        self._manager.send(self._sealed.greeting)
-
-    def _manager_lost(self, _reason: str) -> None:
-        self._manager = None
-        self._lost_at = time.monotonic()
-
-    def _say(self, message: Message) -> None:
-        """Tell the manager, if there is one: whoever comes after it asks what is going on."""
-        if self._manager is not None and self._sealed.greeted:
-            self._manager.send(self._sealed.seal(message))
-
-    def _from_manager(self, data: bytes) -> None:
-        new = not self._sealed.greeted
-        try:
-            for message in self._sealed.feed(data):
-                self._do(message)
-        except BadMessage as error:
-            self._note(f"manager: {error}")
-            if self._manager is not None:
-                self._manager.end(str(error))
-            return
-        if new and self._sealed.greeted:
-            self._register()
-
     def _register(self) -> None:
-        slots = self._settings.slots or len(self._gpus) or 1
-        alive = [{"worker": name, "task": worker.task} for name, worker in self._workers.items()]
-        self._say(
+        self._link.say(
             {
                 "say": "register",
                 "node": self._settings.node,
                 "address": self._settings.address,
-                "slots": slots,
+                "slots": self._settings.slots or len(self._gpus) or 1,
                 "pid": os.getpid(),
-                "workers": alive,
+                "workers": [worker.left() for worker in self._workers.values()],
             }
         )
         if self._warm:
-            self._say({"say": "warm"})
+            self._link.say({"say": "warm"})
 
     def _do(self, message: Message) -> None:
         match message.get("do"):
             case "spawn":
                 self._spawn(message)
             case "tell":
-                self._tell_worker(text_of(message, "worker"), inner_of(message, "message"))
+                name, words = text_of(message, "worker"), inner_of(message, "message")
+                if name in self._workers:
+                    self._workers[name].told(words)
+                    self._door.tell(name, words)
             case "stop":
                 self._stop(text_of(message, "worker"), float(message.get("grace_s", 0.0)))
             case "clear":
@@ -215,21 +206,37 @@ class Agent:
 
     # -- workers
 
+    def _heard_worker(self, name: str, message: Message) -> None:
+        worker = self._workers.get(name)
+        if worker is None:
+            return
+        try:
+            words = checked(message)
+        except BadMessage as error:
+            if not worker.odd:  # once is enough
+                worker.odd = True
+                self._link.say({"say": "odd", "worker": name, "text": error.what})
+            return
+        if words is not None:
+            worker.said(words)
+            self._link.say({"say": "said", "worker": name, "message": words})
+
     def _spawn(self, message: Message) -> None:
         name, log = text_of(message, "worker"), Path(text_of(message, "log"))
         slot = whole_of(message, "slot")
-        env = environment_of(message, "env") | {"BFTRAIN_SOCKET": self._path, "BFTRAIN_WORKER": name}
+        env = environment_of(message, "env") | {"BFTRAIN_SOCKET": self._door.path, "BFTRAIN_WORKER": name}
         env |= {"BFTRAIN_ADDRESS": self._settings.address, "BFTRAIN_NODE": self._settings.node}
-        if self._gpus:
+        env = {name: value for name, value in self._networking.items() if name not in os.environ} | env
+        if self._gpus and not message.get("all_gpus"):
             env["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
         try:
             log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             start = log.stat().st_size if log.exists() else 0
         except OSError as error:
-            self._say({"say": "exited", "worker": name, "code": 1, "tail": f"no log can be written: {error}"})
+            self._link.say({"say": "exited", "worker": name, "code": 1, "tail": f"no log can be written: {error}"})
             return
-        self._workers[name] = Worker(task=text_of(message, "task"), log=log, log_start=start)
         port = self._free_port() if message.get("want_port") else 0
+        self._workers[name] = Worker(name, text_of(message, "task"), slot, log, start, port)
         if port:
             env["MASTER_PORT"] = str(port)
             message = message | {"argv": [word.replace("$MASTER_PORT", str(port)) for word in message["argv"]]}
@@ -237,7 +244,6 @@ class Agent:
             self._start_nursery()
         if self._nursery is not None:
             self._nursery.send(encode(message | {"env": env}) + b"\n")
-        self._say({"say": "spawned", "worker": name, "port": port})
 
     def _free_port(self) -> int:
         with socket.socket() as probe:
@@ -249,8 +255,7 @@ class Agent:
         worker = self._workers.get(name)
         if worker is None:
             return
-        worker.stop_asked = True
-        if grace_s > 0:
+        if grace_s > 0 and worker.pid:  # who is not born yet has nothing to put in order
             self._signal(worker, signal.SIGTERM)
             worker.kill_at = time.monotonic() + grace_s
         else:
@@ -262,71 +267,14 @@ class Agent:
         elif not worker.pid:  # not born yet: once it is
             worker.kill_at = time.monotonic() + 0.01
 
-    def _tell_worker(self, name: str, message: Message) -> None:
-        worker = self._workers.get(name)
-        if worker is None or worker.wire is None:
-            return
-        try:
-            worker.wire.send(encode(message, limit=PACKET_LIMIT), socket.MSG_DONTWAIT)
-        except OSError as error:
-            self._note(f"{name} does not listen: {error}")
-
-    def _open_door(self) -> None:
-        """Open the socket on which workers find us: in a folder of our own, which mkdtemp makes with mode 0700."""
-        door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        door.settimeout(0)
-        door.bind(self._path)
-        door.listen(64)
-        self._selector.register(door, selectors.EVENT_READ, lambda _: self._let_in(door))
-
-    def _let_in(self, door: socket.socket) -> None:
-        with suppress(BlockingIOError):
-            guest, _ = door.accept()
-            guest.settimeout(0)
-            _, user, _ = struct.unpack("3i", guest.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if user != os.getuid():
-                guest.close()
-                return
-            self._selector.register(guest, selectors.EVENT_READ, lambda _: self._from_worker(guest))
-
-    def _from_worker(self, guest: socket.socket) -> None:
-        try:
-            packet = guest.recv(PACKET_LIMIT)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            packet = b""
-        if not packet:
-            self._selector.unregister(guest)
-            guest.close()
-            for worker in self._workers.values():
-                if worker.wire is guest:
-                    worker.wire = None
-            return
-        try:
-            message = decode(packet)
-            if message.get("say") == "hello":
-                self._greet(guest, text_of(message, "worker"))
-                return
-        except BadMessage as error:
-            self._note(f"a worker: {error}")
-            return
-        for name, worker in self._workers.items():
-            if worker.wire is guest:
-                self._say({"say": "said", "worker": name, "message": message})
-
-    def _greet(self, guest: socket.socket, name: str) -> None:
-        if name in self._workers:
-            self._workers[name].wire = guest
-
     # -- the nursery
 
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "bftrain_elastic.nursery", str(theirs.fileno()), str(os.getpid())]
-            self._nursery_pid = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                [*command, *self._settings.preload],
+            places = [str(theirs.fileno()), str(os.getpid()), str(self._door.home)]
+            self._nursery_process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                [sys.executable, "-m", "bftrain_elastic.nursery", *places, *self._settings.preload],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -340,21 +288,23 @@ class Agent:
             message = decode(line)
             match message["say"]:
                 case "born":
-                    self._workers[message["worker"]].pid = message["pid"]
+                    worker = self._workers[message["worker"]]
+                    worker.pid = message["pid"]
+                    self._link.say({"say": "spawned", "worker": worker.name, "pid": worker.pid, "port": worker.port})
                 case "died":
                     self._bury(message["worker"], message["code"])
                 case "warm":
                     self._warm = True
-                    self._say({"say": "warm"})
+                    self._link.say({"say": "warm"})
                     for missing in message["missing"]:
                         self._note(f"not preloaded: {missing}")
 
     def _nursery_lost(self, _reason: str) -> None:
         """Bury all workers: they died with their parent, and what they left came to us."""
-        self._nursery = None
-        if self._nursery_pid is not None:
-            self._nursery_pid.kill()
-            self._nursery_pid.wait()
+        self._nursery, self._warm = None, False
+        if self._nursery_process is not None:
+            self._nursery_process.kill()
+            self._nursery_process.wait()
         end_family()
         for name in list(self._workers):
             self._bury(name, -int(signal.SIGKILL))
@@ -364,11 +314,10 @@ class Agent:
     def _bury(self, name: str, code: int) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
-            self._say({"say": "exited", "worker": name, "code": code, "tail": _tail(worker)})
+            self._link.say({"say": "exited", "worker": name, "code": code, "tail": _tail(worker)})
 
     def _note(self, text: str) -> None:
         sys.stderr.write(f"bftrain agent {self._settings.node}: {text}\n")
-        sys.stderr.flush()
 
 
 def _tail(worker: Worker) -> str:
@@ -390,7 +339,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--secret", required=True, type=Path, help="file with the secret of this run, mode 0600")
     parser.add_argument("--node", default=socket.gethostname(), help="what this node is called")
     parser.add_argument(
-        "--address", default="127.0.0.1", help="where other nodes reach this one; workers listen there only"
+        "--address",
+        default="127.0.0.1",
+        help="where other nodes reach this one; workers listen there only; auto: whence it reaches the manager",
     )
     parser.add_argument("--slots", type=int, default=0, help="workers at once; 0: one a GPU, or one")
     parser.add_argument(
@@ -407,15 +358,18 @@ def main(arguments: list[str] | None = None) -> int:
             manager=(host, int(port)),
             secret=read_secret(given.secret),
             node=given.node,
-            address=given.address,
+            address=towards(host) if given.address == AUTO else given.address,
             slots=given.slots,
             preload=tuple(filter(None, given.preload.split(","))),
             patience_s=given.patience,
         )
+        agent = Agent(settings)
     except (ElasticError, ValueError) as error:
         parser.error(str(error))
-    return Agent(settings).run()
+    return agent.run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # the node is waited for: an interpreter that tidies up takes longer than all the rest

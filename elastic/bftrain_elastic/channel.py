@@ -10,13 +10,29 @@ import os
 import queue
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from bftrain_elastic.messages import PACKET_LIMIT, Message, decode, encode
 
 SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
 WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
+_PATH_LIMIT: Final = 108  # bytes, with the zero at its end
+
+
+@contextmanager
+def reachable(path: str) -> Iterator[str]:
+    """Give a name of a socket that the kernel takes, which has room for 107 bytes, for as long as it is used."""
+    if len(os.fsencode(path)) < _PATH_LIMIT:
+        yield path
+        return
+    folder, _, name = path.rpartition("/")
+    number = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{number}/{name}"
+    finally:
+        os.close(number)
 
 
 class Channel:
@@ -24,7 +40,8 @@ class Channel:
 
     def __init__(self, path: str, worker: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(path)
+        with reachable(path) as name:
+            self._socket.connect(name)
         self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.gather = 0
         self.on_abort = _nothing

@@ -1,7 +1,10 @@
 """Commits in a folder: one file that always holds a whole state, the last that was written.
 
-It is ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, plain values, what the tensors look
-like), and the bytes of all tensors. It is written beside its place and then moved there.
+It is ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, what the tensors
+look like), and the bytes of all tensors. It is written beside its place and then moved there.
+
+Whoever goes on from a commit is of the next lineage, and what an earlier one still wants to write is refused: workers
+on a node that was lost to its manager, but not to the storage, must not undo what was done elsewhere since.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ import ctypes
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
-from bftrain_elastic.errors import BadCommit
+from bftrain_elastic.errors import BadCommit, Superseded
 from bftrain_elastic.trees import Shape, Tensor, Tree, as_bytes
 
 NAME: Final = "state"
@@ -20,10 +23,20 @@ _MAGIC: Final = b"BFTRAIN1"
 _HEADER_LIMIT: Final = 256 * 1024 * 1024
 
 
-def save(folder: Path, tree: Tree, step: int) -> None:
+class Commit(NamedTuple):
+    """What a folder holds."""
+
+    tree: Tree
+    step: int
+    lineage: int
+
+
+def save(folder: Path, tree: Tree, step: int, lineage: int = 0) -> None:
     """Write a state to ``folder``; whoever reads there sees the old one or the new one, never half of one."""
+    _refuse_if_superseded(folder, lineage)
     shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(Shape.of, tree.tensors)]
-    header = json.dumps({"step": step, "plain": tree.plain, "tensors": shapes}, separators=(",", ":")).encode()
+    known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
+    header = json.dumps(known, separators=(",", ":")).encode()
     beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}"
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a mode of our own
@@ -37,6 +50,12 @@ def save(folder: Path, tree: Tree, step: int) -> None:
         beside.unlink(missing_ok=True)
 
 
+def tidy(folder: Path) -> None:
+    """Remove what was being written when its writer was killed; nobody may be writing now."""
+    for path in folder.glob(f"{NAME}.*"):
+        path.unlink(missing_ok=True)
+
+
 def step_of(folder: Path) -> int | None:
     """Give the step of the state in ``folder``; nothing if there is none. Needs no torch."""
     found = _opened(folder)
@@ -46,8 +65,8 @@ def step_of(folder: Path) -> int | None:
         return int(_header(file, folder)["step"])
 
 
-def load(folder: Path) -> tuple[Tree, int] | None:
-    """Read the state in ``folder`` and its step; nothing if there is none."""
+def load(folder: Path) -> Commit | None:
+    """Read the state in ``folder``; nothing if there is none."""
     found = _opened(folder)
     if found is None:
         return None
@@ -55,7 +74,16 @@ def load(folder: Path) -> tuple[Tree, int] | None:
         header = _header(file, folder)
         shapes = [Shape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
         tensors = [_read(file, shape, folder) for shape in shapes]
-        return Tree(header["plain"], tensors), int(header["step"])
+        return Commit(Tree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
+
+
+def _refuse_if_superseded(folder: Path, lineage: int) -> None:
+    found = _opened(folder)
+    if found is None:
+        return
+    with found as file:
+        if int(_header(file, folder).get("lineage", 0)) > lineage:
+            raise Superseded("another run of this task went on from here", where=str(folder / NAME))
 
 
 def _opened(folder: Path) -> BinaryIO | None:
@@ -95,8 +123,8 @@ def _read(file: BinaryIO, shape: Shape, folder: Path) -> Tensor:
     if file.readinto(data) != wanted:  # type: ignore[attr-defined]  # files opened for reading bytes have it
         raise _damaged(folder)
     if not wanted:
-        return torch.empty(shape.sizes, dtype=dtype)
-    return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape.sizes)
+        return shape.empty()
+    return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape.sizes).to(shape.here)
 
 
 def _damaged(folder: Path) -> BadCommit:

@@ -26,3 +26,13 @@ def cut(numbers: Iterable[int]) -> None:
             connection.getpeername()  # only what is connected: Gloo does not survive it when its doors are shut
             if connection.family in {socket.AF_INET, socket.AF_INET6}:
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def close_doors() -> None:
+    """Close all sockets at which this process listens: a fork shares those of its parent."""
+    for number in sockets():
+        with suppress(OSError):
+            with socket.socket(fileno=os.dup(number)) as one:
+                listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens:
+                os.close(number)

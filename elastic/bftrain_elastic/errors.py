@@ -26,12 +26,20 @@ class BadSecret(ElasticError):
     """The file with the secret of a run is missing, damaged, or can be read by others."""
 
 
+class NoInterface(ElasticError):
+    """An address is none of this machine, so that it is not known where to listen."""
+
+
 class BadJob(ElasticError):
     """What to run for a task is not what it should be."""
 
 
 class BadCommit(ElasticError):
     """A saved state cannot be read."""
+
+
+class Superseded(ElasticError):
+    """A worker that its manager has given up wants to write, but others have gone on without it."""
 
 
 class BadScript(ElasticError):

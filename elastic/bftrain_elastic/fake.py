@@ -25,11 +25,17 @@ SAMPLES: Final = 32  # of every step
 class _Task:
     steps: int | None
     fails: bool
-    nodes: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    limit: int | None = None
     generation: int = 0
     step: int = 0
     next_at: float = 0.0
     over: bool = False
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those that it runs on."""
+        return self.held[: self.limit]
 
 
 class Fake:
@@ -62,15 +68,23 @@ class Fake:
             for action in actions:
                 nodes, task = tuple(action["nodes"]), self._tasks.get(action.get("task", ""))
                 if action["action"] in {"start", "grow"} and task is not None:
-                    task.nodes += nodes
+                    task.held += _without(nodes, task.held)
                 elif action["action"] == "release":
                     for one in self._tasks.values():
-                        one.nodes = _without(one.nodes, nodes)
+                        one.held = _without(one.held, nodes)
                 elif task is not None:
-                    task.nodes = _without(task.nodes, nodes)
+                    task.held = _without(task.held, nodes)
             for name, held in before.items():
                 if self._tasks[name].nodes != held:
                     self._changed(name, self._tasks[name], held)
+
+    def narrow(self, task: str, size: int | None) -> None:
+        """Let a task run on the first ``size`` of its nodes only, until told otherwise."""
+        with self._lock:
+            held = self._tasks[task].nodes
+            self._tasks[task].limit = size
+            if self._tasks[task].nodes != held:
+                self._changed(task, self._tasks[task], held)
 
     def lose(self, node: str) -> None:
         """Let a node be gone, as when its agent dies."""
@@ -88,6 +102,8 @@ class Fake:
             self._thread.join()
 
     def _changed(self, name: str, task: _Task, held: tuple[str, ...]) -> None:
+        if not held:
+            self._say(name, {"told": "starting", "nodes": list(task.nodes)})
         left = [node for node in held if node not in task.nodes]
         if left:
             self._say(name, {"told": "vacated", "nodes": left})
@@ -97,7 +113,7 @@ class Fake:
         elif task.fails:
             for _ in range(ALLOWED - 1):
                 self._say(name, {"told": "note", "text": "it ended with 1; it is started again"})
-            task.nodes = ()
+            task.held = ()
             self._say(name, {"told": "failed", "reason": "it ended with 1\nValueError: as it was told to"})
         elif not task.over:
             task.generation += 1

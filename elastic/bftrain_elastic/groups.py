@@ -7,13 +7,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from bftrain_elastic.connections import cut, sockets
-from bftrain_elastic.interfaces import interface_of
+from bftrain_elastic.interfaces import networking
 from bftrain_elastic.trees import Shape, Tensor, Tree, as_bytes
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
@@ -22,8 +22,8 @@ TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own def
 # lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
 _BUCKET_BYTES: Final = 64 * 1024 * 1024
-# What torch, Gloo and NCCL say when another member is gone: they have no error class of their own for it
-_LOST: Final = ("gloo", "nccl", "connection", "socket", "store", "timed out", "process group", "peer", "broken pipe")
+# What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
+_LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "process group", "broken pipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,38 @@ class Store:
 
 def listen_on(address: str) -> None:
     """Let Gloo and NCCL use the interface that has ``address``, unless the environment says otherwise."""
-    name = interface_of(address)
-    if name:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+    for name, value in networking(address).items():
+        os.environ.setdefault(name, value)
+
+
+def outlive_others() -> None:
+    """Let NCCL leave it to us what happens when a member dies: by itself it ends the whole process."""
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+
+
+def claim_device() -> None:
+    """Make the worker's own GPU, if it has one, the one that CUDA means unless told otherwise."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(own_gpu())
+
+
+def own_gpu() -> int:
+    """Give the number of the worker's GPU: the only one it sees, or as under torchrun the one of its local rank."""
+    import torch
+
+    return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
+
+
+def aside(tree: Tree) -> AbstractContextManager[object]:
+    """Do something with a tree while the GPU may be stuck in what it was told before: beside that, not behind it."""
+    if not any(one.device.type == "cuda" for one in tree.tensors):
+        return nullcontext()
+    import torch
+
+    stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.Stream())
+    return stream
 
 
 class Group:
@@ -72,12 +100,13 @@ class Group:
 
     def join(self, place: Place, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
         """Become rank ``place.rank`` of a new group."""
-        import torch
-        import torch.distributed as dist
-
         self.place = place
         if place.workers == 1:
             return
+        import torch
+        import torch.distributed as dist
+
+        claim_device()
         self._before = sockets()
         self._joined = True
         dist.init_process_group(
@@ -90,9 +119,9 @@ class Group:
 
     def settle(self) -> None:
         """Know that all members are there: from now on steps may take their time."""
-        import torch.distributed as dist
-
         if self._joined:
+            import torch.distributed as dist
+
             with suppress(AttributeError):  # not every version of torch can change it
                 dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
@@ -111,12 +140,13 @@ class Group:
             return
         cut(sockets() - self._before)
         import torch
+        import torch.distributed as dist
 
-        if torch.cuda.is_available():
-            import torch.distributed as dist
-
-            with suppress(Exception):  # NCCL may be anywhere; a group that cannot be aborted times out
-                dist.distributed_c10d._abort_process_group()  # noqa: SLF001 - there is no public way
+        group = dist.group.WORLD
+        if group is not None and torch.cuda.is_available():
+            with suppress(RuntimeError):  # it was aborted already
+                # Not torch's own function for that: it also makes torch forget the group, which is in use
+                group.abort()
 
     # -- what members do together
 
@@ -214,5 +244,8 @@ def _destroy() -> None:
 
     if dist.is_initialized():
         _left.append(dist.group.WORLD)
-        with suppress(RuntimeError):  # what is broken already cannot be closed well
+        try:
             dist.destroy_process_group()
+        except RuntimeError:  # what is broken already cannot be closed well, but torch has to forget it
+            with suppress(RuntimeError, ValueError, AssertionError):
+                dist.distributed_c10d._abort_process_group()  # noqa: SLF001 - there is no public way

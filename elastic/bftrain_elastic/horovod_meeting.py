@@ -37,7 +37,9 @@ class MeetingPoint:
         self._server.refusing = True
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more; once is enough."""
+        if not self._server.open:
+            return
         self._server.open = False
         with suppress(OSError):
             self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread

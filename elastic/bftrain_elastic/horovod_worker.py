@@ -23,8 +23,8 @@ from bftrain_elastic.groups import FORMING, Place
 from bftrain_elastic.horovod_meeting import MeetingPoint, host_name
 from bftrain_elastic.interfaces import interface_of
 from bftrain_elastic.messages import Message
-from bftrain_elastic.running import ADDRESS, FOLDER
-from bftrain_elastic.state import State, inner, load, save, tell_committed
+from bftrain_elastic.running import ADDRESS, FOLDER, once
+from bftrain_elastic.state import State, inner, load, save, tell_committed, tidy
 
 _NOTHING: Final = -1  # the step of a worker that has no state yet
 _REASON_LETTERS: Final = 300
@@ -64,6 +64,8 @@ def install() -> None:
     def run_fn(train: Train, _reset: Callable[[], None]) -> Train:
         @functools.wraps(train)
         def run(state: Any, *words: Any, **named: Any) -> Any:  # noqa: ANN401 - Horovod's state, the script's own words
+            if os.environ.get(FOLDER):
+                once(os.environ[FOLDER])
             return _Moved(state, functools.partial(train, state, *words, **named), channel, address).run()
 
         return run
@@ -93,6 +95,13 @@ class _Moved:
         self._state.check_host_updates = self._check
         self._channel.on_abort = self._abort
         self._channel.listen()
+        try:
+            return self._follow()
+        finally:
+            self._meeting.close()
+
+    def _follow(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
+        """Do what the agent says until the training is over."""
         self._say_ready(0, "")
         while (order := self._channel.next()) is not None:
             if order.get("do") == "leave":
@@ -137,13 +146,15 @@ class _Moved:
         """Form the group and make sure that all hold the same state."""
         self._form(place, order["store"])
         self._state.on_reset()
+        if place.rank == 0:
+            tidy(self._book)
         if not self._holds_state and place.rank == 0:
             self._read()
         if place.workers > 1:
             step = self._largest(self._own.step)  # rank 0 has got furthest
             if order["sync"]:
                 self._state.sync()
-                self._own.step = step
+                self._own.step, self._own.lineage = step, self._largest(self._own.lineage)
                 self._keep_step()
             self._holds_state = True
         if place.rank == 0:
@@ -189,7 +200,6 @@ class _Moved:
         self._channel.say({"say": "done", "step": self._own.step})
         with suppress(HorovodInternalError):
             self._largest(0)
-        self._meeting.close()
 
     def _abort(self) -> None:
         """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""

@@ -10,23 +10,26 @@ import selectors
 import socket
 import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.messages import Message, inner_of, text_of, whole_of
+from bftrain_elastic.guests import Guest
+from bftrain_elastic.messages import Message, inner_of, inners_of, text_of, whole_of
 from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.wires import Wire
+from bftrain_elastic.words import checked
 
 R = TypeVar("R")
 Tell = Callable[[Message], None]
 
 _TICK_S: Final = 0.1
-_SILENCE_S: Final = 5.0  # agents speak each second
+_SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
 _STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
 _STRANGERS: Final = 256
 _HIDDEN: Final = "@"  # agents of such names are no nodes
@@ -37,29 +40,11 @@ class Listener(Protocol):
 
     def node_up(self, node: str) -> None: ...  # noqa: D102 - as in Course
     def node_gone(self, node: str) -> None: ...  # noqa: D102 - as in Course
+    def adopt(self, task: str, node: str, left: Message) -> bool: ...  # noqa: D102 - as in Course
     def spawned(self, task: str, worker: str, port: int) -> None: ...  # noqa: D102 - as in Course
     def said(self, task: str, worker: str, message: Message) -> None: ...  # noqa: D102 - as in Course
     def exited(self, task: str, worker: str, code: int, tail: str) -> None: ...  # noqa: D102 - as in Course
     def tick(self, now: float) -> None: ...  # noqa: D102 - as in Course
-
-
-@dataclass(eq=False)
-class Guest:
-    """One connection, and the agent at its other end once it has registered."""
-
-    sealed: Sealed
-    since: float
-    wire: Wire | None = None
-    node: str = ""
-    address: str = ""
-    slots: int = 0
-    heard_at: float = 0.0
-    workers: dict[str, str] = field(default_factory=dict)  # worker -> task
-
-    def say(self, message: Message) -> None:
-        """Send a message."""
-        if self.wire is not None:
-            self.wire.send(self.sealed.seal(message))
 
 
 @dataclass(frozen=True)
@@ -73,9 +58,15 @@ class _Waiting:
 
 
 class Hub:
-    """Talks to all agents. ``tell`` is called from the hub's thread; ``address`` is where agents find it."""
+    """Talks to all agents. ``tell`` is called from the hub's thread; ``address`` is where agents find it.
 
-    def __init__(self, tell: Tell, secret: bytes, *, bind: str = "127.0.0.1", port: int = 0) -> None:
+    With ``closed`` nobody is let in before :meth:`open`: a manager that was restarted first says which tasks are to
+    hold which nodes, so that workers that went on without it are known when their agents come back.
+    """
+
+    def __init__(
+        self, tell: Tell, secret: bytes, *, bind: str = "127.0.0.1", port: int = 0, closed: bool = False
+    ) -> None:
         self._tell = tell
         self._secret = secret
         self._door = socket.create_server((bind, port), backlog=1024)
@@ -89,11 +80,19 @@ class Hub:
         self._waiting: list[_Waiting] = []
         self._calls: deque[Callable[[], object]] = deque()
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._count = 0  # of workers
         self._ending = False
+        self._opened = False
         self._thread = threading.Thread(target=self._run, name="bftrain-hub", daemon=True)
         self._thread.start()
+        if not closed:
+            self.open()
 
     # -- from any thread
+
+    def open(self) -> None:
+        """Let agents in; once is enough."""
+        self.call(self._open)
 
     def call(self, function: Callable[[], object]) -> None:
         """Let the hub's thread call ``function`` soon."""
@@ -123,6 +122,10 @@ class Hub:
         if self._thread.is_alive():
             self.call(self._end)
             self._thread.join(10.0)
+        if not self._thread.is_alive() and self._woken >= 0:  # not before: whoever wakes the thread writes to it
+            os.close(self._wake)
+            os.close(self._woken)
+            self._wake = self._woken = -1
 
     # -- for launchers, in the hub's thread
 
@@ -139,6 +142,11 @@ class Hub:
     def agent(self, node: str) -> Guest | None:
         """Give what is known of the agent on ``node``."""
         return self._agents.get(node)
+
+    def new_name(self, task: str, node: str, slot: int) -> str:
+        """Give a name that no worker has or had."""
+        self._count += 1
+        return f"{task}/{node}/{slot}/{self._count}"
 
     def spawn(self, listener: Listener, node: str, task: str, message: Message) -> None:
         """Start a worker as soon as no other task is left on its node."""
@@ -157,7 +165,7 @@ class Hub:
         for waiting in self._waiting:
             if waiting.message["worker"] == worker:
                 self._waiting.remove(waiting)
-                self._ended(worker, -9, "")
+                self.call(lambda: self._ended(worker, -9, ""))  # later: whoever stops it is in the midst of something
                 return
         agent = self._agent_of(worker)
         if agent is not None:
@@ -183,21 +191,30 @@ class Hub:
         """Tell whether any worker that ``listener`` started is left."""
         return any(owner is listener for owner, _, _ in self._owners.values())
 
+    def nodes_with(self, listener: Listener, task: str) -> frozenset[str]:
+        """Give the nodes on which workers of a task are, or are about to be."""
+        return frozenset(node for owner, name, node in self._owners.values() if owner is listener and name == task)
+
     def tell(self, told: Message) -> None:
-        """Tell the manager."""
-        self._tell({"t": time.time(), **told})
+        """Tell the manager; whatever happens there must not end the hub, on which all tasks depend."""
+        now = time.time()
+        if told.get("told") == "report":  # whose t is from the clock of another machine
+            told = {"heard": now, **told}
+        try:
+            self._tell({"t": now, **told})
+        except Exception:  # noqa: BLE001 - it is not ours
+            traceback.print_exc()
 
     # -- the loop
 
     def _run(self) -> None:
-        self._selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in())
         self._selector.register(self._wake, selectors.EVENT_READ, lambda _: self._woken_up())
         next_tick = time.monotonic()
         while not (self._ending and not self._agents):
             for key, events in self._selector.select(max(0.0, next_tick - time.monotonic())):
                 key.data(events)
             while self._calls:
-                self._calls.popleft()()
+                self._safely(self._calls.popleft())
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_S
@@ -207,8 +224,18 @@ class Hub:
                 guest.wire.end("the hub ends")
         self._selector.close()
         self._door.close()
-        os.close(self._wake)
-        os.close(self._woken)
+
+    @staticmethod
+    def _safely(function: Callable[[], object]) -> None:
+        try:
+            function()
+        except Exception:  # noqa: BLE001 - one call that goes wrong is no end to all tasks
+            traceback.print_exc()
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            self._selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in())
 
     def _woken_up(self) -> None:
         with suppress(BlockingIOError):
@@ -250,27 +277,18 @@ class Hub:
         except BadMessage as error:
             if guest.wire is not None:
                 guest.wire.end(str(error))
+        except Exception:  # noqa: BLE001 - whatever goes wrong with one agent is no end to the others
+            traceback.print_exc()
+            if guest.wire is not None:
+                guest.wire.end("it said what this manager cannot take")
 
     def _heard(self, guest: Guest, message: Message) -> None:
         if not guest.node:
             self._register(guest, message)
             return
         match message.get("say"):
-            case "said":
-                worker = text_of(message, "worker")
-                if worker in self._owners:
-                    listener, task, _ = self._owners[worker]
-                    listener.said(task, worker, inner_of(message, "message"))
-            case "spawned":
-                worker = text_of(message, "worker")
-                if worker in self._owners:
-                    listener, task, _ = self._owners[worker]
-                    listener.spawned(task, worker, whole_of(message, "port"))
-            case "exited":
-                worker = text_of(message, "worker")
-                guest.workers.pop(worker, None)
-                self._ended(worker, whole_of(message, "code"), text_of(message, "tail"))
-                self._start_waiting()
+            case "said" | "odd" | "spawned" | "exited":
+                self._heard_of(guest, text_of(message, "worker"), message)
             case "warm" if guest.node[0] != _HIDDEN:
                 self.tell({"told": "warm", "node": guest.node})
             case "leaving":
@@ -278,6 +296,29 @@ class Hub:
                     guest.wire.end(f"it left: {text_of(message, 'reason')}")
             case _:  # alive, and what later versions may say
                 pass
+
+    def _heard_of(self, guest: Guest, worker: str, message: Message) -> None:
+        listener, task, _ = self._owners.get(worker, (None, "", ""))
+        match message["say"]:
+            case "said" if listener is not None:
+                try:
+                    words = checked(inner_of(message, "message"))
+                except BadMessage as error:
+                    self._note(task, worker, error.what)
+                else:
+                    if words is not None:
+                        listener.said(task, worker, words)
+            case "odd" if listener is not None:
+                self._note(task, worker, text_of(message, "text"))
+            case "spawned" if listener is not None:
+                listener.spawned(task, worker, whole_of(message, "port"))
+            case "exited":
+                if guest.workers.pop(worker, None) is not None:
+                    self._ended(worker, whole_of(message, "code"), text_of(message, "tail"))
+                self._start_waiting()
+
+    def _note(self, task: str, worker: str, text: str) -> None:
+        self.tell({"told": "note", "task": task, "text": f"{worker}: {text}"})
 
     def _register(self, guest: Guest, message: Message) -> None:
         if message.get("say") != "register":
@@ -291,8 +332,8 @@ class Hub:
         guest.node, guest.slots, guest.address = node, slots, text_of(message, "address")
         self._agents[node] = guest
         guest.say({"do": "welcome"})
-        if message.get("workers"):  # they were started for a manager, or a connection, that is no more
-            guest.say({"do": "clear"})
+        for left in inners_of(message, "workers"):
+            self._adopt(guest, left)
         if self._ending:
             guest.say({"do": "bye"})
         if node[0] != _HIDDEN:
@@ -300,6 +341,19 @@ class Hub:
         for listener in list(self._listeners):
             listener.node_up(node)
         self._start_waiting()
+
+    def _adopt(self, guest: Guest, left: Message) -> None:
+        """Find a worker that was started for a manager, or a connection, that is no more its task; or end it."""
+        worker, task = text_of(left, "worker"), text_of(left, "task")
+        number = worker.rpartition("/")[2]
+        self._count = max(self._count, int(number) if number.isdecimal() else 0)
+        for listener in self._listeners:
+            guest.workers[worker], self._owners[worker] = task, (listener, task, guest.node)
+            if listener.adopt(task, guest.node, left):
+                return
+            del self._owners[worker]
+        guest.workers[worker] = None  # so nothing else starts there before it is gone
+        guest.say({"do": "stop", "worker": worker, "grace_s": 0.0})
 
     def _lost(self, guest: Guest, reason: str) -> None:
         self._guests.discard(guest)
@@ -330,55 +384,3 @@ class Hub:
                 self._waiting.remove(waiting)
                 agent.workers[waiting.message["worker"]] = waiting.task
                 agent.say(waiting.message)
-
-
-class FloorOfTask:
-    """What one course may ask of the hub."""
-
-    def __init__(self, hub: Hub, listener: Listener, task: str, places: Mapping[str, str]) -> None:
-        self._hub = hub
-        self._listener = listener
-        self._task = task
-        self._places = dict(places)  # cwd and logs
-
-    def now(self) -> float:
-        """Seconds on a clock that does not run backwards."""
-        return time.monotonic()
-
-    def slots(self, node: str) -> int:
-        """How many workers a node takes; 0 where no agent is registered."""
-        agent = self._hub.agent(node)
-        return agent.slots if agent else 0
-
-    def address(self, node: str) -> str:
-        """Where other nodes reach this one."""
-        agent = self._hub.agent(node)
-        return agent.address if agent else ""
-
-    def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in Floor
-        """Start a worker."""
-        message: Message = {
-            "do": "spawn",
-            "worker": worker,
-            "task": self._task,
-            "argv": list(how["argv"]),
-            "env": dict(how["env"]),
-            "cwd": self._places["cwd"],
-            "log": f"{self._places['logs']}/{node.replace('/', '_')}-{how.get('slot', 0)}.log",
-            "slot": how.get("slot", 0),
-            "warm": how.get("warm", True),
-            "want_port": how.get("want_port", False),
-        }
-        self._hub.spawn(self._listener, node, self._task, message)
-
-    def say(self, worker: str, message: Message) -> None:
-        """Send a worker a message."""
-        self._hub.say(worker, message)
-
-    def stop(self, worker: str, *, grace_s: float) -> None:
-        """Stop a worker."""
-        self._hub.stop(worker, grace_s)
-
-    def tell(self, told: Message) -> None:
-        """Tell the manager."""
-        self._hub.tell({"task": self._task, **told})

@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
-import fcntl
+import ctypes
+import os
 import socket
-import struct
-from contextlib import suppress
-from typing import Final
+import sys
+from collections.abc import Iterator
 
-_SIOCGIFADDR: Final = 0x8915
+from bftrain_elastic.errors import NoInterface
+
+
+class _Interface(ctypes.Structure):
+    """An entry of the C library's list of interfaces and addresses, as far as we read it."""
+
+
+_Interface._fields_ = [
+    ("next", ctypes.POINTER(_Interface)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.c_void_p),
+]
 
 
 def interface_of(address: str) -> str:
-    """Give the name of the interface that has this IPv4 address; nothing if there is none."""
+    """Give the name of the interface that has this IPv4 address, or this host's; loopback has all of 127.*.*.*."""
     try:
-        wanted = socket.inet_aton(socket.gethostbyname(address))
-    except OSError:
-        return ""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):  # an interface without an address
-                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if found[20:24] == wanted:
-                    return name
-    return ""
+        wanted = socket.gethostbyname(address)
+    except OSError as error:
+        raise NoInterface(f"is no address: {error.strerror}", where=address) from error
+    for name, found in _addresses():
+        if found == wanted or (found.startswith("127.") and wanted.startswith("127.")):
+            return name
+    raise NoInterface("is on no interface of this machine", where=address, fix="give one that 'ip address' shows")
+
+
+def towards(host: str) -> str:
+    """Give the IPv4 address of ours from which packets to ``host`` go out; none is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+            probe.connect((host, 9))  # the port does not matter
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise NoInterface(f"cannot be reached: {error.strerror}", where=host) from error
+
+
+def networking(address: str) -> dict[str, str]:
+    """Give the environment that lets Gloo and NCCL use the interface that has ``address``."""
+    name = interface_of(address)
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # without = eth1 would mean eth10 too
+
+
+def _addresses() -> Iterator[tuple[str, str]]:
+    """Give all pairs of an interface and one of its IPv4 addresses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    first = ctypes.POINTER(_Interface)()
+    if libc.getifaddrs(ctypes.byref(first)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    try:
+        entry = first
+        while entry:  # type: ignore[truthy-bool]  # a null pointer is false
+            if entry.contents.address:
+                # struct sockaddr_in: two bytes of family, in this machine's order, two of port, four of address
+                raw = ctypes.string_at(entry.contents.address, 2)
+                if int.from_bytes(raw, sys.byteorder) == socket.AF_INET:
+                    digits = ctypes.string_at(entry.contents.address + 4, 4)
+                    yield entry.contents.name.decode(), socket.inet_ntoa(digits)
+            entry = entry.contents.next
+    finally:
+        libc.freeifaddrs(first)

@@ -12,17 +12,26 @@ from typing import Final
 from bftrain_elastic.hub import Hub
 from bftrain_elastic.nursery import PRELOADED
 
-_ENDING_S: Final = 5.0
+_ENDING_S: Final = 30.0
 
 
 class LocalAgents:
     """Starts and stops agents for ``hub``; they end with us, whatever happens to us."""
 
-    def __init__(self, hub: Hub, secret_file: Path, *, preload: Sequence[str] = PRELOADED, slots: int = 1) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        secret_file: Path,
+        *,
+        preload: Sequence[str] = PRELOADED,
+        slots: int = 1,
+        tmp: Path | None = None,
+    ) -> None:
         self._hub = hub
         self._secret = secret_file
         self._preload = ",".join(preload)
         self._slots = slots
+        self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *nodes: str) -> None:
@@ -32,7 +41,9 @@ class LocalAgents:
             words = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
             words += ["--slots", str(self._slots), "--preload", self._preload, "--parent", str(os.getpid())]
             command = [sys.executable, "-m", "bftrain_elastic.agent", *words]
-            self.running[node] = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own module, no shell
+            self.running[node] = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                command, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment
+            )
 
     def terminate(self, *nodes: str) -> None:
         """Take nodes as a scheduler would: SIGTERM, and wait until the agents are gone."""

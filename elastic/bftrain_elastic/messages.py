@@ -57,6 +57,14 @@ def inner_of(message: Message, field: str) -> Message:
     return value
 
 
+def inners_of(message: Message, field: str) -> list[Message]:
+    """Give a field that is a list of messages; an empty one where there is none."""
+    value = message.get(field, [])
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise BadMessage(f"'{field}' must be a list of objects", where=f"message '{_kind(message)}'")
+    return value
+
+
 def texts_of(message: Message, field: str) -> list[str]:
     """Give a field that is a list of strings."""
     value = message.get(field)

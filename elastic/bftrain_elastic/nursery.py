@@ -11,15 +11,16 @@ import gc
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
-import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
+from bftrain_elastic import tracebacks
 from bftrain_elastic.messages import (
     LINE_LIMIT,
     Lines,
@@ -36,7 +37,10 @@ from bftrain_elastic.processes import adopt_orphans, children, descendants, die_
 # What a training script will import sooner or later, and what takes long
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
 # And what only the scripts of one launcher will: imported before the first of them is run
-LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic")}
+LATER: Final = {
+    "horovod": ("horovod.torch", "horovod.torch.elastic"),
+    "torchrun": ("torch.distributed.run",),
+}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
 _EMPTY: Final = 127  # what a shell says when it cannot find a command
 
@@ -138,7 +142,7 @@ def _become(message: Message, parent: int) -> NoReturn:
         # The agent's and the nursery's own descriptors are none of the worker's business
         os.closerange(3, 4096)
         if message.get("warm"):
-            code = _run_script(argv)
+            code = run_script(argv)
         else:
             os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - a program and its arguments, no shell
     except OSError as error:
@@ -159,7 +163,7 @@ def _redirect(log: Path) -> None:
     os.dup2(out, 2)
 
 
-def _run_script(argv: list[str]) -> int:
+def run_script(argv: list[str]) -> int:
     """Run a script as ``python script.py`` would, and give its exit code."""
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).resolve().parent)
@@ -174,8 +178,8 @@ def _run_script(argv: list[str]) -> int:
             return ended.code or 0
         sys.stderr.write(f"{ended.code}\n")
         return 1
-    except BaseException:  # noqa: BLE001 - whatever ends a script is shown, and ends the worker
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - whatever ends a script is shown, and ends the worker
+        sys.stderr.write(tracebacks.of_script(error))
         return 1
     finally:
         with suppress(BaseException):
@@ -184,14 +188,19 @@ def _run_script(argv: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Run a nursery: ``FD AGENT_PID MODULE...``, FD being its end of the socket to the agent."""
+    """Run a nursery: ``FD AGENT_PID DOOR MODULE...``, FD being its end of the socket to the agent.
+
+    DOOR is the folder in which the agent lets workers in: if the agent was killed, it is left to us.
+    """
     agent_pid = int(arguments[1])
     die_with(agent_pid)  # while we import there are no workers, and nobody reads the socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to answer
     adopt_orphans()
     agent = socket.socket(fileno=int(arguments[0]))
+    # Whoever asks here whether there is CUDA must not start it: forks of a process that did cannot use it
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     missing = []
-    for module in arguments[2:]:
+    for module in arguments[3:]:
         try:
             import_module(module)
         except ImportError as error:
@@ -204,6 +213,8 @@ def main(arguments: list[str]) -> None:
         Nursery(agent).run()
     finally:
         end_family()
+        if os.getppid() != agent_pid:
+            shutil.rmtree(arguments[2], ignore_errors=True)
 
 
 if __name__ == "__main__":

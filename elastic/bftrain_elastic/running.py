@@ -12,7 +12,8 @@ from typing import Any, Final, NoReturn
 
 from bftrain_elastic import progress
 from bftrain_elastic.channel import Channel
-from bftrain_elastic.groups import Group, Place, Store, listen_on, lost, warm_up
+from bftrain_elastic.errors import BadScript, ElasticError
+from bftrain_elastic.groups import Group, Place, Store, listen_on, lost, outlive_others, warm_up
 from bftrain_elastic.messages import Message
 from bftrain_elastic.state import (
     Regroup,
@@ -25,6 +26,7 @@ from bftrain_elastic.state import (
     rescue,
     restore,
     save,
+    tidy,
 )
 
 FOLDER: Final = "BFTRAIN_FOLDER"  # where commits are kept
@@ -33,9 +35,11 @@ ADDRESS: Final = "BFTRAIN_ADDRESS"  # where other nodes reach this one
 SIZE: Final = "BFTRAIN_SIZE"  # how many nodes the group runs on
 _NOTHING: Final = -1  # the step of a worker that has no state yet
 _REASON_LETTERS: Final = 300
-_STUCK_S: Final = 1.0  # how long a worker may take to notice that it was cut off
+_STUCK_S: Final = 1.0  # how long a worker may take to notice that it was cut off,
+_STUCK_STEPS: Final = 3.0  # or so many of its steps, if these are long
 
 Train = Callable[[State], None]
+trained: Final[set[str]] = set()  # the folders for which this process was asked to
 
 
 def run(state: State, train: Train) -> None:
@@ -45,11 +49,21 @@ def run(state: State, train: Train) -> None:
     """
     folder = os.environ.get(FOLDER)
     inner(state).folder = Path(folder) if folder else None
+    if folder:
+        once(folder)
     channel = Channel.from_environment()
     if channel is not None and os.environ.get(LAUNCHER) == "native":
         _Resized(state, train, channel).run()
     else:
         _once(state, train, channel)
+
+
+def once(folder: str) -> None:
+    """Demand that a script trains once: its folder holds one state, and when that is done so is the task."""
+    if folder in trained:
+        fix = "train it all in one, and keep in the state how far it is"
+        raise BadScript("a script can train only once under a launcher", where="run", fix=fix)
+    trained.add(folder)
 
 
 class _Resized:
@@ -66,6 +80,7 @@ class _Resized:
 
     def run(self) -> None:
         listen_on(self._address)
+        outlive_others()
         warm_up()
         self._store = Store(self._address)
         self._inner.asked = lambda: self._channel.gather
@@ -88,11 +103,11 @@ class _Resized:
         """
         generation = self._training
         self._inner.group.abort()
-        deadline = time.monotonic() + _STUCK_S
+        deadline = time.monotonic() + max(_STUCK_S, _STUCK_STEPS * self._inner.pace_s)
         while self._training == generation != _NOTHING and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._training == generation != _NOTHING:
-            with suppress(OSError):
+            with suppress(OSError, ElasticError):
                 rescue(self._state)
             os._exit(os.EX_TEMPFAIL)
 
@@ -130,6 +145,8 @@ class _Resized:
         """Form the group and make sure that all hold the same state."""
         group = self._inner.group
         group.join(place, self._meeting_point(place, order))
+        if place.rank == 0:
+            tidy(self._state)
         if not self._holds_state and place.rank == 0:
             load(self._state)
             self._holds_state = True
@@ -146,7 +163,7 @@ class _Resized:
     def _synchronise(self, group: Group, place: Place) -> None:
         tree = group.shared(capture(self._state) if place.rank == 0 else None)
         if place.rank:
-            restore(self._state, tree)
+            restore(self._state, tree, ours=True)
             self._holds_state = True
         keep(self._state)
 
@@ -210,11 +227,12 @@ def _join_once(state: State, place: Place) -> None:
     group = inner(state).group
     group.join(place, _named_store(place) if place.workers > 1 else None)
     if place.rank == 0:
+        tidy(state)
         load(state)
     if place.workers > 1:
         tree = group.shared(capture(state) if place.rank == 0 else None)
         if place.rank:
-            restore(state, tree)
+            restore(state, tree, ours=True)
         group.settle()
 
 

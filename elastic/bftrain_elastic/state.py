@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain_elastic import commits
 from bftrain_elastic.errors import BadScript
-from bftrain_elastic.groups import Group
-from bftrain_elastic.trees import Tree, copied, fold
+from bftrain_elastic.groups import Group, aside, own_gpu
+from bftrain_elastic.trees import Tree, copied, fold, put_back
 
 _SAVING_SHARE: Final = 0.05  # of the time may go into writing commits
 NO_STEP: Final = -1
 _OURS: Final = "_bftrain"
 _STEP: Final = "bftrain.step"
+_LINEAGE: Final = "bftrain.lineage"
 
 
 class Regroup(BaseException):
@@ -30,6 +31,7 @@ class Inner:
         self.folder: Path | None = None
         self.step = 0
         self.commit_step = 0  # the step of the last commit
+        self.lineage = 0  # how often somebody went on from the folder
         self.copy: Tree | None = None  # of the last commit
         self.copy_step = NO_STEP
         self.save_at = 0.0
@@ -37,6 +39,8 @@ class Inner:
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that anybody wants us to gather for
         self.tell: Callable[[str, int], None] = lambda _what, _step: None
         self.told_at = 0.0
+        self.committed_at = 0.0
+        self.pace_s = 0.0  # how long it may be from one commit to the next
 
 
 class State:
@@ -72,10 +76,12 @@ class State:
 
     @property
     def device(self) -> Any:  # noqa: ANN401 - torch.device
-        """Where tensors belong: the worker's GPU, or the CPU."""
+        """Where tensors belong: the worker's GPU, or the CPU. Under torchrun's rules it is one of several."""
         import torch
 
-        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", own_gpu())
 
     def parallel(self, **options: Any) -> Any:  # noqa: ANN401 - a torch module
         """Give the model as the present group trains it: wrapped in DistributedDataParallel, or itself when alone."""
@@ -92,6 +98,7 @@ class State:
     def commit(self) -> None:
         """Say that here it is safe to stop, and that this is what to return to if a worker dies."""
         own = inner(self)
+        keep_pace(own)
         if own.step == own.commit_step:  # a script that does not report still gets further
             own.step += 1
         own.commit_step = own.step
@@ -123,14 +130,15 @@ def capture(state: State) -> Tree:
     """Give the state as it is now; its tensors are the state's own."""
     values = {name: value for name, value in vars(state).items() if name != _OURS}
     plain = {name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in values.items()}
-    return fold({_STEP: inner(state).step, **plain})
+    return fold({_STEP: inner(state).step, _LINEAGE: inner(state).lineage, **plain})
 
 
-def restore(state: State, tree: Tree) -> None:
-    """Make the state what ``tree`` says."""
-    values = copied(tree, None).unfolded()
+def restore(state: State, tree: Tree, *, ours: bool = False) -> None:
+    """Make the state what ``tree`` says; if that is ``ours``, its tensors may become the state's own."""
+    values = (put_back(tree, capture(state)) or (tree if ours else copied(tree, None))).unfolded()
     own = inner(state)
     own.step = own.commit_step = int(values.pop(_STEP))
+    own.lineage = int(values.pop(_LINEAGE, 0))
     for name, value in values.items():
         present: Any = vars(state).get(name)
         if hasattr(present, "load_state_dict"):
@@ -155,7 +163,8 @@ def rescue(state: State) -> None:
     if own.folder is None or own.copy is None or own.copy_step == NO_STEP:
         return
     if (commits.step_of(own.folder) or 0) < own.copy_step:
-        commits.save(own.folder, own.copy, own.copy_step)
+        with aside(own.copy):
+            commits.save(own.folder, own.copy, own.copy_step, own.lineage)
         own.tell("saved", own.copy_step)
 
 
@@ -165,7 +174,7 @@ def save(state: State) -> None:
     if own.folder is None:
         return
     begun = time.monotonic()
-    commits.save(own.folder, capture(state), own.step)
+    commits.save(own.folder, capture(state), own.step, own.lineage)
     ended = time.monotonic()
     own.save_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
     own.tell("saved", own.step)
@@ -177,8 +186,16 @@ def load(state: State) -> bool:
     found = commits.load(own.folder) if own.folder is not None else None
     if found is None:
         return False
-    restore(state, found[0])
+    restore(state, found.tree, ours=True)
+    own.lineage = found.lineage + 1
     return True
+
+
+def tidy(state: State) -> None:
+    """Remove what others were writing to the folder when they were killed; they must be gone."""
+    folder = inner(state).folder
+    if folder is not None:
+        commits.tidy(folder)
 
 
 def leave_group(state: State, *, broken: bool = False) -> None:
@@ -188,6 +205,14 @@ def leave_group(state: State, *, broken: bool = False) -> None:
         own.parallel._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
         own.parallel = None
     own.group.leave(broken=broken)
+
+
+def keep_pace(own: Inner) -> None:
+    """Know how long it takes from commit to commit; what took long once is soon forgotten."""
+    now = time.monotonic()
+    if own.committed_at:
+        own.pace_s = max(now - own.committed_at, own.pace_s / 2)
+    own.committed_at = now
 
 
 def tell_committed(own: Inner) -> None:

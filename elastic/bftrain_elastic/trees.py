@@ -7,12 +7,14 @@ travels and is kept without pickle.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadScript
 
+_COPY_SHARE: Final = 0.25  # of the GPU's free memory may hold a copy; the rest is for what training needs besides
 Tensor = Any  # torch is imported only where a script uses it
 
 
@@ -35,9 +37,8 @@ def fold(value: object) -> Tree:
 
 
 def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
+    torch = sys.modules.get("torch")  # where nobody has imported it there are no tensors
+    if torch is not None and isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
     if value is None or isinstance(value, bool | int | float | str):
@@ -79,17 +80,23 @@ class Shape:
     sizes: tuple[int, ...]
     device: str  # its kind: "cpu", "cuda"
 
+    @property
+    def here(self) -> str:
+        """The kind of device on which this machine keeps such a tensor: the CPU if it has no other."""
+        import torch
+
+        return self.device if self.device != "cuda" or torch.cuda.is_available() else "cpu"
+
     @classmethod
     def of(cls, tensor: Tensor) -> Shape:
         """Describe a tensor."""
         return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.device.type)
 
     def empty(self) -> Tensor:
-        """Make room for such a tensor, on this machine's device of that kind, or on the CPU if it has none."""
+        """Make room for such a tensor."""
         import torch
 
-        kind = self.device if self.device != "cuda" or torch.cuda.is_available() else "cpu"
-        return torch.empty(self.sizes, dtype=getattr(torch, self.dtype), device=kind)
+        return torch.empty(self.sizes, dtype=getattr(torch, self.dtype), device=self.here)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
@@ -100,13 +107,71 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 
 def copied(tree: Tree, into: Tree | None) -> Tree:
-    """Copy a tree; ``into`` is an older copy whose memory may be used."""
+    """Copy a tree; ``into`` is an older copy whose memory may be used.
+
+    What is on a GPU is copied there if it leaves room for the training, or else to the memory of the machine.
+    """
+    if not tree.tensors:
+        return tree
     import torch
 
     with torch.no_grad():
-        fits = into is not None and [Shape.of(one) for one in into.tensors] == [Shape.of(one) for one in tree.tensors]
-        if into is None or not fits:
-            return Tree(tree.plain, [one.clone() for one in tree.tensors])
+        if into is None or not _alike(into, tree):
+            on_host = too_large(tree.tensors)
+            return Tree(tree.plain, [_twin(one, on_host=on_host) for one in tree.tensors])
         for mine, theirs in zip(into.tensors, tree.tensors, strict=True):
             mine.copy_(theirs)
         return Tree(tree.plain, into.tensors)
+
+
+def put_back(tree: Tree, current: Tree) -> Tree | None:
+    """Write the numbers of ``tree`` into the tensors of ``current``, if both are built alike; gives what is there then.
+
+    No memory is needed for that, which on a GPU may have none left.
+    """
+    if not (_alike(tree, current) and _places(json.loads(tree.plain)) == _places(json.loads(current.plain))):
+        return None
+    if tree.tensors:
+        import torch
+
+        with torch.no_grad():
+            for mine, theirs in zip(current.tensors, tree.tensors, strict=True):
+                mine.copy_(theirs)
+    return Tree(tree.plain, current.tensors)
+
+
+def _alike(one: Tree, other: Tree) -> bool:
+    """Tell whether two trees have the same tensors but for their numbers and where these are kept."""
+    return [(here.dtype, here.shape) for here in one.tensors] == [(there.dtype, there.shape) for there in other.tensors]
+
+
+def _places(node: list[Any], path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Say where in a tree its tensors are, in the order of their holes."""
+    match node:
+        case ["tensor", _]:
+            return [path]
+        case ["dict", list() as pairs]:
+            return [place for key, one in pairs for place in _places(one, (*path, key))]
+        case ["list" | "tuple", list() as items]:
+            return [place for number, one in enumerate(items) for place in _places(one, (*path, number))]
+    return []
+
+
+def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
+    import torch
+
+    if not (on_host and tensor.device.type == "cuda"):
+        return tensor.clone()
+    # Pinned, so that the GPU can write there by itself
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+
+
+def too_large(tensors: Sequence[Tensor]) -> bool:
+    """Tell whether a copy of what is on the GPU would take more of its free memory than the training can do without."""
+    needed = sum(one.numel() * one.element_size() for one in tensors if one.device.type == "cuda")
+    if not needed:
+        return False
+    import torch
+
+    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return bool(needed > _COPY_SHARE * free)

@@ -6,7 +6,6 @@ import re
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +22,8 @@ from bftrain_elastic.secret import make_secret
 
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
-_WARMING_S: Final = 120.0
+_GRACE_S: Final = 10.0  # for a planned stop
+_SPARE_S: Final = 2.0
 
 
 class Runs(Protocol):
@@ -58,7 +58,7 @@ def schedule(text: str) -> tuple[Change, ...]:
 
 
 class Trying:
-    """One task on local agents. What is told is kept in ``told``, and handed to ``watch`` as it comes."""
+    """One task on local agents. What is told is kept in ``told``."""
 
     def __init__(
         self,
@@ -68,17 +68,16 @@ class Trying:
         nodes: int,
         folder: Path | None = None,
         preload: Sequence[str] = PRELOADED,
-        watch: Callable[[Message], None] = lambda _told: None,
     ) -> None:
-        if not Path(argv[0]).is_file() and argv[0].endswith(".py"):
+        if not Path(argv[0]).is_file():
             raise BadScript("there is no such file", where=argv[0])
         self._make = make
-        self._argv = tuple(argv)
+        self._argv = (str(Path(argv[0]).resolve()), *argv[1:])
         self._names = tuple(f"node{number}" for number in range(1, nodes + 1))
         self._given_folder = folder
         self._preload = preload
-        self._watch = watch
         self._news = threading.Condition()
+        self._drained = 0
         self.told: list[Message] = []
         self.measuring = Measuring()
         self.held: tuple[str, ...] = ()
@@ -89,8 +88,7 @@ class Trying:
         self.hub = Hub(self._hear, make_secret(self._own / "secret"))
         self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload)
         self._launcher = self._make(self._hear, self.hub)
-        script = str(Path(self._argv[0]).resolve()) if self._argv[0].endswith(".py") else self._argv[0]
-        self._launcher.add(TASK, {"argv": [script, *self._argv[1:]], "folder": str(self.folder), "stop_grace_s": 10.0})
+        self._launcher.add(TASK, {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S})
         self._agents.start(*self._names)
         return self
 
@@ -100,40 +98,50 @@ class Trying:
         self._agents.close()
         shutil.rmtree(self._own, ignore_errors=True)
 
-    def warm_up(self) -> None:
-        """Wait until all agents are there and have imported what scripts need."""
-        self.until(lambda: len(self._all("warm")) == len(self._names), _WARMING_S)
+    def is_warm(self) -> bool:
+        """Tell whether all agents are there and have imported what scripts need."""
+        return len(self._all("warm")) >= len(self._names)
 
     def resize(self, size: int) -> None:
         """Let the task have ``size`` nodes."""
         wanted, held = self._names[:size], self.held
         self.held = wanted
-        if not held and wanted:
-            self.measuring.starting(time.time())
         for action, nodes in (("grow" if held else "start", wanted[len(held) :]), ("shrink", held[len(wanted) :])):
             if nodes:
                 kind = "stop" if action == "shrink" and not wanted else action
                 self._launcher.apply([{"action": kind, "task": TASK, "nodes": list(nodes)}])
 
-    def steps(self, size: int, count: int, timeout_s: float) -> bool:
-        """Wait for ``count`` more steps at ``size`` nodes; tell whether they came."""
-        since = len(self.told)
+    def pause(self) -> None:
+        """Take all nodes away and wait until the state is in the folder."""
+        if self.held and not self.ended:
+            self.resize(0)
+            self.until(lambda: bool(self._all("paused")), _GRACE_S + _SPARE_S)
 
-        def there() -> bool:
-            lines = [one for one in self.told[since:] if one["told"] == "report" and one["size"] == size]
-            return len(lines) >= count
-
-        return self.until(there, timeout_s) and there()
+    def count(self, size: int, since: int) -> int:
+        """Give how many steps at ``size`` nodes were told of after the first ``since`` things that were told."""
+        return len([one for one in self.told[since:] if one["told"] == "report" and one["size"] == size])
 
     def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until something is true, the task is over, or the time is up; tell whether one of the first two is."""
         with self._news:
             return self._news.wait_for(lambda: true() or bool(self.ended), timeout_s)
 
+    def news(self) -> list[Message]:
+        """Give what was told since this was asked for last."""
+        with self._news:
+            new = self.told[self._drained :]
+            self._drained = len(self.told)
+        return new
+
     @property
     def ended(self) -> str:
         """``done`` or ``failed`` once the task is over."""
         return next((one["told"] for one in self.told if one["told"] in _OVER), "")
+
+    @property
+    def failure(self) -> str:
+        """Why it failed; nothing if it did not."""
+        return next((one["reason"] for one in self.told if one["told"] == "failed"), "")
 
     def lines(self) -> list[Message]:
         """Give all reported steps."""
@@ -148,4 +156,3 @@ class Trying:
             if told.get("task") == TASK:
                 self.measuring.hear(told)
             self._news.notify_all()
-        self._watch(told)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import selectors
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 _CHUNK: Final = 65536
+_UNHEARD_MS: Final = 10_000  # the other machine may have gone without a word: then what we send is not acknowledged
 _OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: whoever lets so much pile up does not read any more
 
 
 class Wire:
     """Hands what arrives to ``on_data``, and sends what it is given as soon as the other side takes it.
 
-    ``on_end`` is called once, with a reason, when the connection is over.
+    ``on_end`` is called once, with a reason, when the connection is over. It is never called out of ``send``: whoever
+    sends is in the midst of something.
     """
 
     def __init__(
@@ -27,17 +30,19 @@ class Wire:
         connection.settimeout(0)
         if connection.family in {socket.AF_INET, socket.AF_INET6}:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNHEARD_MS)
         self._selector = selector
         self._connection = connection
         self._on_data = on_data
         self._on_end = on_end
         self._out = bytearray()
+        self._broken = ""  # why nothing can be sent any more
         self.open = True
         selector.register(connection, selectors.EVENT_READ, self.ready)
 
     def send(self, data: bytes) -> None:
         """Send, now or as soon as it goes."""
-        if not self.open:
+        if not self.open or self._broken:
             return
         self._out += data
         self._flush()
@@ -52,12 +57,12 @@ class Wire:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self.end(error.strerror or str(error))
+                self.end(self._broken or error.strerror or str(error))
                 return
             if data:
                 self._on_data(data)
             else:
-                self.end("the connection was closed")
+                self.end(self._broken or "the connection was closed")
 
     def end(self, reason: str) -> None:
         """Close the connection."""
@@ -76,10 +81,15 @@ class Wire:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self.end(error.strerror or str(error))
-            return
+            self._break(error.strerror or str(error))
         if len(self._out) > _OUT_LIMIT:
-            self.end("the other side does not read")
-            return
+            self._break("the other side does not read")
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
         self._selector.modify(self._connection, wanted, self.ready)
+
+    def _break(self, reason: str) -> None:
+        """Send nothing any more; the loop finds the end behind what has arrived, a goodbye perhaps."""
+        self._broken = reason
+        self._out.clear()
+        with suppress(OSError):  # the other side was first
+            self._connection.shutdown(socket.SHUT_RDWR)

@@ -7,12 +7,12 @@ asking its members to gather at their next commit, or by the death of one of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import ClassVar, Final
 
-from bftrain_elastic.courses import Floor
-from bftrain_elastic.courses.strikes import Strikes
+from bftrain_elastic.courses import Floor, Left
+from bftrain_elastic.courses.health import Health
+from bftrain_elastic.courses.members import NOTHING, Member, Phase
+from bftrain_elastic.courses.strikes import Strikes, last_word, told_how
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 
@@ -20,32 +20,8 @@ REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
 COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming
 ABORT_S: Final = 0.5  # how long members may go on after another's death before their connections are cut
 FORMING_S: Final = 20.0  # how long a group may take to form
-HANG_S: Final = 60.0  # who has not come back then is killed, if somebody else has the state
-FAREWELL_S: Final = 5.0  # how long workers may take to end after the script has
-NOTHING: Final = -1  # the step of a worker without a state
-
-
-class Phase(StrEnum):
-    """Where a worker is."""
-
-    COMING = "coming"
-    READY = "ready"
-    IN = "in"
-    GOING = "going"
-
-
-@dataclass(eq=False)
-class Member:
-    """One worker."""
-
-    name: str
-    node: str
-    slot: int
-    number: int  # counts up: the smaller, the older
-    since: float
-    phase: Phase = Phase.COMING
-    step: int = NOTHING
-    store: tuple[str, int] = ("", 0)
+FAREWELL_S: Final = 5.0  # how long the others may take to end after the first worker has
+ASTRAY: Final = 3  # steps in no group that show that a script does not know of groups
 
 
 class NativeCourse:
@@ -61,6 +37,7 @@ class NativeCourse:
         self._wanted: tuple[str, ...] = ()
         self._members: dict[str, Member] = {}
         self._number = 0
+        self._adopted_at = 0.0  # since when workers of a former manager are being taken over; 0: none are
         self._generation = 0
         self._leader = ""  # rank 0 of the present generation
         self._confirmed = True
@@ -69,7 +46,8 @@ class NativeCourse:
         self._broken_at = 0.0  # when the group lost a member; 0: it has not
         self._step = 0  # the furthest step heard of
         self._strikes = Strikes()
-        self._over = ""  # "done", "failed: ...": no worker is started any more
+        self._health = Health()
+        self._over = ""  # "done", or why it failed: no worker is started any more
         self._over_at = 0.0
         self._paused = True
 
@@ -103,15 +81,37 @@ class NativeCourse:
         member = self._members.pop(worker, None)
         if member is None:
             return
+        self._last_words(member, code)
         follows = member.phase is Phase.IN and self._broken_at > 0  # others died before, or it was cut off
         if member.phase is Phase.IN and self._over != "done":
             self._broken_at = self._broken_at or self._floor.now()
+            self._health.died()
         expected = follows or member.phase is Phase.GOING or self._over or member.node not in self._wanted
         if not expected and self._floor.slots(member.node):
             self._strike(member, code, tail)
         if not any(one.node == member.node for one in self._members.values()):
             self._floor.tell({"told": "vacated", "nodes": [member.node]})
         self._settle()
+
+    def adopt(self, node: str, left: Left) -> bool:
+        """Take over a worker that went on without a manager, unless there are others that have the state.
+
+        A group that is found whole goes on as it is. If some of its members do not turn up, or have left it, the
+        others are asked to gather; so nothing that was done is done again.
+        """
+        others = any(member.step != NOTHING for member in self._members.values())
+        if node not in self._wanted or self._over or (others and not self._adopted_at):
+            return False
+        member = Member(left.worker, node, left.slot, 0, self._floor.now())
+        self._adopted_at = self._adopted_at or member.since
+        self._enrol(member)
+        self._step = max(self._step, left.step)
+        if left.ready is not None:
+            self._generation = max(self._generation, left.generation)
+            self._ready(member, left.ready)
+        elif left.generation:
+            self._find_in_group(member, left)
+        return True
 
     def said(self, worker: str, message: Message) -> None:
         """Hear what a worker says."""
@@ -123,7 +123,11 @@ class NativeCourse:
                 self._ready(member, message)
             case "confirmed" if message["generation"] == self._generation and worker == self._leader:
                 self._confirm(int(message["step"]))
+            case "report" if member.phase is Phase.COMING:
+                self._count_astray(member)
             case "report":
+                if note := self._health.reported(float(message["t"]), asked=self._gather_at > 0):
+                    self._floor.tell({"told": "note", "text": note})
                 self._step = max(self._step, int(message["step"]))
                 fields = ("t", "step", "size", "samples", "loss")
                 self._floor.tell({"told": "report", **{name: message.get(name) for name in fields}})
@@ -143,13 +147,19 @@ class NativeCourse:
             self._broken_at = now - ABORT_S
         if members and self._broken_at and now - self._broken_at > ABORT_S:
             self._hurry(members, now)
-        if self._over and self._members and now - self._over_at > FAREWELL_S:
+        if self._over and self._over_at and self._members and now - self._over_at > FAREWELL_S:
             self._over_at = now
             for member in self._members.values():
                 self._floor.stop(member.name, grace_s=0.0)
         self._settle()
 
     # -- what follows
+
+    def _count_astray(self, member: Member) -> None:
+        """Know of a worker that trains by itself, as others do on the other nodes."""
+        member.astray += 1
+        if member.astray == ASTRAY and not self._over:
+            self._fail(f"{member.name} trains by itself: its script never called {self.entrance}")
 
     def _ready(self, member: Member, message: Message) -> None:
         member.step = int(message["step"])
@@ -160,10 +170,11 @@ class NativeCourse:
             member.since = self._floor.now()
         if message.get("reason") and message.get("generation") == self._generation:
             self._broken_at = self._broken_at or self._floor.now()
+            self._health.lost(str(message["reason"]))
             self._floor.tell({"told": "note", "text": f"{member.name} lost the group: {message['reason']}"})
 
     def _confirm(self, step: int) -> None:
-        self._confirmed = True
+        self._confirmed, self._adopted_at = True, 0.0
         self._step = max(self._step, step)
         for member in self._in_group():
             member.step = step
@@ -172,28 +183,61 @@ class NativeCourse:
         self._floor.tell(told)
 
     def _finish(self, step: int) -> None:
+        """Know that the training is done; the script may go on for as long as it likes, to evaluate what it has."""
         if self._over != "done":
-            self._over, self._over_at = "done", self._floor.now()
+            self._over, self._over_at = "done", 0.0
             self._step = max(self._step, step)
             for member in self._members.values():
                 if member.phase in {Phase.COMING, Phase.READY}:
                     self._dismiss(member, grace_s=0.0)
 
+    def _last_words(self, member: Member, code: int) -> None:
+        """Know how the first worker ended after the training: the others follow it, or the end is tried again."""
+        if self._over == "done" and member.name == self._leader:
+            if code == 0:
+                self._over_at = self._floor.now()
+            else:
+                self._over, self._paused = "", False
+
+    def _enrol(self, member: Member) -> None:
+        self._number += 1
+        member.number = self._number
+        self._members[member.name] = member
+
+    def _find_in_group(self, member: Member, left: Left) -> None:
+        """Know that a worker is in a group; once all are there it is as good as confirmed."""
+        member.phase, member.step = Phase.IN, left.step
+        self._generation = max(self._generation, left.generation)
+        self._confirmed, self._go_at = False, self._floor.now()
+        if left.rank == 0:
+            self._leader = member.name
+        if left.done:
+            self._finish(left.step)
+        if len(self._in_group()) == left.workers:
+            self._confirm(max(one.step for one in self._in_group()))
+
     def _strike(self, member: Member, code: int, tail: str) -> None:
         """Count a death that nobody ordered."""
-        how = f"ended with {code}" if code >= 0 else f"was killed by signal {-code}"
-        if code == 0:
-            how = f"ended, and its script never called {self.entrance}"
-        if self._strikes.another(self._step):
-            self._over = f"{member.name} {how}\n{tail}".strip()
-            self._over_at = self._floor.now()
-            for one in self._members.values():
-                self._dismiss(one, grace_s=0.0)
+        how = told_how(member.name, code)
+        if code == 0 and member.phase is Phase.COMING:  # it will do no better the next time
+            self._fail(f"{member.name} ended, and its script never called {self.entrance}\n{tail}")
+        elif self._strikes.another(self._step):
+            self._fail(f"{how}\n{tail}")
         else:
-            self._floor.tell({"told": "note", "text": f"{member.name} {how}; it is started again"})
+            self._floor.tell({"told": "note", "text": f"{how}{last_word(tail)}; it is started again"})
+
+    def _fail(self, reason: str) -> None:
+        self._over, self._over_at = reason.strip(), self._floor.now()
+        for one in self._members.values():
+            self._dismiss(one, grace_s=0.0)
 
     def _settle(self) -> None:
         """Do whatever is due."""
+        if self._over == "done":
+            for member in self._members.values():
+                if member.node not in self._wanted and member.stays:
+                    self._floor.stop(member.name, grace_s=self._job.stop_grace_s)
+                    member.phase = Phase.GOING
         if self._over or not self._wanted:
             self._end()
             if self._over:
@@ -201,7 +245,8 @@ class NativeCourse:
         self._spawn_missing()
         members = self._in_group()
         if members:
-            if self._confirmed and not self._broken_at and not self._gather_at and self._change_due(members):
+            due = self._change_due(members) if self._confirmed else self._all_waited_for()
+            if due and not self._broken_at and not self._gather_at:
                 self._gather()
             return
         self._form()
@@ -211,16 +256,15 @@ class NativeCourse:
             slots = self._job.workers_per_node or self._floor.slots(node)
             if not self._floor.slots(node):
                 continue
-            there = {member.slot for member in self._members.values() if member.node == node and _stays(member)}
-            leaving = any(member.node == node and not _stays(member) for member in self._members.values())
+            there = {member.slot for member in self._members.values() if member.node == node and member.stays}
+            leaving = any(member.node == node and not member.stays for member in self._members.values())
             for slot in range(slots):
                 if slot not in there and not leaving:
                     self._spawn(node, slot)
 
     def _spawn(self, node: str, slot: int) -> None:
-        self._number += 1
-        name = f"{self._task}/{node}/{slot}/{self._number}"
-        self._members[name] = Member(name, node, slot, self._number, self._floor.now())
+        name = self._floor.name(node, slot)
+        self._enrol(Member(name, node, slot, 0, self._floor.now()))
         env = {**self._job.env, "BFTRAIN_LAUNCHER": self.launcher, "BFTRAIN_FOLDER": self._job.folder}
         self._floor.spawn(node, name, argv=self._job.argv, env=env, slot=slot)
 
@@ -233,6 +277,11 @@ class NativeCourse:
         if not self._wanted:
             return True
         return bool(ready) and self._complete(ready)
+
+    def _all_waited_for(self) -> bool:
+        """Tell whether to wait no more for others that a former manager left: their group dissolved, or it is time."""
+        dissolved = any(member.step != NOTHING for member in self._all(Phase.READY))
+        return self._adopted_at > 0 and (dissolved or self._floor.now() - self._adopted_at > COMPANY_S)
 
     def _complete(self, ready: list[Member]) -> bool:
         """Tell whether those who are ready need not wait for others: nobody is coming, or it takes too long."""
@@ -257,12 +306,20 @@ class NativeCourse:
             stay.append(min((one for one in ready if one.step == furthest), key=lambda one: one.number))
         if not stay or (furthest == NOTHING and not self._complete(stay)):
             return
+        taking_over = self._adopted_at > 0 and self._floor.now() - self._adopted_at < COMPANY_S
+        if taking_over and not all(map(self._floor.slots, self._wanted)):
+            return  # other agents are still on their way to this manager
+        lost = self._health.left()
+        if lost and self._strikes.another(self._step):  # a mistake that will come again
+            self._fail(f"its workers lost each other again and again: {lost}")
+            return
         stay.sort(key=lambda member: (-member.step, member.number))
         for member in ready:
             if member not in stay:
                 self._dismiss(member, grace_s=self._job.stop_grace_s)
         self._generation += 1
-        self._confirmed, self._go_at, self._gather_at, self._broken_at = False, self._floor.now(), 0.0, 0.0
+        self._confirmed, self._go_at = False, self._floor.now()
+        self._gather_at = self._broken_at = self._adopted_at = 0.0
         self._leader = stay[0].name
         size = len(self._nodes_of(stay))
         for rank, member in enumerate(stay):
@@ -293,6 +350,7 @@ class NativeCourse:
             self._floor.stop(member.name, grace_s=0.0)
             if member.phase is Phase.IN:
                 self._broken_at = self._broken_at or self._floor.now()
+                self._health.died()
         else:
             self._floor.stop(member.name, grace_s=grace_s)
         member.phase = Phase.GOING
@@ -301,7 +359,7 @@ class NativeCourse:
         """Cut the connections of members that wait for a dead one; kill those that never come back."""
         ready = self._all(Phase.READY)
         for member in members:
-            if now - self._broken_at > HANG_S and (ready or not self._confirmed):
+            if now - self._broken_at > self._health.hang_s and (ready or not self._confirmed):
                 self._floor.stop(member.name, grace_s=0.0)
             else:
                 self._floor.say(member.name, {"do": "abort"})
@@ -332,7 +390,3 @@ class NativeCourse:
         """Give the nodes of these members, in the order in which the task was given them."""
         there = {member.node for member in members}
         return [*(node for node in self._wanted if node in there), *sorted(there - set(self._wanted))]
-
-
-def _stays(member: Member) -> bool:
-    return member.phase is not Phase.GOING

@@ -1,17 +1,19 @@
 """The process course: any command, stopped and started again from its own checkpoint at each change.
 
 For programs that cannot change their group. A command runs on every node (and every slot), with torchrun's names in
-the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT. It gets SIGTERM and ``stop_grace_s`` seconds
+the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and as under torchrun it
+sees all GPUs of the node, of which the one numbered LOCAL_RANK is its own. It gets SIGTERM and ``stop_grace_s`` seconds
 to write its checkpoint, into the folder BFTRAIN_FOLDER or wherever it likes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import ClassVar, Final
 
-from bftrain_elastic.courses import Floor
-from bftrain_elastic.courses.strikes import Strikes
+from bftrain_elastic.courses import Floor, Left
+from bftrain_elastic.courses.strikes import Strikes, last_word, told_how
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 
@@ -34,6 +36,8 @@ class Process:
 class ProcessCourse:
     """One task under the process launcher."""
 
+    launcher: ClassVar = "process"  # as workers are told
+
     def __init__(self, task: str, job: Job, floor: Floor) -> None:
         self._task = task
         self._job = job
@@ -43,9 +47,8 @@ class ProcessCourse:
         self._nodes: tuple[str, ...] = ()  # of the present generation
         self._to_start: list[Process] = []  # those that wait for rank 0's port
         self._generation = 0
-        self._count = 0
         self._confirmed = True
-        self._since = 0.0
+        self._since = inf  # since when the youngest process lives
         self._waiting_since = 0.0
         self._ended_well = 0
         self._size_of_group = 0
@@ -79,8 +82,19 @@ class ProcessCourse:
         self._waiting_since = self._floor.now() - COMPANY_S
         self._settle()
 
+    def adopt(self, node: str, left: Left) -> bool:
+        """Take over a process that went on without a manager: it may write its checkpoint, and is started again."""
+        if node not in self._wanted or self._over or self._generation:
+            return False
+        process = Process(left.worker, node, rank=-1, slot=left.slot)
+        self._running[left.worker] = process
+        self._step = max(self._step, left.step)
+        self._stop(process, self._job.stop_grace_s)
+        return True
+
     def spawned(self, worker: str, port: int) -> None:
         """Start the others once rank 0 has its port."""
+        self._since = self._floor.now()
         first = self._running.get(worker)
         if first is None or first.rank or not self._to_start:
             return
@@ -149,13 +163,12 @@ class ProcessCourse:
 
     def _start(self, nodes: tuple[str, ...]) -> None:
         self._generation += 1
-        self._nodes, self._confirmed, self._since = nodes, False, self._floor.now()
+        self._nodes, self._confirmed, self._since = nodes, False, inf
         self._ended_well = 0
         places = [(node, slot) for node in nodes for slot in range(self._slots(node))]
-        processes = []
-        for rank, (node, slot) in enumerate(places):
-            self._count += 1
-            processes.append(Process(f"{self._task}/{node}/{slot}/{self._count}", node, rank, slot))
+        processes = [
+            Process(self._floor.name(node, slot), node, rank, slot) for rank, (node, slot) in enumerate(places)
+        ]
         self._size_of_group = len(processes)
         self._to_start = processes[1:]
         self._launch(processes[0], self._floor.address(processes[0].node), 0)
@@ -172,11 +185,12 @@ class ProcessCourse:
         self._running[process.name] = process
         env = {
             **self._job.env,
-            "BFTRAIN_LAUNCHER": "process",
+            "BFTRAIN_LAUNCHER": self.launcher,
             "BFTRAIN_FOLDER": self._job.folder,
             "BFTRAIN_SIZE": str(len(self._nodes)),
             "RANK": str(process.rank),
             "LOCAL_RANK": str(process.slot),
+            "LOCAL_WORLD_SIZE": str(self._slots(process.node)),
             "WORLD_SIZE": str(self._size_of_group),
             "MASTER_ADDR": address,
             **({"MASTER_PORT": str(port)} if port else {}),
@@ -189,6 +203,7 @@ class ProcessCourse:
             slot=process.slot,
             warm=argv[0].endswith(".py"),
             want_port=process.rank == 0,
+            all_gpus=True,
         )
 
     def _further(self, step: int) -> None:
@@ -204,11 +219,11 @@ class ProcessCourse:
             self._floor.stop(process.name, grace_s=grace_s)
 
     def _strike(self, process: Process, code: int, tail: str) -> None:
-        how = f"ended with {code}" if code >= 0 else f"was killed by signal {-code}"
+        how = told_how(process.name, code)
         if self._strikes.another(self._step):
-            self._over = f"{process.name} {how}\n{tail}".strip()
+            self._over = f"{how}\n{tail}".strip()
         else:
-            self._floor.tell({"told": "note", "text": f"{process.name} {how}; all are started again"})
+            self._floor.tell({"told": "note", "text": f"{how}{last_word(tail)}; all are started again"})
 
     def _end(self) -> None:
         if self._paused:

@@ -1,21 +1,25 @@
 """The torchrun course: the process course with ``torchrun`` on each node, which starts the node's workers itself.
 
-For scripts that insist on torchrun. It is slower: Python and torch are started anew at each change, and its meeting
-point listens on all interfaces.
+For scripts that insist on torchrun. Its workers are forks that have torch already, but start anew at each change.
 """
 
 from __future__ import annotations
 
-import sys
+from typing import ClassVar, Final
 
 from bftrain_elastic.courses import Floor
 from bftrain_elastic.courses.process import Process, ProcessCourse
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.jobs import Job
+from bftrain_elastic.starters import torchrun
+
+STARTER: Final = str(torchrun.__file__)
 
 
 class TorchrunCourse(ProcessCourse):
     """One task under the torchrun launcher."""
+
+    launcher: ClassVar = "torchrun"
 
     def __init__(self, task: str, job: Job, floor: Floor) -> None:
         if not job.argv[0].endswith(".py"):
@@ -27,10 +31,6 @@ class TorchrunCourse(ProcessCourse):
 
     def _argv(self, process: Process, address: str, port: int) -> tuple[str, ...]:
         workers = self._job.workers_per_node or self._floor.slots(process.node)
-        return (
-            *(sys.executable, "-m", "torch.distributed.run"),
-            *(f"--nnodes={self._size_of_group}", f"--node-rank={process.rank}", f"--nproc-per-node={workers}"),
-            # Rank 0's agent finds a port, and puts it there
-            *(f"--master-addr={address}", f"--master-port={port or '$MASTER_PORT'}"),
-            *self._job.argv,
-        )
+        # Rank 0's agent finds a port, and puts it there
+        where = f"{address}:{port or '$MASTER_PORT'}"
+        return (STARTER, str(self._size_of_group), str(process.rank), str(workers), where, *self._job.argv)

@@ -1,0 +1,63 @@
+"""Footprints: what processes leave behind, or should not: live processes, and ports on which somebody listens."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_LISTENS: Final = "0A"  # as the kernel writes the state of a connection
+_DEAD: Final = frozenset("ZX")
+
+
+def alive(pids: Iterable[int]) -> set[int]:
+    """Give those of these processes that live; a dead one that nobody has buried yet does not."""
+    found = set()
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state = (
+                Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+            )
+            if state not in _DEAD:
+                found.add(pid)
+    return found
+
+
+def listening(pids: Iterable[int] | None = None) -> set[tuple[str, int]]:
+    """Give the addresses and TCP ports on which any of these processes listens; without any, anybody here."""
+    everybody = pids is None
+    wanted = set() if pids is None else {inode for pid in pids for inode in _sockets(pid)}
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(FileNotFoundError):
+            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                words = line.split()
+                if words[3] == _LISTENS and (everybody or words[9] in wanted):
+                    host, _, port = words[1].partition(":")
+                    found.add((_address(host), int(port, 16)))
+    return found
+
+
+def _sockets(pid: int) -> set[str]:
+    """Give the numbers by which the kernel knows a process's sockets."""
+    found = set()
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                name = os.readlink(entry.path)  # noqa: PTH115 - called often: no Path for each descriptor
+                if name.startswith("socket:["):
+                    found.add(name[8:-1])
+    return found
+
+
+def _address(digits: str) -> str:
+    """Read an address as the kernel writes it: words of four bytes, each in this machine's order."""
+    raw = b"".join(struct.pack("=I", int(digits[at : at + 8], 16)) for at in range(0, len(digits), 8))
+    if len(raw) == 4:  # noqa: PLR2004 - of bytes
+        return socket.inet_ntop(socket.AF_INET, raw)
+    text = socket.inet_ntop(socket.AF_INET6, raw)
+    return text.removeprefix("::ffff:")

@@ -1,0 +1,28 @@
+"""Guests: the manager's connections, each with the agent at its other end once that has registered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bftrain_elastic.messages import Message
+from bftrain_elastic.sealed import Sealed
+from bftrain_elastic.wires import Wire
+
+
+@dataclass(eq=False)
+class Guest:
+    """One connection, and the agent at its other end once it has registered."""
+
+    sealed: Sealed
+    since: float
+    wire: Wire | None = None
+    node: str = ""
+    address: str = ""
+    slots: int = 0
+    heard_at: float = 0.0
+    workers: dict[str, str | None] = field(default_factory=dict)  # worker -> task; nothing: nobody's, it is to die
+
+    def say(self, message: Message) -> None:
+        """Send a message."""
+        if self.wire is not None:
+            self.wire.send(self.sealed.seal(message))

@@ -1,0 +1,71 @@
+"""Presence: whether what a launcher's workers need is here, found without importing it, which would take seconds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_TORCH: Final = "pip install 'bftrain[torch]'"
+_HOROVOD: Final = "make horovod (in a checkout of bftrain)"
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether something can be used here; if not, why, and the command that mends it."""
+
+    ok: bool
+    reason: str = ""
+    fix: str = ""
+    version: str = ""
+
+
+def nothing() -> Availability:
+    """Say so of what needs nothing."""
+    return Availability(ok=True)
+
+
+def torch() -> Availability:
+    """Look for torch."""
+    if find_spec("torch") is None:
+        return Availability(ok=False, reason="torch is not installed", fix=_TORCH)
+    return Availability(ok=True, version=f"torch {_version('torch')}")
+
+
+def horovod() -> Availability:
+    """Look for a Horovod that fits the torch that is here.
+
+    It works with the one version of torch that it was built against, and notes that version beside its code.
+    """
+    spec = find_spec("horovod")
+    if spec is None:
+        return Availability(ok=False, reason="Horovod is not installed", fix=_HOROVOD)
+    here, wanted = _version("torch"), _built_for(spec.submodule_search_locations or [])
+    name = f"Horovod {_version('horovod')}"
+    if not wanted:
+        return Availability(ok=False, reason=f"{name} was built without PyTorch", fix=_HOROVOD)
+    if wanted != here:
+        why = f"{name} was built for torch {wanted}, and {here or 'none'} is installed"
+        return Availability(ok=False, reason=why, fix=_HOROVOD)
+    return Availability(ok=True, version=f"{name}, torch {here}")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _built_for(places: list[str]) -> str:
+    for place in places:
+        try:
+            notes = json.loads((Path(place) / "metadata.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(notes, dict) and isinstance(notes.get("pytorch"), str):
+            return str(notes["pytorch"])
+    return ""

@@ -1,0 +1,62 @@
+"""Words: what a worker may say, looked at before anybody acts on it. A script is somebody's, and may say anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.messages import Message
+
+_REASON_LETTERS: Final = 300
+_PORTS: Final = 65536
+
+
+def _whole(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _number(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _store(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+    match value:
+        case [str(), int() as port]:
+            return 0 < port < _PORTS
+    return False
+
+
+Check = Callable[[Any], bool]
+# what is said -> its fields, and whether each is what it should be
+_WORDS: Final[Mapping[str, Mapping[str, Check]]] = {
+    "ready": {"step": _whole, "generation": _whole, "store": _store, "reason": lambda it: isinstance(it, str)},
+    "confirmed": {"generation": _whole, "step": _whole},
+    "report": {
+        "t": _number,
+        "step": _whole,
+        "size": lambda it: _whole(it) and it > 0,
+        "samples": lambda it: _whole(it) and it >= 0,
+        "loss": lambda it: it is None or _number(it),
+    },
+    "committed": {"step": _whole},
+    "saved": {"step": _whole},
+    "done": {"step": _whole},
+}
+
+
+def checked(message: Message) -> Message | None:
+    """Give what a worker said, without what does not belong there; nothing if this version does not know it."""
+    what = message.get("say")
+    if not isinstance(what, str) or what not in _WORDS:
+        return None
+    fields = _WORDS[what]
+    for field, right in fields.items():
+        if not right(message.get(field)):
+            shown = repr(message.get(field))[:40]
+            raise BadMessage(f"a worker said '{what}' with {field} = {shown}, which cannot be", where=what)
+    found = {"say": what, **{field: message[field] for field in fields}}
+    if "reason" in found:
+        found["reason"] = found["reason"][:_REASON_LETTERS]
+    return found
