@@ -1,0 +1,84 @@
+"""What every policy costs in harvest on the sample log: python docs/scripts/policy_costs.py [NAME...].
+
+The log and the tasks are those of ``bftrain demo``; each task belongs to a user named after its model. docs/policies.md
+shows what comes of it. ``max_min``, for which a programme is solved at every event, takes an hour and is left out.
+"""  # noqa: INP001 - a script, which belongs to no package
+
+from __future__ import annotations
+
+import sys
+from math import inf
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from bftrain.cli.output import show, table
+from bftrain_datasets.generators import sample_log
+from bftrain_datasets.task_generators import sample_tasks
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import Passes, check_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bftrain_replay.result import Result
+
+OBJECTIVES: Final = (
+    *("throughput", "cost", "weighted", "speedup", "deadline", "proportional"),
+    *("finish-time", "max-min", "hierarchical", "max-min-plain", "water-filling"),
+    *("completion", "makespan"),
+)
+ALLOCATORS: Final = (
+    *("greedy", "equal-share", "proportional-share", "marginal-gain"),
+    *("srtf", "isolated", "las", "fifo"),
+)
+HEADER: Final = ("policy", "harvest", "finished", "never started", "completion", "median rho", "rho over 1", "rescales")
+
+
+def replayed(name: str) -> Result:
+    """Replay the sample with one objective, or with one allocator."""
+    choice = {"solver": name} if name in ALLOCATORS else {"objective": name}
+    tasks = [replace(task, user=task.name.split("-")[0]) for task in sample_tasks()]
+    settings = replace(ReplaySettings(max_tasks=len(tasks)), **choice)
+    result = Passes(sample_log(), tasks, settings, check_parts(settings)).replay()
+    if result is None:
+        raise RuntimeError(name)
+    return result
+
+
+def paces(result: Result) -> list[float]:
+    """Give rho of every task; of one that has not finished what it would be if it went on as so far."""
+    found = []
+    for task in result.tasks:
+        ended_s = result.simulated_s if task.finish_s is None else task.finish_s
+        part = task.done_samples / (task.work_samples or inf)
+        found.append((ended_s - task.submit_s) / part / (task.alone_s or inf) if part else inf)
+    return found
+
+
+def row(name: str, result: Result, most: float) -> tuple[str, ...]:
+    """Give the figures of one policy; ``most`` is the harvest of throughput in samples."""
+    figures, rho = result.summary(), paces(result)
+    return (
+        f"`{name}`",
+        f"{result.harvested_samples / most:.1%}",
+        f"{result.tasks_finished}",
+        f"{figures.tasks_never_started}",
+        f"{(figures.completion_at_least_s or 0.0) / 3600.0:.1f} h",
+        f"{median(rho):.2f}",
+        f"{sum(each > 1.0 for each in rho)}",
+        f"{figures.starts + figures.rescales:,}",
+    )
+
+
+def rows(names: tuple[str, ...] = (*OBJECTIVES, *ALLOCATORS)) -> Iterator[tuple[str, ...]]:
+    """Give the rows of the page, one a policy."""
+    most = replayed("throughput").harvested_samples
+    for name in names:
+        yield row(name, replayed(name), most)
+
+
+if __name__ == "__main__":
+    wanted = tuple(sys.argv[1:]) or (*OBJECTIVES, *ALLOCATORS)
+    show(table("What each policy costs on the sample log", HEADER, list(rows(wanted))))
