@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.helpers import chromium, horovod, slurm, torch
+from tests.helpers import chromium, horovod, site, slurm, torch
 from tests.helpers.figures import Figures
 
 if TYPE_CHECKING:
@@ -21,7 +21,13 @@ settings.register_profile("explore", deadline=None, max_examples=2000, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 # marker -> what says why its tests cannot run here
-_NEEDS = {"slurm": slurm.lacking, "chromium": chromium.lacking, "horovod": horovod.lacking, "torch": torch.lacking}
+_NEEDS = {
+    "slurm": slurm.lacking,
+    "chromium": chromium.lacking,
+    "horovod": horovod.lacking,
+    "torch": torch.lacking,
+    "docs": site.lacking,
+}
 _FIGURES = pytest.StashKey[Figures]()
 
 
@@ -29,6 +35,8 @@ def pytest_configure() -> None:
     """Let Ctrl-C reach what tests start, also when we were started in the background, where it is switched off."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

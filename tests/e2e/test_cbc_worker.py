@@ -90,7 +90,8 @@ def test_the_worker_is_kept_warm(cbc: Cbc) -> None:
     assert cbc.worker_pid == pid
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
+# Not SIGABRT: at some times CBC catches one that comes from outside, and goes on
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])
 def test_a_death_in_mid_solve_is_a_failed_solution(cbc: Cbc, how: signal.Signals) -> None:
     pid = cbc.worker_pid
     with struck(cbc, how):

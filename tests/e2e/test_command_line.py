@@ -7,29 +7,14 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
 import pytest
 
-from bftrain.cli.main import main
+from tests.helpers.every_command import every_command
 from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "examples" / "events.jsonl"
-
-
-def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Name every command there is, with its groups before it."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        yield (*path, name)
-        if isinstance(command, click.Group):
-            yield from every_command(command, (*path, name))
 
 
 COMMANDS = list(every_command())
@@ -137,7 +122,7 @@ def test_a_file_of_something_else_is_refused_by_name(
 ) -> None:
     file = tmp_path / "other.bin"
     file.write_bytes(content)
-    ended = bftrain(*with_files(command, file, good_files), cwd=tmp_path)
+    ended = bftrain(*with_files(command, file, good_files), "--json", cwd=tmp_path)
     assert ended.code == 3
     assert "other.bin" in ended.err
     assert len(ended.err) < 1000  # the reason, not the file

@@ -16,6 +16,7 @@ import pytest
 
 from bftrain_elastic import conformance, launchers
 from bftrain_elastic.conformance import Told
+from bftrain_elastic.door import sweep
 from bftrain_elastic.hub import Hub
 from bftrain_elastic.local import LocalAgents
 from bftrain_elastic.processes import children, descendants
@@ -94,34 +95,73 @@ def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.Stage, vict
     pids = family(stage)
     agent = stage.agents.running["n1"].pid
     nursery = children(agent)[0]
+    home = Path(Path(f"/proc/{nursery}/cmdline").read_text().split("\0")[5])
+    assert home.is_dir()
     worker = next(pid for pid in children(nursery) if children(pid))
     os.kill({"agent": agent, "nursery": nursery, "worker": worker}[victim], signal.SIGKILL)
     gone = pids if victim == "agent" else pids - {agent} if victim == "nursery" else pids - {agent, nursery}
     until(lambda: not alive(gone), f"everything below the {victim} is gone")
     if victim == "agent":
         stage.agents.running.pop("n1").wait()
+        until(lambda: not home.exists(), "and the folder in which it let workers in")
     else:  # and the task goes on
         task = f"{stage.launcher.name}1"
         stage.told.steps(task, 1)
 
 
-def test_it_registers_within_150_ms_and_never_imports_torch(tmp_path: Path) -> None:
+def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
+    """Work is compared, not time: how long others keep the processor is theirs. The benchmarks look at the clock."""
     told = Told()
     hub = Hub(told, make_secret(tmp_path / "secret"))
-    took = []
-    with_agents = LocalAgents(hub, tmp_path / "secret", preload=())
+    worked, bare = [], []
+    agents = LocalAgents(hub, tmp_path / "secret", preload=())
     try:
         for number in range(5):
-            begun = time.time()
-            with_agents.start(f"n{number}")
+            agents.start(f"n{number}")
             told.until(lambda number=number: any(one.get("node") == f"n{number}" for one in told.all), "registered")
-            took.append(told.all[-1]["t"] - begun)
-        maps = Path(f"/proc/{with_agents.running['n0'].pid}/maps").read_text()
+            worked.append(work_of(agents.running[f"n{number}"].pid))
+            bare.append(work_of_nothing())
+        maps = Path(f"/proc/{agents.running['n0'].pid}/maps").read_text()
     finally:
         hub.close()
-        with_agents.close()
-    assert min(took) < 0.15
+        agents.close()
+    assert min(worked) < 10 * min(bare)  # a bare Python takes 10 to 15 ms, and 150 are allowed
     assert "torch" not in maps
+
+
+def work_of(pid: int) -> int:
+    """Nanoseconds that a process has kept a processor busy."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def work_of_nothing() -> int:
+    """Nanoseconds that a Python works which does nothing but read a line."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as python:
+        until(lambda: state(python.pid) == "S" and work_of(python.pid) > 0, "it waits for the line")
+        found = work_of(python.pid)
+        python.communicate("\n")
+    return found
+
+
+def test_doors_of_agents_that_were_killed_are_taken_away_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    living = tmp_path / "bftrain-agent-living"
+    dead, other, theirs = (tmp_path / name for name in ("bftrain-agent-dead", "bftrain-agent-born", "bftrain-try-x"))
+    for folder in (living, dead, other, theirs):
+        folder.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(str(living / "agent"))
+        door.listen()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
+            gone.bind(str(dead / "agent"))
+        sweep()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "bftrain-agent-born",
+        "bftrain-agent-living",
+        "bftrain-try-x",
+    ]
 
 
 def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
@@ -135,6 +175,44 @@ def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
         assert len(listening) >= 3, "the hub, and each worker's store"
         assert {host for host, _ in listening} == {"127.0.0.1"}
     until_free(port for _, port in listening)
+
+
+# A training that says which GPUs it sees
+SEES = """
+import os, sys, time
+from pathlib import Path
+from bftrain_elastic import report
+said = [os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+(Path(os.environ["BFTRAIN_FOLDER"]) / f"sees{os.getpid()}").write_text(" ".join(said).strip())
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "sees"),
+    [
+        (launchers.native, {"5", "7"}),  # one GPU each, which is the only one it sees
+        (launchers.process, {"5,7 0 2", "5,7 1 2"}),  # as under torchrun: all, and its own is that of its local rank
+        (launchers.torchrun, {"5,7 0 2", "5,7 1 2"}),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_there_is_a_worker_for_each_gpu_and_it_is_told_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: launchers.Factory, sees: set[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")  # torch for CPUs does not look at it
+    script = tmp_path / "sees.py"
+    script.write_text(SEES)
+    with conformance.Stage(launcher, [str(script)], nodes=("n1",), preload=(), slots=0) as stage:
+        assert stage.hub.nodes() == {"n1": 2}
+        task = stage.new()
+        stage.do("start", task, "n1")
+        folder = stage.folder / task
+
+        def seen() -> set[str]:
+            return {path.read_text() for path in folder.glob("sees*")}
+
+        until(lambda: seen() == sees, f"{sees} are seen")
 
 
 def ports_of(pids: set[int]) -> set[tuple[str, int]]:
@@ -184,6 +262,40 @@ def stranger_registers(greeting: bytes) -> bytes:
     list(wrong.feed(greeting))
     register = {"say": "register", "node": "n1", "address": "", "slots": 1, "pid": 1}
     return wrong.greeting + wrong.seal(register)
+
+
+@pytest.mark.parametrize("why", ["it does not let us in; has it the same secret?", "Connection refused"])
+def test_without_a_manager_that_lets_it_in_an_agent_ends_and_says_why(tmp_path: Path, why: str) -> None:
+    hub = Hub(Told(), make_secret(tmp_path / "one"))
+    make_secret(tmp_path / "other")
+    place = f"127.0.0.1:{hub.address[1]}"
+    if "refused" in why:
+        hub.close()
+    command = [sys.executable, "-m", "bftrain_elastic.agent", "--manager", place, "--secret", str(tmp_path / "other")]
+    done = subprocess.run(
+        [*command, "--patience", "1.2", "--preload", "", "--node", "n1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    hub.close()
+    assert done.returncode == 1
+    assert f"bftrain agent n1: no manager for 1.2 s: {'' if 'secret' in why else place + ': '}{why}" in done.stderr
+
+
+def test_an_address_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
+    make_secret(tmp_path / "secret")
+    command = [sys.executable, "-m", "bftrain_elastic.agent", "--manager", "127.0.0.1:1", "--secret"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "secret"), "--address", "192.0.2.77"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "192.0.2.77: is on no interface of this machine" in done.stderr
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:

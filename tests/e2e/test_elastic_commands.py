@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import bftrain
+from bftrain_elastic.footprints import alive
+from bftrain_elastic.processes import descendants
+from tests.helpers.program import PROGRAM, bftrain, environment, shell
 
 pytestmark = pytest.mark.torch
 
@@ -38,11 +42,14 @@ READY = {
 
 @pytest.mark.parametrize("name", ["cnn.py", "transformer.py"])
 def test_an_example_trains_through_growing_and_shrinking(name: str) -> None:
-    script = "1@0,3@1.5,2@3"
-    done = bftrain("train", EXAMPLES / name, "--nodes", "1:3", "--script", script, "--for", "5", "--json")
-    assert done.code == 0, done.err
-    result = json.loads(done.out)
-    assert set(result["speed"]) == {"1", "2", "3"}
+    for slower in (1, 4, 12):  # a machine that is busy with others needs longer
+        script, limit = f"1@0,3@{1.5 * slower},2@{3 * slower}", f"{5 * slower}"
+        done = bftrain("train", EXAMPLES / name, "--nodes", "1:3", "--script", script, "--for", limit, "--json")
+        assert done.code == 0, done.err
+        result = json.loads(done.out)
+        if set(result["speed"]) == {"1", "2", "3"}:
+            break
+    assert set(result["speed"]) == {"1", "2", "3"}, done.err
     assert all(rate > 0 for rate in result["speed"].values())
     assert {kind: len(costs) for kind, costs in result["cost_s"].items()} == {"start": 1, "grow": 1, "shrink": 1}
     assert result["loss"]["last"] < result["loss"]["first"]
@@ -71,6 +78,102 @@ def test_an_example_is_ready() -> None:
     ]
 
 
+ALONE = """
+import time
+from bftrain_elastic import report
+print("hello from the script", flush=True)
+for number in range(1, 100):
+    {step}
+    time.sleep(0.01)
+"""
+
+
+def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
+    done = bftrain("train", script, "--nodes", "1:1", "--backend", "process", "-v")
+    assert done.code == 0, done.err
+    assert "node1-0: hello from the script" in done.err
+    assert done.out.startswith("done after 99 steps")
+    quiet = bftrain("train", script, "--nodes", "1:1", "--backend", "process", "--for", "0.5", "-q", "--json")
+    assert quiet.err == ""
+    assert json.loads(quiet.out)["ended"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("pass", "never called bftrain_elastic.run (put the training into run(state, train)"),
+        ("report(samples=10)", "trains by itself: its script never called bftrain_elastic.run"),
+        ("1 / 0", "it failed: ZeroDivisionError: division by zero (repair what it says"),
+        ("time.sleep(60)", "no step was reported (call report("),
+    ],
+)
+def test_a_script_that_cannot_be_tried_is_told_why(tmp_path: Path, step: str, words: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ALONE.format(step=step))
+    done = bftrain("train", script, "--nodes", "1:2", "--for", "4")
+    assert (done.code, done.out) == (3, "")
+    assert f"script.py: {words}" in done.err or words in done.err
+    assert "runpy" not in done.err
+    assert "nursery" not in done.err
+
+
+def test_a_size_that_was_never_reached_is_told_with_its_reason(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOOP.format(**READY | {"commit": "pass"}))
+    done = bftrain("train", script, "--nodes", "1:2", "--script", "1@0,2@0.5", "--for", "3", "--json")
+    assert done.code == 0, done.err
+    assert "warning: no step was done on 2 nodes, because nothing was committed: call state.commit()" in done.err
+    assert set(json.loads(done.out)["speed"]) == {"1"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_is_stopped_says_what_was_seen_and_leaves_nothing(tmp_path: Path, number: int) -> None:
+    script, place = tmp_path / "script.py", tmp_path / "tmp"
+    script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)").replace("100", "1000000"))
+    place.mkdir()
+    command = [PROGRAM, "train", script, "--nodes", "1:2", "--backend", "process", "--script", "2@0"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(TMPDIR=str(place)),
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "samples/s" in line:
+                break
+        below = set(descendants(running.pid))
+        running.send_signal(number)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert out.startswith("stopped after ")
+    assert err.rstrip().endswith("bftrain: interrupted; the figures are of what was done until then")
+    assert alive(below) == set()
+    assert list(place.glob("bftrain*")) == []
+
+
+def test_whoever_reads_only_the_first_line_ends_it_without_a_trace(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
+    (tmp_path / "tmp").mkdir()
+    done = shell(f"bftrain train {script} --nodes 1:1 --backend process 2>&1 | head -n 1", TMPDIR=str(tmp_path / "tmp"))
+    assert (done.code, done.out) == (0, "starting an agent ...\n")
+    assert list((tmp_path / "tmp").glob("bftrain*")) == []
+
+
+@pytest.mark.horovod
+def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
+    native = bftrain("train", EXAMPLES / "cnn_horovod.py", "--nodes", "1:1", "--for", "20")
+    assert native.code == 3
+    assert "it is for Horovod: --backend horovod" in native.err
+    horovod = bftrain("train", EXAMPLES / "cnn.py", "--nodes", "1:1", "--backend", "horovod", "--for", "20")
+    assert horovod.code == 3
+    assert "it is for plain PyTorch: --backend native" in horovod.err
+
+
 @pytest.mark.parametrize(
     ("lacking", "missing", "words"),
     [
@@ -78,7 +181,7 @@ def test_an_example_is_ready() -> None:
         ({"commit": "pass"}, {"commits", "resizes"}, "call state.commit()"),
         ({"begin": "step = 0", "report": "step += 1; report(1, loss, step=step)"}, {"keeps its progress"}, "not at 0"),
         ({"move": "[p.data.mul_(1.05) for p in model.parameters()]"}, {"goes on learning"}, "in the state"),
-        ({"begin": "raise ValueError('no data here')"}, {"runs", "reports", "commits", "resizes"}, "no data here"),
+        ({"begin": "raise ValueError('no data here')"}, {"runs"}, "no data here"),
     ],
 )
 def test_what_a_script_lacks_is_said(tmp_path: Path, lacking: dict[str, str], missing: set[str], words: str) -> None:
@@ -96,8 +199,9 @@ def test_what_a_script_lacks_is_said(tmp_path: Path, lacking: dict[str, str], mi
     [
         (("--nodes", "4:1"), 2, "is not MIN:MAX"),
         (("--nodes", "1:2", "--script", "1@0,3@1"), 2, "3 is outside --nodes 1:2"),
-        (("--script", "1@5"), 3, "second 0"),
-        (("--script", "soon"), 3, "not SIZE@SECONDS"),
+        (("--script", "1@5"), 2, "second 0"),
+        (("--script", "soon"), 2, "not SIZE@SECONDS"),
+        (("--for", "0"), 2, "'--for'"),
         (("--backend", "nativ"), 3, "did you mean 'native'?"),
     ],
 )

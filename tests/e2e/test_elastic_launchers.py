@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import conformance
+from bftrain_elastic import conformance, trial, trial_plain
+from bftrain_elastic.footprints import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,13 +16,29 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.torch
 
+SCRIPTS = {"torchrun": trial_plain}  # its workers import torch anew at each change, which is not what is tried here
 
-@pytest.fixture(scope="module", params=["native", "process", "fake"])
+
+@pytest.fixture(scope="module", params=["native", "process", "torchrun", "fake"])
 def stage(request: pytest.FixtureRequest) -> Iterator[conformance.Stage]:
-    with conformance.Stage(registry.load("launcher", request.param)) as running:
+    script = str(SCRIPTS.get(request.param, trial).__file__)
+    with conformance.Stage(registry.load("launcher", request.param), [script]) as running:
         yield running
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
 def test_a_launcher_does_what_its_port_demands(case: conformance.Case, stage: conformance.Stage) -> None:
     case.check(stage)
+
+
+def test_torchrun_resizes_a_training_with_torch_and_listens_on_one_address() -> None:
+    with conformance.Stage(registry.load("launcher", "torchrun")) as stage:
+        task = stage.new("--steps", "100000")
+        stage.do("start", task, "n1")
+        stage.told.steps(task, 1, 3)
+        stage.do("grow", task, "n2")
+        stage.told.steps(task, 2, 3)
+        assert {host for host, _ in listening(stage.below())} == {"127.0.0.1"}
+        steps = [one["step"] for one in stage.told.of("report", task)]
+        assert steps == list(range(1, len(steps) + 1)), "no step is done again"
+        stage.end(task)

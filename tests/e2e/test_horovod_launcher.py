@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +9,13 @@ import pytest
 
 from bftrain import registry
 from bftrain_elastic import commits, conformance, trial_horovod
-from bftrain_elastic.processes import descendants, kill
+from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, storm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.horovod
 
-NODES = ("n1", "n2", "n3", "n4")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 
@@ -64,13 +60,6 @@ def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.Stage, no
     stage.end(task)
 
 
-def kill_worker(stage: conformance.Stage, node: str) -> float:
-    """Kill the worker on a node; gives the time."""
-    for worker in set(descendants(stage.agents.running[node].pid)) & set(stage.leftovers()):
-        kill(worker)
-    return time.time()
-
-
 def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.Stage) -> None:
     still, moved = stage.new("--steps", "120", "--step-s", "0"), stage.new("--steps", "120", "--step-s", "0.01")
     stage.do("start", moved, "n1")
@@ -99,37 +88,14 @@ def final(folder: Path) -> list:  # type: ignore[type-arg] # of tensors
 
 
 def test_random_sizes_and_deaths(stage: conformance.Stage) -> None:
-    chance = random.Random(7)  # noqa: S311 - the same storm every time
     task = stage.new("--steps", "100000")
-    held = {"n1"}
-    stage.do("start", task, "n1")
-    stage.told.steps(task, 1)
-    for _ in range(12):
-        if chance.random() < 0.25:
-            kill_worker(stage, chance.choice(sorted(held)))
-        wanted = set(chance.sample(NODES, chance.randint(1, len(NODES))))
-        if wanted - held:
-            stage.do("grow", task, *sorted(wanted - held))
-        if held - wanted:
-            stage.do("shrink", task, *sorted(held - wanted), cause=chance.choice(["decided", "decided", "preempted"]))
-        held = wanted
-        stage.told.steps(task, len(held), 2)
+    storm(stage, task, rounds=12)
     assert not stage.told.of("failed", task)
     assert_never_behind_a_commit(stage, task)
     losses = [one["loss"] for one in stage.told.of("report", task)]
     assert losses[-1] < losses[0] / 10
+    assert {path.name for path in (stage.folder / task).iterdir()} <= {"state", "logs"}
     stage.end(task)
-
-
-def assert_never_behind_a_commit(stage: conformance.Stage, task: str) -> None:
-    """Demand that whatever was told to be on disk is not done again, and no step is left out."""
-    safe = 0
-    for one in stage.told.all:
-        if one.get("task") == task:
-            safe = max(safe, one["step"]) if one["told"] == "saved" else safe
-            assert one["told"] != "confirmed" or one["step"] >= safe
-    steps = [one["step"] for one in stage.told.of("report", task)]
-    assert all(later <= earlier + 1 for earlier, later in pairwise(steps))
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*_horovod.py")), ids=lambda path: path.stem)

@@ -98,9 +98,12 @@ class Chromium:
             os.close(self._from)
             self._profile.cleanup()
 
-    def open(self, address: str, *, width: int, height: int = 900) -> Page:
-        """Open ``address`` in a window of ``width`` x ``height`` pixels and wait until it is loaded."""
-        return Page(self, address, width, height)
+    def open(self, address: str, *, width: int, height: int = 900, dark: bool = False) -> Page:
+        """Open ``address`` in a window of ``width`` x ``height`` pixels and wait until it is loaded.
+
+        ``dark`` is what the reader's system prefers; a page may follow it.
+        """
+        return Page(self, address, width, height, dark=dark)
 
     def call(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
         """Send one command and wait for its answer; what happens meanwhile is kept in ``events``."""
@@ -125,6 +128,11 @@ class Chromium:
         while not any(seen.get("method") == event for seen in self.of(session)):
             self.events.append(self._receive(deadline))
 
+    def forget(self, event: str, session: str) -> None:
+        """Forget that ``event`` happened in ``session``, to wait for it anew."""
+        mine = self.of(session)
+        self.events = [seen for seen in self.events if seen not in mine or seen.get("method") != event]
+
     def of(self, session: str) -> list[dict[str, Any]]:
         """What happened in ``session`` so far."""
         return [event for event in self.events if event.get("sessionId") == session]
@@ -146,18 +154,18 @@ class Chromium:
 class Page:
     """An open page."""
 
-    def __init__(self, browser: Chromium, address: str, width: int, height: int) -> None:
+    def __init__(self, browser: Chromium, address: str, width: int, height: int, *, dark: bool) -> None:
         self._browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Performance"):  # which count from now on
             self._call(f"{domain}.enable")
         self._call("Network.enable")
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.resize(width, height)
+        self.prefer("dark" if dark else "light")
         self._call("Page.navigate", url=address)
         browser.wait_for("Page.loadEventFired", self._session)
-        # Two frames later everything that runs on load has been drawn
-        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        self.frames()
 
     def _call(self, method: str, **params: object) -> dict[str, Any]:
         return self._browser.call(method, self._session, **params)
@@ -193,6 +201,65 @@ class Page:
             for event in self._browser.of(self._session)
             if event["method"] == "Network.requestWillBeSent"
         ]
+
+    def wait_until(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self.evaluate(f"!!({condition})"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not true after {_PATIENCE_S:g} s: {condition}")
+            self.frames()
+
+    def frames(self) -> None:
+        """Wait until whatever was asked for before the next frame has been drawn."""
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+
+    def mouse(self, kind: str, x: float, y: float, **more: object) -> None:
+        """Let the mouse do ``move``, ``press`` or ``release`` at a place of the window."""
+        names = {"move": "mouseMoved", "press": "mousePressed", "release": "mouseReleased"}
+        button = {} if kind == "move" else {"button": "left", "clickCount": 1}
+        self._call("Input.dispatchMouseEvent", type=names[kind], x=x, y=y, **{**button, **more})
+
+    def drag(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse at one place of the window, move it to another, and let go."""
+        self.mouse("move", *begin)
+        self.mouse("press", *begin)
+        for step in range(1, 6):
+            x, y = (a + (b - a) * step / 5 for a, b in zip(begin, end, strict=True))
+            self.mouse("move", x, y, buttons=1)
+        self.mouse("release", *end)
+
+    def key(self, key: str, text: str = "") -> None:
+        """Press and release a key by its name, such as ``Tab``; ``text`` is what it types."""
+        codes = {"Tab": 9, "Enter": 13, " ": 32}
+        for kind in ("keyDown", "keyUp"):
+            typed = {"text": text} if text and kind == "keyDown" else {}
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], **typed)
+
+    def prefer(self, scheme: str, media: str = "") -> None:
+        """Let the reader's system prefer ``light`` or ``dark`` from now on; ``media`` may be ``print``."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", media=media, features=features)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Change the window's size."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def busy_s(self) -> float:
+        """Give the seconds of a core that the page's main thread took so far, other programs not counted."""
+        metrics = {one["name"]: one["value"] for one in self._call("Performance.getMetrics")["metrics"]}
+        return float(metrics["ThreadTime"])
+
+    def pdf(self) -> bytes:
+        """Give the page as it is printed."""
+        return base64.b64decode(self._call("Page.printToPDF")["data"])
+
+    def reload(self) -> None:
+        """Load the page again, and wait until it is."""
+        self._browser.forget("Page.loadEventFired", self._session)
+        self._call("Page.reload")
+        self._browser.wait_for("Page.loadEventFired", self._session)
+        self.frames()
 
     def html(self) -> str:
         """Give the document as it stands after scripts ran."""

@@ -22,8 +22,8 @@ class Figures:
 
     def lines(self) -> list[str]:
         """Give the rows as a table."""
-        tests = max(len(test) for test, *_ in self.rows)
-        whats = max(len(what) for _, what, *_ in self.rows)
+        tests = max((len(test) for test, *_ in self.rows), default=0)
+        whats = max((len(what) for _, what, *_ in self.rows), default=0)
         return [
             f"{test:{tests}}  {what:{whats}}  {_plain(number):>12} {unit}".rstrip()
             for test, what, number, unit in self.rows

@@ -61,7 +61,7 @@ def bftrain(
     return Ended(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
 
 
-def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def start(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subprocess.Popen[bytes]:
     """Start ``bftrain`` in pipes and leave it running."""
     return subprocess.Popen(
         [PROGRAM, *map(str, arguments)],
@@ -69,7 +69,7 @@ def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[b
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
-        env=environment(),
+        env=environment(**env),
     )
 
 
@@ -94,9 +94,14 @@ def on_terminal(*arguments: str | Path, columns: int = 80, cwd: Path | None = No
     return _seen([PROGRAM, *map(str, arguments)], columns, cwd, environment(**env))
 
 
-def shell_on_terminal(lines: str, *, columns: int = 80, cwd: Path | None = None) -> Ended:
-    """Run lines of bash on a terminal, as a reader of a page would type them; the first that fails is the last."""
-    path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
+def shell_on_terminal(lines: str, *, columns: int = 80, cwd: Path | None = None, found: bool = True) -> Ended:
+    """Run lines of bash on a terminal, as a reader of a page would type them; the first that fails is the last.
+
+    ``found`` says whether ``bftrain`` is on PATH.
+    """
+    ours = str(Path(PROGRAM).parent)
+    others = [part for part in os.environ["PATH"].split(os.pathsep) if part != ours]
+    path = os.pathsep.join([ours, *others] if found else others)
     return _seen(["bash", "-eu", "-c", lines], columns, cwd, environment(PATH=path))
 
 

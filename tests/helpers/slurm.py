@@ -29,7 +29,8 @@ _INSTALL: Final = "apt-get install --no-install-recommends slurmctld slurmd slur
 _PORTS: Final = range(20_000, 32_000)
 _PATIENCE_S: Final = 60.0
 
-_CONF: Final = """\
+EAGER: Final = "bf_interval=1,sched_interval=2,batch_sched_delay=0"  # so that tests need not wait
+SETTINGS: Final = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
@@ -49,7 +50,7 @@ MpiDefault=none
 SwitchType=switch/none
 SelectType=select/linear
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0
+SchedulerParameters={scheduling}
 ReturnToService=2
 KillWait=5
 SlurmdParameters=config_overrides
@@ -77,7 +78,8 @@ def lacking() -> str:
 class Slurm:
     """A running Slurm; use it in a ``with`` block. ``env`` makes Slurm's commands talk to it."""
 
-    def __init__(self, nodes: int = 4, more_settings: str = "") -> None:
+    def __init__(self, nodes: int = 4, more_settings: str = "", *, scheduling: str = EAGER) -> None:
+        self._scheduling = scheduling
         self._more_settings = more_settings  # for slurm.conf; {home} is our directory
         self.nodes = tuple(f"nid{number:04d}" for number in range(1, nodes + 1))
         # Not pytest's own directories: the name of a socket may have 107 characters and no more
@@ -179,7 +181,14 @@ class Slurm:
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000"
             for name, port in zip(self.nodes, ports, strict=False)
         ]
-        text = _CONF.format(host=host, user=_user(), home=self.home, port=ports[-1], nodes="\n".join(lines))
+        text = SETTINGS.format(
+            host=host,
+            user=_user(),
+            home=self.home,
+            port=ports[-1],
+            nodes="\n".join(lines),
+            scheduling=self._scheduling,
+        )
         (self.home / "slurm.conf").write_text(text + self._more_settings.format(home=self.home))
 
     def _munge_files(self) -> list[str]:

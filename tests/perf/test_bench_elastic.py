@@ -60,6 +60,23 @@ def test_a_change_of_size_costs(name: str, rounds: int, bar_s: float | None, fig
         assert bar_s is None or median(found) < bar_s
 
 
+@pytest.mark.parametrize("name", ["native", "process", "torchrun"])
+def test_from_nothing_to_one_three_and_two_nodes(name: str, figures: Figures) -> None:
+    """With agents that start for it, and torch that they have to import first."""
+    begun = time.monotonic()
+    with conformance.Stage(getattr(launchers, name), nodes=("n1", "n2", "n3")) as stage:
+        task = stage.new("--steps", "1000000")
+        stage.do("start", task, "n1")
+        stage.told.steps(task, 1)
+        stage.do("grow", task, "n2", "n3")
+        stage.told.steps(task, 3)
+        stage.do("shrink", task, "n1", cause="decided")
+        stage.told.steps(task, 2)
+    took = time.monotonic() - begun
+    figures.add(f"{name}: agents, 1 -> 3 -> 2 nodes, and all gone", took, "s")
+    assert took < 15
+
+
 def test_a_killed_worker_costs(figures: Figures) -> None:
     took = []
     with conformance.Stage(launchers.native) as stage:

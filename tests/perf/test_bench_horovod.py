@@ -12,6 +12,7 @@ import pytest
 from bftrain import registry
 from bftrain_elastic import conformance, trial_horovod
 from bftrain_elastic.processes import descendants, kill
+from tests.helpers.storms import NODES, assert_never_behind_a_commit, storm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,38 @@ def stage() -> Iterator[conformance.Stage]:
     make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
     with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as running:
         yield running
+
+
+def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
+    """With agents that start for it, and all that they have to import first."""
+    begun = time.monotonic()
+    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as stage:
+        task = stage.new("--steps", "1000000")
+        stage.do("start", task, "n1")
+        stage.told.steps(task, 1)
+        stage.do("grow", task, "n2", "n3")
+        stage.told.steps(task, 3)
+        stage.do("shrink", task, "n1", cause="decided")
+        stage.told.steps(task, 2)
+    took = time.monotonic() - begun
+    figures.add("agents, 1 -> 3 -> 2 nodes, and all gone", took, "s")
+    assert took < 15
+
+
+def test_a_hundred_random_resizes_with_random_kills(figures: Figures) -> None:
+    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    with conformance.Stage(make, script, nodes=NODES) as stage:
+        task = stage.new("--steps", "1000000")
+        begun = time.monotonic()
+        kills = storm(stage, task, rounds=100)
+        took = time.monotonic() - begun
+        assert not stage.told.of("failed", task)
+        assert_never_behind_a_commit(stage, task)
+        losses = [one["loss"] for one in stage.told.of("report", task)]
+        assert losses[-1] < losses[0] / 100
+        stage.end(task)
+    figures.add(f"100 random resizes with {kills} kills", took, "s")
 
 
 def gaps(stage: conformance.Stage, task: str, before: int, after: int) -> list[float]:

@@ -17,6 +17,8 @@ from bftrain.values.events import (
     TaskFailed,
     TaskFinished,
     TaskMeasured,
+    TaskPaused,
+    TaskResumed,
     TaskSubmitted,
 )
 from bftrain.values.plan import Plan
@@ -44,6 +46,7 @@ class Moment:
 
 # -- storms
 
+_OF_A_TASK = {"F": TaskFinished, "C": TaskCancelled, "P": TaskPaused, "R": TaskResumed, "X": TaskFailed}
 _costs = st.sampled_from([0.0, 0.0, 5.0, 60.0, 500.0])
 
 
@@ -72,19 +75,15 @@ def specs(draw: DrawFn) -> TaskSpec:
 def _events(draw: DrawFn, time_s: float) -> Event:
     some = st.lists(st.sampled_from(NODES), min_size=1, max_size=9, unique=True)
     task = st.sampled_from(TASKS)
-    match draw(st.sampled_from("JJJJLLLSSSSFCXXM")):
+    match draw(st.sampled_from("JJJJLLLSSSSFCXXMPPR")):
         case "J":
             return NodesJoined(time_s=time_s, nodes=tuple(draw(some)))
         case "L":
             return NodesLeft(time_s=time_s, nodes=tuple(draw(some)))
         case "S":
             return TaskSubmitted(time_s=time_s, spec=draw(specs()))
-        case "F":
-            return TaskFinished(time_s=time_s, task=draw(task))
-        case "C":
-            return TaskCancelled(time_s=time_s, task=draw(task))
-        case "X":
-            return TaskFailed(time_s=time_s, task=draw(task), reason="died")
+        case ("F" | "C" | "P" | "R" | "X") as letter:
+            return _OF_A_TASK[letter](time_s=time_s, task=draw(task))
         case _:
             return TaskMeasured(
                 time_s=time_s,
@@ -120,6 +119,7 @@ class Expected:
     smallest: int
     largest: int
     failures: int = 0
+    paused: bool = False
 
 
 @dataclass
@@ -187,6 +187,11 @@ class Model:
             case TaskCancelled(task=task):
                 self._stopped(task, Cause.CANCELLED, rest)
                 self._over(task)
+            case TaskPaused(task=task):
+                self._stopped(task, Cause.PAUSED, rest)
+                self.tasks[task].paused = True
+            case TaskResumed(task=task):
+                self.tasks[task].paused = False
             case TaskFailed(task=task):
                 self._stopped(task, Cause.FAILED, rest)
                 self.tasks[task].failures += 1
@@ -229,6 +234,7 @@ class Model:
     def _check_plan(self) -> None:
         for task, nodes in self.plan.holdings.items():
             assert set(nodes) <= self.pool
+            assert not self.tasks[task].paused
             assert self.tasks[task].smallest <= len(nodes) <= self.tasks[task].largest
 
 

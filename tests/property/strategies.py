@@ -18,10 +18,13 @@ from bftrain.values.events import (
     TaskFailed,
     TaskFinished,
     TaskMeasured,
+    TaskPaused,
+    TaskResumed,
     TaskSubmitted,
 )
 from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
 
@@ -40,6 +43,7 @@ times = st.floats(allow_nan=False, allow_infinity=False)
 amounts = st.floats(min_value=0.0, allow_nan=False, allow_infinity=False)
 positive = st.floats(min_value=0.0, exclude_min=True, allow_nan=False, allow_infinity=False)
 sizes_by_name = st.dictionaries(names, st.integers(0, LARGEST), max_size=4)
+kinds_by_name = st.dictionaries(names, names, max_size=2)
 
 
 @st.composite
@@ -71,6 +75,7 @@ def task_specs(draw: DrawFn) -> TaskSpec:
             "deadline_s": st.none() | times,
             "user": st.just("") | names,
             "campaign": st.just("") | names,
+            "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
         },
     )
     return TaskSpec(name=draw(names), curve=draw(curves()), **draw(bounds()), **draw(costs), **draw(more))
@@ -79,7 +84,14 @@ def task_specs(draw: DrawFn) -> TaskSpec:
 @st.composite
 def competing_tasks(draw: DrawFn, size: int | None = None) -> CompetingTask:
     more = st.fixed_dictionaries(
-        {}, optional={"work_left_samples": st.none() | times, "deadline_in_s": st.none() | times}
+        {},
+        optional={
+            "work_left_samples": st.none() | times,
+            "deadline_in_s": st.none() | times,
+            "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
+            "user": st.just("") | names,
+            **dict.fromkeys(("age_s", "held_node_s", "done_samples"), amounts),
+        },
     )
     return CompetingTask(
         name=draw(names),
@@ -95,7 +107,16 @@ def competing_tasks(draw: DrawFn, size: int | None = None) -> CompetingTask:
 def problems(draw: DrawFn) -> AllocationProblem:
     tasks = draw(st.lists(competing_tasks(size=draw(st.integers(0, 9))), max_size=3, unique_by=lambda task: task.name))
     pool = draw(st.integers(sum(task.size for task in tasks), LARGEST))
-    return AllocationProblem(pool=pool, horizon_s=draw(positive), objective=draw(names), tasks=tuple(tasks))
+    some = draw(st.integers(0, pool - sum(task.size for task in tasks)))
+    return AllocationProblem(
+        pool=pool,
+        horizon_s=draw(positive),
+        objective=draw(names),
+        tasks=tuple(tasks),
+        pools=draw(st.sampled_from(({}, {"": pool}, {"": pool - some, "v100": some}))),
+        entities=draw(st.dictionaries(names, st.builds(Entity, weight=positive), max_size=2)),
+        prices=draw(st.dictionaries(names, positive, max_size=2)),
+    )
 
 
 limits = st.builds(Limits, deadline_s=positive, relative_gap=amounts, threads=st.integers(1, LARGEST))
@@ -108,6 +129,7 @@ def solutions(draw: DrawFn) -> Solution:
         "solver_words": draw(texts),
         "wall_s": draw(amounts),
         "bound": draw(st.none() | times),
+        "kinds": draw(kinds_by_name),
     }
     termination = draw(st.sampled_from(Termination))
     proven = termination is Termination.OPTIMAL
@@ -142,17 +164,20 @@ actions: SearchStrategy[Action] = st.one_of(
     st.builds(Stop, nodes=some_nodes, task=names, cause=causes),
 )
 events: SearchStrategy[Event] = st.one_of(
-    st.builds(NodesJoined, time_s=times, nodes=node_lists),
+    st.builds(NodesJoined, time_s=times, nodes=node_lists, kind=st.just("") | names),
     st.builds(NodesLeft, time_s=times, nodes=node_lists),
     st.builds(TaskSubmitted, time_s=times, spec=task_specs()),
     st.builds(TaskFinished, time_s=times, task=names),
     st.builds(TaskCancelled, time_s=times, task=names),
+    st.builds(TaskPaused, time_s=times, task=names),
+    st.builds(TaskResumed, time_s=times, task=names),
     st.builds(TaskFailed, time_s=times, task=names, reason=texts),
     st.builds(
         TaskMeasured,
         time_s=times,
         task=names,
         curve=st.none() | curves(),
+        curves=st.none() | st.dictionaries(st.just("") | names, curves(), max_size=2),
         grow_cost_s=st.none() | amounts,
         shrink_cost_s=st.none() | amounts,
         start_cost_s=st.none() | amounts,
@@ -181,6 +206,7 @@ def decisions(draw: DrawFn) -> Decision:
         at_once=tuple(draw(st.lists(actions, max_size=2))),
         actions=tuple(draw(st.lists(actions, max_size=2))),
         notes=tuple(draw(st.lists(names, max_size=2))),
+        kinds=draw(kinds_by_name),
     )
 
 
@@ -197,4 +223,8 @@ settings = st.builds(
     solver_gap=amounts,
     solver_threads=st.integers(1, LARGEST),
     max_failures=st.integers(1, LARGEST),
+    entities=st.dictionaries(
+        names, st.builds(Entity, weight=positive, nodes=st.none() | st.integers(1, LARGEST)), max_size=2
+    ),
+    prices=st.dictionaries(names, positive, max_size=2),
 )

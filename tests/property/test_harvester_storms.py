@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
+from bftrain.deciding.standing import Standing
 from bftrain.values import wire
 from bftrain.values.actions import Release
 from bftrain.values.events import NodesLeft
@@ -140,3 +141,54 @@ def test_departures_may_stand_anywhere_among_the_events_of_a_moment(storm: list[
             return
         assert first.handle(*moment.events) == other.handle(*leaving, *others)
         assert first.plan == other.plan
+
+
+@settings(max_examples=60)
+@given(storm=storms(), cut=st.integers(0, 14), max_tasks=st.integers(1, 4))
+def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: int, max_tasks: int) -> None:
+    def fresh() -> Harvester:
+        return Harvester(solver=exact, objective=throughput, admission=FirstCome(max_tasks))
+
+    first = fresh()
+    for moment in storm[:cut]:
+        first.absorb(*moment.events)
+        if moment.decided:
+            first.decide(moment.events[-1].time_s)
+    other = fresh()
+    other.take_up(wire.decode(wire.encode(first.standing), Standing))
+    for moment in storm[cut:]:
+        assert other.absorb(*moment.events) == first.absorb(*moment.events)
+        if moment.decided:
+            time_s = moment.events[-1].time_s
+            assert other.decide(time_s).same_as(first.decide(time_s))
+        assert other.standing == first.standing
+
+
+@settings(max_examples=60)
+@given(storm=storms(), seed=st.integers(0, 99))
+def test_following_its_decisions_leads_to_where_it_stood(storm: list[Moment], seed: int) -> None:
+    decider = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput, placement=parts.Scattered(seed))
+    follower = Harvester(solver=parts.Scripted(parts.raises), objective=throughput)
+    for moment in storm:
+        assert follower.absorb(*moment.events) == decider.absorb(*moment.events)
+        if moment.decided:
+            follower.follow(decider.decide(moment.events[-1].time_s))
+        assert follower.standing == decider.standing
+
+
+@settings(max_examples=60)
+@given(storm=storms(), seed=st.integers(0, 99))
+def test_events_between_a_question_and_its_answer_never_lead_to_a_wrong_plan(storm: list[Moment], seed: int) -> None:
+    """Whoever asks again whenever its question is outdated decides as one who took all in first."""
+    core = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput)
+    model = Model(max_failures=3)
+    question = core.ask(0.0)
+    for moment in storm:
+        choice = core.answer(question)
+        model.absorb(moment.events, core.absorb(*moment.events))
+        if core.outdated(question):
+            question = core.ask(moment.events[-1].time_s)
+            choice = core.answer(question)
+        model.decided(core.settle(question, choice))
+        assert core.plan == model.plan
+        question = core.ask(core.time_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from bftrain_replay.progress import Loss
 from bftrain_replay.result import Result, TaskState, result_of
 from bftrain_replay.semantics import semantics_of
 from bftrain_replay.settings import REALISTIC, ReplaySettings
+from bftrain_replay.tables import over_time_rows
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -104,6 +106,14 @@ def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySe
     if how.semantics == REALISTIC:  # published costs are taken off at once, whether or not there is time for them
         spent = math.fsum(result.lost_node_s[loss] for loss in Loss)
         assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
+    stretches = list(over_time_rows(result))
+    for column, node_s in ((2, result.idle_node_s), (3, result.used_node_s)):
+        told = math.fsum((row[1] - row[0]) * row[column] for row in stretches)
+        assert math.isclose(told, node_s, rel_tol=1e-9, abs_tol=1e-6)
+    harvest = [row[4] for row in stretches]
+    assert (stretches[-1][1], harvest[-1]) == (result.simulated_s, result.harvested_samples)
+    if how.semantics == REALISTIC:
+        assert all(before <= after * (1 + 1e-12) for before, after in pairwise(harvest))
     again = replayed(log, specs, how, stop_after)
     assert (again.tasks, again.summary()) == (result.tasks, result.summary())
 

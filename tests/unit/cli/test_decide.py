@@ -11,9 +11,11 @@ import pytest
 from msgspec.structs import asdict, fields
 
 from bftrain import errors
-from bftrain.cli.settings import OPTIONS
-from bftrain.config import Settings
+from bftrain.cli.settings import OPTIONS, TABLES
+from bftrain.config import Settings, dump
 from bftrain.journal import Journal
+from bftrain.values.sharing import Entity
+from bftrain_replay.settings import ReplaySettings
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined, left, nodes, spec, submitted
 
@@ -71,8 +73,9 @@ def test_settings_come_from_a_file_and_options_win(bftrain: CommandLine, tmp_pat
 
 
 def test_the_options_tell_the_types_and_defaults_of_the_settings() -> None:
-    assert {name: kind for name, (kind, _) in OPTIONS.items()} == {field.name: field.type for field in fields(Settings)}
-    for field in fields(Settings):
+    flat = [field for field in fields(Settings) if field.name not in TABLES]
+    assert {name: kind for name, (kind, _) in OPTIONS.items()} == {field.name: field.type for field in flat}
+    for field in flat:
         default = field.default if field.type is str else f"{field.default:g}"
         assert OPTIONS[field.name][1].endswith(f" [{default}].")
 
@@ -80,9 +83,12 @@ def test_the_options_tell_the_types_and_defaults_of_the_settings() -> None:
 def test_every_setting_has_an_option(bftrain: CommandLine, tmp_path: Path) -> None:
     odd = Settings(
         solver="greedy", fallback="", objective="speedup", horizon_s=7.5, max_tasks=3, solver_deadline_s=2.5,
-        solver_gap=0.25, solver_threads=2, max_failures=5,
+        solver_gap=0.25, solver_threads=2, max_failures=5, entities={"a": Entity(weight=3)}, prices={"v100": 2},
     )  # fmt: skip
-    options = [f"--{name.removesuffix('_s').replace('_', '-')}={value}" for name, value in asdict(odd).items()]
+    (tmp_path / "shares.toml").write_text("[entities]\na = 3\n[prices]\nv100 = 2\n")
+    given = {name: value for name, value in asdict(odd).items() if name not in TABLES}
+    options = [f"--{name.removesuffix('_s').replace('_', '-')}={value}" for name, value in given.items()]
+    options.append(f"--shares={tmp_path / 'shares.toml'}")
     journal = tmp_path / "j.db"
     assert bftrain("decide", *options, "--journal", journal).code == 0
     with Journal.open(journal) as opened:
@@ -239,3 +245,20 @@ def test_a_journal_finds_an_objective_of_ones_own_from_another_folder(
     assert bftrain("journal", "verify", journal).code == 0
     monkeypatch.chdir(tmp_path / "here")
     assert bftrain("decide", "--objective", "mine.py:mine", "--journal", journal, stdin="").code == 0
+
+
+def test_the_configuration_of_a_replay_decides_too(bftrain: CommandLine, events: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(dump(ReplaySettings(solver="greedy", horizon_s=60.0)))
+    plain = bftrain("decide", events, "--solver", "greedy", "--horizon", "60")
+    same = bftrain("decide", events, "--config", config)
+    assert (same.code, same.out, same.err) == (0, plain.out, plain.err)
+    config.write_text(dump(ReplaySettings(solver="greedy", horizon_s=60.0, window="0..100", start_cost_s=5.0)))
+    told = bftrain("decide", events, "--config", config)
+    assert (told.code, told.out) == (0, plain.out)
+    assert f"{config}: window is left out: it is for replays\n" in told.err
+    assert f"{config}: start_cost_s is left out: it is for replays\n" in told.err
+    config.write_text('solver = "greedy"\nwindwo = "0..1"\n')
+    refused = bftrain("decide", events, "--config", config)
+    assert refused.code == 3
+    assert f"{config}:2: unknown key 'windwo'" in refused.err

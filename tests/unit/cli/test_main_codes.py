@@ -69,7 +69,9 @@ def test_stdout_is_given_up_when_nothing_can_be_written(
     monkeypatch.setattr(frame.os, "dup2", lambda _new, old: muted.append(old))
     assert exit_code(error) == code
     assert capfd.readouterr().err == words
-    assert muted == [sys.stdout.fileno()]
+    # A pipe that is gone may be either of them; of a full disk stderr can still tell
+    pipe = isinstance(error, BrokenPipeError)
+    assert muted == [sys.stdout.fileno(), *([sys.stderr.fileno()] if pipe else [])]
 
 
 def test_a_fault_shows_where_it_is_to_those_who_ask(
@@ -95,7 +97,7 @@ def test_help_and_completion_import_no_command(bftrain: CommandLine, monkeypatch
     monkeypatch.setattr(frame, "import_module", None)  # whoever calls it fails
     assert bftrain("--help").code == 0
     context = click.Context(frame.main)
-    assert [item.value for item in frame.main.shell_complete(context, "d")] == ["demo", "doctor", "decide"]
+    assert [item.value for item in frame.main.shell_complete(context, "d")] == ["demo", "doctor", "decide", "drain"]
     assert [item.value for item in frame.main.shell_complete(context, "--v")] == ["--version"]
 
 
@@ -115,7 +117,7 @@ def test_no_command_is_a_matter_of_usage(bftrain: CommandLine) -> None:
     [
         ("decied", "No such command 'decied': did you mean 'decide'?"),
         ("docter", "No such command 'docter': did you mean 'doctor'?"),
-        ("xyzzy", "No such command 'xyzzy': known: anonymise, check, completion"),
+        ("xyzzy", "No such command 'xyzzy': known: anonymise, api, cancel, check, compare"),
     ],
 )
 def test_an_unknown_command_is_answered_with_known_ones(bftrain: CommandLine, wrong: str, meant: str) -> None:
@@ -152,7 +154,7 @@ def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: 
         monkeypatch.setattr(sys, "stdout", Gone())
         ended = bftrain(*arguments)
         assert (ended.code, ended.err) == (0, "")
-        assert len(muted) == number
+        assert muted == [1, sys.stderr.fileno()] * number
 
 
 def test_closed_streams_are_replaced(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,20 @@ def test_progress_shows_nothing_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("width", [30, 40, 59, 60, 80, 109, 110, 200])
+def test_progress_cuts_words_and_no_figures(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    bars = Output(json=False, level=0).progress()
+    bars.add_task("equal-share, hours replayed, 1,151 decisions/s", total=360, completed=311)
+    with bars.console.capture() as capture:
+        bars.console.print(bars.get_renderable())
+    (line,) = ANSI.sub("", capture.get()).splitlines()
+    assert len(line.rstrip()) <= width
+    assert "311/360 -:--:--" in line
+    assert line.startswith("equal-sh")
+
+
 def test_progress_is_shown_to_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Output(json=False, level=0).progress().disable
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Literal
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from bftrain.cli.plot import HEIGHT, PIPE_WIDTH, StepPlot
+from bftrain.cli.plot import HEIGHT, LOW, PIPE_WIDTH, PartPlot, StepPlot
+from tests.helpers.program import ANSI
 
 DAY = 86_400.0
 
@@ -48,8 +50,76 @@ def test_a_staircase_is_a_staircase() -> None:
         "  │  ███████  ███████",
         "  │ ████████ ████████",
         "0 └──────────────────",
-        "   00:00        00:00",
+        "   0       9 s   18 s",
     ]
+
+
+def test_a_part_is_filled_and_the_rest_of_the_whole_is_shaded() -> None:
+    whole = np.array([0, 6, 6, 12, 12, 12, 3, 12, 12, 12, 12, 12] * 2)
+    part = np.array([0, 6, 3, 12, 0, 6, 3, 1, 7, 11, 12, 12] * 2)
+    times = 3600.0 * np.arange(24)
+    drawn = PartPlot("nodes", ("used", "idle, unused"), times, whole, part, 24 * 3600.0)
+    assert drawn.lines(28) == [
+        "nodes: █ used, ▒ idle, unuse",
+        "12 ┤   █▒▒ ▒▒▄██   █▒▒ ▒▒▄██",
+        "   │   █▒▒ ▒▒███   █▒▒ ▒▒███",
+        "   │   █▒▒ ▒▄███   █▒▒ ▒▄███",
+        " 6 ┤ █▒█▒█ ▒████ █▒█▒█ ▒████",
+        "   │ █▄█▒█▄▒████ █▄█▒█▄▒████",
+        "   │ ███▒██▄████ ███▒██▄████",
+        " 0 └────────────────────────",
+        "    0         12 h      24 h",
+    ]
+    plain = drawn.lines(28, plain=True)
+    assert plain[0] == "nodes: # used, : idle, unuse"
+    assert plain[1] == "12 +   #:: ::=##   #:: ::=##"
+    assert "\n".join(plain).isascii()
+
+
+@pytest.mark.parametrize("width", [24, 40, 80, 250, 1000])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_part_fits_any_width_and_has_its_own_height(width: int, plain: bool) -> None:  # noqa: FBT001 - as pytest calls it
+    whole = 1000.0 + 300.0 * np.sin(np.arange(5000) / 300.0)
+    whole[2500] = 9000.0
+    times = 1.6e9 + 600.0 * np.arange(5000)
+    drawn = PartPlot("nodes", ("used", "idle, unused"), times, whole, whole / 3, times[-1] + 600.0)
+    lines = drawn.lines(width, plain=plain)
+    assert max(map(len, lines)) <= width
+    assert len(lines) == LOW + 3
+    assert lines[1].startswith(("1,", "2,"))  # the largest mean of a column, not the largest of all
+
+
+def test_all_that_is_used_leaves_no_shade_and_none_that_is_used_leaves_no_block() -> None:
+    whole, times = np.array([3.0, 8.0, 5.0]), np.array([0.0, 10.0, 20.0])
+    used, unused = (PartPlot("n", ("a", "b"), times, whole, part, 30.0).lines(60) for part in (whole, 0 * whole))
+    assert not any("▒" in line for line in used[1:])
+    assert not any(set(line) & set("▁▂▃▄▅▆▇█") for line in unused[1:])
+    assert any("▒" in line for line in unused[1:])
+
+
+def test_where_nothing_was_idle_no_part_is_drawn() -> None:
+    nothing, times = np.zeros(3), np.arange(3.0)
+    assert PartPlot("n", ("a", "b"), times, nothing, nothing, 3.0).lines(80) == []
+    assert PartPlot("n", ("a", "b"), np.zeros(0), np.zeros(0), np.zeros(0), 3.0).lines(80) == []
+
+
+@pytest.mark.parametrize(
+    ("colours", "environment", "blue"),
+    [("standard", {"TERM": "xterm"}, True), ("standard", {"TERM": "xterm", "NO_COLOR": "1"}, False), (None, {}, False)],
+)
+def test_part_and_rest_have_colours_where_there_are_colours(
+    colours: Literal["standard"] | None, environment: dict[str, str], blue: bool  # noqa: FBT001 - as pytest calls it
+) -> None:  # fmt: skip
+    octets = io.BytesIO()
+    file = io.TextIOWrapper(octets, encoding="utf-8")
+    console = Console(file=file, force_terminal=True, width=60, _environ=environment, color_system=colours)
+    times = np.arange(3.0)
+    drawn = PartPlot("nodes", ("used", "idle, unused"), times, np.array([4, 8, 8]), np.array([4, 2, 8]), 3.0)
+    console.print(drawn)
+    file.flush()
+    seen = octets.getvalue().decode()
+    assert ("\x1b[34m" in seen) is blue
+    assert [line.rstrip() for line in ANSI.sub("", seen).splitlines()] == drawn.lines(60)
 
 
 def test_short_bursts_are_shaded_up_to_their_height() -> None:
@@ -107,6 +177,21 @@ def test_where_there_is_nothing_to_draw_nothing_is_drawn(given: StepPlot, width:
 )
 def test_the_axis_says_when_as_far_as_there_is_room(span_s: float, width: int, axis: list[str]) -> None:
     last = plot([1], end_s=1612951200.0 + span_s, begin_s=1612951200.0).lines(width)[-1]
+    assert [part.strip() for part in last.split("  ") if part.strip()] == axis
+
+
+@pytest.mark.parametrize(
+    ("span_s", "axis"),
+    [
+        (140_588.0, ["0", "19.5 h", "39.1 h"]),
+        (1500 * DAY, ["0", "750 d", "1,500 d"]),
+        (90.0, ["0", "45 s", "90 s"]),
+        (0.5, ["0", "0.25 s", "0.5 s"]),
+    ],
+)
+def test_a_log_with_a_zero_of_its_own_counts_from_it(span_s: float, axis: list[str]) -> None:
+    given = StepPlot("x", np.array([0.0]), np.array([5]), span_s)
+    last = given.lines(80)[-1]
     assert [part.strip() for part in last.split("  ") if part.strip()] == axis
 
 

@@ -17,6 +17,8 @@ from bftrain.values.events import (
     TaskFailed,
     TaskFinished,
     TaskMeasured,
+    TaskPaused,
+    TaskResumed,
     TaskSubmitted,
 )
 from bftrain.values.plan import Plan
@@ -63,6 +65,8 @@ GOOD: dict[type, dict[str, Any]] = {
     TaskSubmitted: {"time_s": 0.0, "spec": SPEC},
     TaskFinished: {"time_s": 0.0, "task": "a"},
     TaskCancelled: {"time_s": 0.0, "task": "a"},
+    TaskPaused: {"time_s": 0.0, "task": "a"},
+    TaskResumed: {"time_s": 0.0, "task": "a"},
     TaskFailed: {"time_s": 0.0, "task": "a"},
     TaskMeasured: {"time_s": 0.0, "task": "a"},
     Release: {"nodes": ("n1",)},
@@ -74,7 +78,7 @@ GOOD: dict[type, dict[str, Any]] = {
 }
 
 
-def make(kind: type, **changes: object) -> Any:  # noqa: ANN401 - a value of whatever kind
+def make(kind: type, /, **changes: object) -> Any:  # noqa: ANN401 - a value of whatever kind
     """Build the good example of ``kind`` with some fields changed."""
     return kind(**{**GOOD[kind], **changes})
 

@@ -14,6 +14,7 @@ from bftrain.config import Settings, settings_from
 from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BadValue
+from bftrain.values.sharing import Entity, Inside
 from bftrain.values.solution import Limits
 from bftrain.values.task import TaskSpec
 
@@ -54,7 +55,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_key(tmp_path: Pat
 
 def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
     said = refused(tmp_path, 'solver = "exact"\n[xyz]\nx = 1\n')
-    assert said.startswith("F:2: unknown key 'xyz' (known: admission, fallback,")
+    assert said.startswith("F:2: unknown key 'xyz' (known: admission, entities,")
     assert refused(tmp_path, '[[ "xyz" ]]\n').startswith("F:1: unknown key 'xyz'")
 
 
@@ -105,6 +106,18 @@ def test_settings_written_as_toml_read_back() -> None:
     settings = Settings(solver="mein löser", fallback="", horizon_s=1e-7, max_tasks=7, objective='q"u\\o')
     text = config.dump(settings)
     assert text.splitlines()[:3] == ['solver = "mein löser"', 'fallback = ""', 'objective = "q\\"u\\\\o"']
+    assert config.from_mapping(tomllib.loads(text), Settings, where="t.toml") == settings
+
+
+def test_settings_with_tables_read_back() -> None:
+    settings = Settings(
+        entities={"a b.c": Entity(weight=2, inside=Inside.FIFO, nodes=16), "d": Entity(tasks=1)}, prices={"v100": 2.5}
+    )
+    text = config.dump(settings)
+    assert text.endswith(
+        '\n[entities."a b.c"]\nweight = 2.0\ninside = "fifo"\nnodes = 16\n'
+        '\n[entities.d]\nweight = 1.0\ninside = "fair"\ntasks = 1\n\n[prices]\nv100 = 2.5\n'
+    )
     assert config.from_mapping(tomllib.loads(text), Settings, where="t.toml") == settings
 
 

@@ -18,6 +18,7 @@ from bftrain.errors import (
     Fault,
     Interrupted,
     NotAvailable,
+    PartlyFailed,
     UnknownName,
     UsageError,
     suggestion,
@@ -33,6 +34,7 @@ CODES = {
     UnknownName: 3,
     NotAvailable: 4,
     BrokenPlugin: 4,
+    PartlyFailed: 1,
     Interrupted: 130,
     Fault: 5,
 }

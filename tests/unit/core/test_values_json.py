@@ -21,10 +21,13 @@ from bftrain.values.events import (
     TaskFailed,
     TaskFinished,
     TaskMeasured,
+    TaskPaused,
+    TaskResumed,
     TaskSubmitted,
 )
 from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
 from tests.unit.core.samples import GOOD, make
@@ -38,6 +41,7 @@ CURVE_JSON = '{"nodes":[1,4],"rate":[10.5,30.0]}'
 FULL_SPEC = TaskSpec(
     name="résnet 18/a",
     curve=CURVE,
+    curves={"v100": CURVE},
     min_nodes=2,
     max_nodes=4,
     work_samples=1.3e8,
@@ -51,15 +55,34 @@ FULL_SPEC = TaskSpec(
     campaign="hpo-1",
 )
 FULL_SPEC_JSON = (
-    f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"min_nodes":2,"max_nodes":4,"work_samples":130000000.0,'
+    f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON}}},"min_nodes":2,'
+    '"max_nodes":4,"work_samples":130000000.0,'
     '"submit_s":5.0,"grow_cost_s":18.0,"shrink_cost_s":12.0,"start_cost_s":40.0,"weight":2.0,"deadline_s":3600.0,'
     '"user":"eva","campaign":"hpo-1"}'
 )
 
 COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
 COMPETING_JSON = (
-    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"grow_cost_s":0.0,"shrink_cost_s":0.0,'
-    '"start_cost_s":0.0,"weight":1.0,"work_left_samples":7.0,"deadline_in_s":-3.5}'
+    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{}},"kind":"",'
+    '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"work_left_samples":7.0,'
+    '"deadline_in_s":-3.5,"user":"","age_s":0.0,"held_node_s":0.0,"done_samples":0.0}'
+)
+HELD = CompetingTask(
+    name="a",
+    size=1,
+    max_nodes=4,
+    curve=CURVE,
+    curves={"v100": CURVE, "": CURVE},
+    kind="v100",
+    user="eva",
+    age_s=2.0,
+    held_node_s=1.0,
+    done_samples=21.0,
+)
+HELD_JSON = (
+    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON},'
+    f'"":{CURVE_JSON}}},"kind":"v100","grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,'
+    '"work_left_samples":null,"deadline_in_s":null,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0}'
 )
 
 DECISION = Decision(
@@ -79,6 +102,7 @@ DECISION = Decision(
     at_once=(Release(nodes=("n9",)), Stop(task="a", nodes=("n9",), cause=Cause.PREEMPTED)),
     actions=(Start(task="b", nodes=("n1", "n2")),),
     notes=("node 'n7' left but was not in the pool",),
+    kinds={"b": "v100"},
 )
 DECISION_JSON = (
     '{"time_s":12.5,"number":3,"pool":4,"used":2,"sizes":{"b":2,"a":0},"value":600.25,"bound":601.0,"solver":"highs",'
@@ -87,7 +111,7 @@ DECISION_JSON = (
     '"at_once":[{"action":"release","nodes":["n9"]},'
     '{"action":"stop","nodes":["n9"],"task":"a","cause":"preempted"}],'
     '"actions":[{"action":"start","nodes":["n1","n2"],"task":"b"}],'
-    '"notes":["node \'n7\' left but was not in the pool"]}'
+    '"notes":["node \'n7\' left but was not in the pool"],"kinds":{"b":"v100"}}'
 )
 
 GOLDEN: list[tuple[Any, type | UnionType, str]] = [
@@ -97,7 +121,8 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         TaskSpec(name="a", curve=CURVE, max_nodes=4),
         TaskSpec,
         (
-            f'{{"name":"a","curve":{CURVE_JSON},"min_nodes":1,"max_nodes":4,"work_samples":null,"submit_s":0.0,'
+            f'{{"name":"a","curve":{CURVE_JSON},"curves":{{}},"min_nodes":1,"max_nodes":4,"work_samples":null,'
+            '"submit_s":0.0,'
             '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"deadline_s":null,"user":"",'
             '"campaign":""}'
         ),
@@ -106,7 +131,26 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
     (
         AllocationProblem(pool=8, horizon_s=120.0, objective="speedup", tasks=(COMPETING,)),
         AllocationProblem,
-        f'{{"pool":8,"horizon_s":120.0,"objective":"speedup","tasks":[{COMPETING_JSON}]}}',
+        (
+            f'{{"pool":8,"horizon_s":120.0,"objective":"speedup","tasks":[{COMPETING_JSON}],"pools":{{}},'
+            '"entities":{},"prices":{}}'
+        ),
+    ),
+    (HELD, CompetingTask, HELD_JSON),
+    (
+        AllocationProblem(
+            pool=8,
+            horizon_s=120.0,
+            tasks=(HELD,),
+            pools={"v100": 5, "": 3},
+            entities={"eva": Entity(weight=2.0)},
+            prices={"v100": 2.5},
+        ),
+        AllocationProblem,
+        (
+            f'{{"pool":8,"horizon_s":120.0,"objective":"throughput","tasks":[{HELD_JSON}],"pools":{{"v100":5,"":3}},'
+            '"entities":{"eva":{"weight":2.0,"inside":"fair","nodes":null,"tasks":null}},"prices":{"v100":2.5}}'
+        ),
     ),
     (Limits(), Limits, '{"deadline_s":10.0,"relative_gap":0.0,"threads":1}'),
     (
@@ -122,7 +166,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         Solution,
         (
             '{"sizes":{"a":4},"value":1.5,"bound":1.5,"termination":"optimal","quality":"proven","solver":"exact",'
-            '"solver_words":"","wall_s":0.25}'
+            '"solver_words":"","wall_s":0.25,"kinds":{}}'
         ),
     ),
     (
@@ -130,7 +174,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         Solution,
         (
             '{"sizes":{},"value":null,"bound":null,"termination":"failed","quality":"none","solver":"cbc",'
-            '"solver_words":"killed","wall_s":0.0}'
+            '"solver_words":"killed","wall_s":0.0,"kinds":{}}'
         ),
     ),
     (Plan(holdings={"a": ("n2", "n1")}), Plan, '{"holdings":{"a":["n2","n1"]}}'),
@@ -141,13 +185,18 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         (
             '{"time_s":1.0,"number":1,"pool":4,"used":2,"sizes":{"a":2},"value":5.0,"bound":null,"solver":"exact",'
             '"termination":"optimal","quality":"proven","solver_words":"","fallback":"","solve_s":0.0,"at_once":[],'
-            '"actions":[],"notes":[]}'
+            '"actions":[],"notes":[],"kinds":{}}'
         ),
     ),
     (
         NodesJoined(time_s=0.0, nodes=("n1", "n2")),
         Event,
         '{"event":"nodes_joined","time_s":0.0,"nodes":["n1","n2"]}',
+    ),
+    (
+        NodesJoined(time_s=0.0, nodes=("n1",), kind="v100"),
+        Event,
+        '{"event":"nodes_joined","time_s":0.0,"nodes":["n1"],"kind":"v100"}',
     ),
     (NodesLeft(time_s=1.5, nodes=("n1",)), Event, '{"event":"nodes_left","time_s":1.5,"nodes":["n1"]}'),
     (
@@ -157,6 +206,8 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
     ),
     (TaskFinished(time_s=3.0, task="a"), Event, '{"event":"task_finished","time_s":3.0,"task":"a"}'),
     (TaskCancelled(time_s=3.0, task="a"), Event, '{"event":"task_cancelled","time_s":3.0,"task":"a"}'),
+    (TaskPaused(time_s=3.0, task="a"), Event, '{"event":"task_paused","time_s":3.0,"task":"a"}'),
+    (TaskResumed(time_s=3.0, task="a"), Event, '{"event":"task_resumed","time_s":3.0,"task":"a"}'),
     (
         TaskFailed(time_s=3.0, task="a", reason="out of memory"),
         Event,
@@ -166,7 +217,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         TaskMeasured(time_s=4.0, task="a", curve=CURVE, grow_cost_s=0.0, work_left_samples=9.0),
         Event,
         (
-            f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE_JSON},"grow_cost_s":0.0,'
+            f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE_JSON},"curves":null,"grow_cost_s":0.0,'
             '"shrink_cost_s":null,"start_cost_s":null,"work_left_samples":9.0}'
         ),
     ),
@@ -217,7 +268,9 @@ def test_every_reason_and_cause_has_its_word() -> None:
         "failed",
     }
     assert [str(word) for word in Quality] == ["proven", "feasible", "none"]
-    assert [str(word) for word in Cause] == ["decided", "preempted", "below_minimum", "failed", "cancelled"]
+    assert [str(word) for word in Cause] == [
+        "decided", "preempted", "below_minimum", "failed", "cancelled", "paused",
+    ]  # fmt: skip
 
 
 REFUSED = [

@@ -24,10 +24,13 @@ from bftrain.values.events import (
     TaskFailed,
     TaskFinished,
     TaskMeasured,
+    TaskPaused,
+    TaskResumed,
     TaskSubmitted,
 )
 from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
 from tests.unit.core.samples import CURVE, GOOD, make
@@ -38,8 +41,11 @@ NOT_A_NAME = ("", " a", "a ", "a\nb", "\x07", None, 3, b"a", "\ud800")
 NOT_NODES = ("n1", b"n1", None, 3, ("",), ("n1", "n1"), ("n 1",), ("n1\n",), (1,), (None,), ("\ud800",))
 NOT_SIZES = (None, 3, "a", {"a": -1}, {"a": 1.0}, {"a": True}, {"": 1}, {1: 1}, {"a": "1"}, ["a"], {"a": 2**63})
 
-EVENTS = (NodesJoined, NodesLeft, TaskSubmitted, TaskFinished, TaskCancelled, TaskFailed, TaskMeasured)
-TASK_EVENTS = (TaskFinished, TaskCancelled, TaskFailed, TaskMeasured)
+NOT_CURVES = (3, "a", {"a": 3.0}, {"a": None}, {1: CURVE}, ["a"])
+NOT_POOLS = (None, 3, "a", {"a": -1}, {"a": 4.0}, {1: 4}, ["a"])
+
+TASK_EVENTS = (TaskFinished, TaskCancelled, TaskPaused, TaskResumed, TaskFailed, TaskMeasured)
+EVENTS = (NodesJoined, NodesLeft, TaskSubmitted, *TASK_EVENTS)
 ACTIONS = (Release, Start, Grow, Shrink, Stop)
 
 # kind, field, and what it must refuse
@@ -55,6 +61,10 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
         for kind in (TaskSpec, CompetingTask)
         for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "weight")
     ),
+    *((kind, "curves", NOT_CURVES) for kind in (TaskSpec, CompetingTask, TaskMeasured)),
+    *((kind, field, NOT_A_NAME[1:]) for kind, field in ((CompetingTask, "kind"), (CompetingTask, "user"))),
+    *((CompetingTask, field, (*NOT_A_NUMBER, -0.5)) for field in ("age_s", "held_node_s", "done_samples")),
+    (NodesJoined, "kind", NOT_A_NAME[1:]),
     (TaskSpec, "work_samples", ("1", True, math.nan, 0.0, -1.0)),
     (TaskSpec, "submit_s", NOT_A_NUMBER),
     (TaskSpec, "deadline_s", ("1", True, math.inf)),
@@ -67,10 +77,14 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     (AllocationProblem, "horizon_s", (*NOT_A_NUMBER, 0.0, -1.0)),
     (AllocationProblem, "objective", NOT_A_NAME),
     (AllocationProblem, "tasks", (None, 3, ("a",), [None])),
+    (AllocationProblem, "pools", (*NOT_POOLS, {"a": 3}, {"a": 4, "b": 1})),
+    (AllocationProblem, "entities", (None, 3, {"a": 1.0}, {1: Entity()}, {"a": None})),
+    (AllocationProblem, "prices", (None, 3, {"a": 0.0}, {"a": -1.0}, {"a": math.inf}, {"": 1.0}, {"a": "1"})),
     (Limits, "deadline_s", (*NOT_A_NUMBER, 0.0, -1.0)),
     (Limits, "relative_gap", (*NOT_A_NUMBER, -0.1)),
     (Limits, "threads", (*NOT_WHOLE, 0)),
     (Solution, "sizes", NOT_SIZES),
+    *((kind, "kinds", (None, 3, "a", {"a": ""}, {"a": 1}, {"": "b"}, {1: "a"})) for kind in (Solution, Decision)),
     (Solution, "value", ("1", True, math.nan, math.inf)),
     (Solution, "bound", ("1", True, math.nan, math.inf)),
     (Solution, "termination", ("done", None, 3)),
@@ -117,6 +131,8 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     *((Settings, field, (*NOT_A_NUMBER, 0.0)) for field in ("horizon_s", "solver_deadline_s")),
     (Settings, "solver_gap", (*NOT_A_NUMBER, -0.1)),
     *((Settings, field, (*NOT_WHOLE, 0)) for field in ("max_tasks", "solver_threads", "max_failures")),
+    (Settings, "entities", (None, 3, {"a": 2.0}, {1: Entity()})),
+    (Settings, "prices", (None, 3, {"v100": 0.0}, {"v100": math.nan})),
 ]
 CASES = [
     pytest.param(kind, field, bad, id=f"{kind.__name__}.{field}-{number}")
@@ -166,6 +182,25 @@ def test_competing_tasks_have_different_names_and_hold_what_the_pool_has() -> No
         make(AllocationProblem, tasks=twice)
     with pytest.raises(BadValue, match=r"AllocationProblem\.pool: is 4, but the tasks hold 5 nodes already"):
         make(AllocationProblem, tasks=(make(CompetingTask, size=3), make(CompetingTask, name="b", size=2)))
+
+
+def test_nodes_of_a_kind_are_held_by_no_more_than_there_are() -> None:
+    task = make(CompetingTask, size=3, kind="v100")
+    assert make(AllocationProblem, pools={"v100": 3, "": 1}, tasks=(task,)).by_kind == {"v100": 3, "": 1}
+    assert make(AllocationProblem, tasks=(task,)).by_kind == {"": 4}
+    with pytest.raises(BadValue, match=r"pools: has 2 nodes of kind 'v100', but the tasks hold 3 already"):
+        make(AllocationProblem, pools={"v100": 2, "k80": 2}, tasks=(task,))
+    with pytest.raises(BadValue, match=r"pools: has 0 nodes of kind '', but the tasks hold 3 already"):
+        make(AllocationProblem, pools={"v100": 4}, tasks=(make(CompetingTask, size=3),))
+
+
+@pytest.mark.parametrize("kind", [TaskSpec, CompetingTask])
+def test_a_task_with_curves_runs_on_the_kinds_that_they_name(kind: type) -> None:
+    fast, slow = make(SpeedCurve), make(SpeedCurve, rate=(1.0, 2.0, 3.0))
+    assert make(kind).curve_on("v100") == make(kind).curve_on("") == CURVE
+    picky = make(kind, curve=slow, curves={"v100": fast})
+    assert (picky.curve_on("v100"), picky.curve_on("k80"), picky.curve_on("")) == (fast, None, slow)
+    assert make(kind, curves={"v100": fast, "": fast}, curve=slow).curve_on("") == fast
 
 
 def test_a_node_serves_one_task() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec.structs import fields
 
@@ -17,7 +19,7 @@ from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import sample_log
 from bftrain_datasets.measures import FragmentSummary, LeavingSummary, LogSummary
-from bftrain_datasets.npz_log import FORMAT, MEMBERS
+from bftrain_datasets.npz_log import FORMAT, KINDS, MEMBERS
 from bftrain_datasets.profiles import profiles
 from bftrain_datasets.provenance import Provenance
 from bftrain_datasets.task_records import KEYS
@@ -69,6 +71,18 @@ def test_the_content_hash_is_made_as_described(tmp_path: Path) -> None:
     assert hashlib.sha256(b"\n".join(parts)).hexdigest() == log.sha256
 
 
+def test_the_content_hash_with_kinds_is_made_as_described(tmp_path: Path) -> None:
+    plain = sample_log()
+    kinds = np.arange(len(plain.node_names)) % 2
+    log = replace(plain, kind_names=("v100", "k80"), node_kinds=kinds)
+    save_log(log, tmp_path / "log.npz")
+    with np.load(tmp_path / "log.npz") as arrays:
+        order = ("node_names", "times", "offsets", "nodes", "states", "end_s")
+        parts = [b"bftrain event log 1", *(arrays[name].tobytes() for name in order), b"kinds"]
+        parts += [arrays[name].tobytes() for name in KINDS]
+    assert hashlib.sha256(b"\n".join(parts)).hexdigest() == log.sha256
+
+
 def test_the_example_problem_is_read_and_every_key_is_described() -> None:
     block = TEXT.split("## Problem as `.json`")[1].split("```json\n")[1].split("```")[0]
     problem = wire.decode(block, AllocationProblem)
@@ -81,12 +95,15 @@ def test_every_setting_is_described_with_its_default() -> None:
     assert first_cells("## Settings as `.toml`") == list(Settings.__struct_fields__)
     section = TEXT.split("## Settings as `.toml`")[1]
     for field in fields(Settings):
-        default = f"`{field.default}`" if field.type is str else field.default
+        if field.default is msgspec.NODEFAULT:
+            default = f"`{field.default_factory()}`"
+        else:
+            default = f"`{field.default}`" if field.type is str else field.default
         assert re.search(rf"^\| `{field.name}` \| .* \| {re.escape(str(default))} \|$", section, re.MULTILINE)
 
 
 def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
-    assert first_cells("### Log as `.npz`") == list(MEMBERS)
+    assert first_cells("### Log as `.npz`") == [*MEMBERS, *KINDS]
     assert first_cells("### Provenance") == list(Provenance.__struct_fields__)
     figures = (LogSummary, FragmentSummary, LeavingSummary)
     assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]

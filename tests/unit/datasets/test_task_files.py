@@ -35,10 +35,18 @@ TASKS = (
     TaskSpec(name="#plain", curve=CURVE, max_nodes=4),
     TaskSpec(name="vgg", curve=profile("vgg16").curve, max_nodes=64, grow_cost_s=18.0, shrink_cost_s=0.0),
 )
+SLOW = SpeedCurve(nodes=(1, 8), rate=(3.25, 0.0))
+BY_KIND = (
+    TaskSpec(name="first stands in", curve=CURVE, curves={"v100": CURVE, "k80": SLOW}, min_nodes=2, max_nodes=2),
+    TaskSpec(name="another stands in", curve=SLOW, curves={"A100 80GB": CURVE, "nodes": SLOW}, max_nodes=8),
+    TaskSpec(name="a profile stands in", curve=profile("vgg16").curve, curves={"k80": SLOW}, max_nodes=3),
+    TaskSpec(name="of one kind", curve=profile("vgg16").curve, curves={"v": profile("vgg16").curve}, max_nodes=64),
+    TaskSpec(name="of any kind", curve=CURVE, max_nodes=4),
+)
 
 
 @pytest.mark.parametrize("suffix", [".toml", ".csv"])
-@pytest.mark.parametrize("tasks", [TASKS, sample_tasks()], ids=["odd", "sample"])
+@pytest.mark.parametrize("tasks", [TASKS, BY_KIND, sample_tasks()], ids=["odd", "by kind", "sample"])
 def test_what_is_saved_is_loaded_again(tmp_path: Path, suffix: str, tasks: tuple[TaskSpec, ...]) -> None:
     path = tmp_path / f"tasks{suffix}"
     save_tasks(tasks, path, note="two\nlines")
@@ -65,6 +73,35 @@ def test_a_curve_of_ones_own(tmp_path: Path) -> None:
     assert load_tasks(path) == (TaskSpec(name="t", curve=SpeedCurve(nodes=(1, 8), rate=(10.0, 70.0)), max_nodes=8),)
 
 
+def test_curves_by_kind_need_no_other(tmp_path: Path) -> None:
+    points = "{ p = { nodes = [1, 2], rate = [10, 19] }, k = { nodes = [1, 8], rate = [2, 7] } }"
+    (task,) = load_tasks(toml(tmp_path, f'[[task]]\nname = "t"\ncurves = {points}\n'))
+    assert task.curve == task.curves["p"] == SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
+    assert task.max_nodes == 8
+    assert task.curve_on("k") == SpeedCurve(nodes=(1, 8), rate=(2.0, 7.0))
+    assert task.curve_on("v") is None
+
+
+def test_curves_by_kind_in_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.csv"
+    path.write_text("name,curves,max_nodes\nt,v100=1:100 2:190; k80 = 1:30,2\nu,k80=4:9;,\n")
+    one, other = load_tasks(path)
+    assert one.curves == {
+        "v100": SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0)),
+        "k80": SpeedCurve(nodes=(1,), rate=(30.0,)),
+    }
+    assert (other.max_nodes, list(other.curves)) == (4, ["k80"])
+
+
+def test_a_kind_that_a_cell_cannot_hold_is_refused(tmp_path: Path) -> None:
+    odd = TaskSpec(name="t", curve=CURVE, curves={"a=b": CURVE}, max_nodes=4)
+    with pytest.raises(BadInput, match=r"the kind 'a=b' cannot stand in a cell.*save the tasks as .toml"):
+        save_tasks([odd], tmp_path / "tasks.csv")
+    assert not (tmp_path / "tasks.csv").exists()
+    save_tasks([odd], tmp_path / "tasks.toml")
+    assert load_tasks(tmp_path / "tasks.toml") == (odd,)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -73,7 +110,14 @@ def test_a_curve_of_ones_own(tmp_path: Path) -> None:
         ("[[task]\n", r"tasks.toml: not valid TOML: .*line 1"),
         ('[[tasks]]\nname = "t"\n', "no table of a task file is called 'tasks' .did you mean 'task'"),
         ("[[task]]\n", "tasks.toml: task 1: name: is missing"),
-        ('[[task]]\nname = "t"\n', "task 1 't': neither profile nor curve"),
+        ('[[task]]\nname = "t"\n', "task 1 't': neither profile nor curve nor curves"),
+        ('[[task]]\nname = "t"\ncurves = {}\n', "curves: must have a curve for one kind"),
+        ('[[task]]\nname = "t"\ncurves = 3\n', "curves: must have a curve for one kind"),
+        ('[[task]]\nname = "t"\ncurves = { v = 3 }\n', "curves.v: must have nodes and rate.*write curves ="),
+        (
+            '[[task]]\nname = "t"\ncurves = { v = { nodes = [2, 1], rate = [1, 2] } }\n',
+            "task 1 't': curves.v.nodes: must rise",
+        ),
         ('[[task]]\nname = "t"\nprofile = "vgg16"\ncurve = {}\n', "profile and curve are both given"),
         ('[[task]]\nname = "t"\nprofile = "vgg"\n', "task 1 't': profile: no profile is called 'vgg'"),
         ('[[task]]\nname = "t"\nprofile = "densnet"\n', "did you mean 'densenet'"),
@@ -107,6 +151,10 @@ def test_a_bad_toml_is_refused_with_file_entry_and_key(tmp_path: Path, text: str
         ("name,profile,max_nodes\nt,vgg16,x\n", "tasks.csv:2: max_nodes: 'x' is no whole number"),
         ("name,profile,weight\nt,vgg16,x\n", "tasks.csv:2: weight: 'x' is no number"),
         ("name,curve\nt,1-2\n", "tasks.csv:2: curve: '1-2' is no list of points .write points as size:rate"),
+        ("name,curves\nt,1:2\n", "tasks.csv:2: curves: '1:2' are no points of a kind .write kind=points"),
+        ("name,curves\nt,v=1\n", "tasks.csv:2: curves: 'v=1' are no points of a kind"),
+        ("name,curves\nt,v=1:2;=1:3\n", "tasks.csv:2: curves: '=1:3' are no points of a kind"),
+        ("name,curves\nt,v=1:2;v=1:3\n", "tasks.csv:2: curves: 'v' comes twice"),
         ("name,profile,weight\nt,vgg16,-1\n", "tasks.csv:2 't': weight: must be at least 0"),
         ("# note\nname,profile\nt,vgg16\nt,vgg16\n", "tasks.csv:4: name: the task at .*tasks.csv:3"),
     ],

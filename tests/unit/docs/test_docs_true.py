@@ -38,7 +38,7 @@ def test_every_cause_of_a_loss_is_explained() -> None:
 
 
 def test_the_full_example_of_a_task_has_every_field_with_its_default() -> None:
-    short, full = (json.loads(line)["spec"] for line in examples("event") if '"task_submitted"' in line)
+    *_, short, full = (json.loads(line)["spec"] for line in examples("event") if '"task_submitted"' in line)
     fields = {field.name: field for field in msgspec.structs.fields(TaskSpec)}
     assert set(full) == set(fields)
     assert set(short) == {name for name, field in fields.items() if field.required}
@@ -70,13 +70,6 @@ def test_whoever_cites_it_names_this_version() -> None:
 def test_every_solver_and_objective_is_told_by_its_name(page: str) -> None:
     told = set(re.findall(r"`([\w-]+)`", (ROOT / page).read_text()))
     assert {*BUILT_IN["solver"], *BUILT_IN["objective"]} <= told
-
-
-@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_and_pictures_lead_somewhere(path: Path) -> None:
-    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text())
-    local = [target for target in targets if "://" not in target]
-    assert [target for target in local if not (path.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))

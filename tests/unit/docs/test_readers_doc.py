@@ -1,4 +1,4 @@
-"""The page on readers: every format and every kind of doubt is told, and the example of a reader is one."""
+"""The pages on readers: every format and every kind of doubt is told, and the example of a reader is one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tests.unit.core import plugins
 if TYPE_CHECKING:
     from bftrain_datasets.importing.hazards import Hazard
 
-PAGE = (Path(__file__).parents[3] / "docs" / "readers.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "readers.md").read_text()
+HOW_TO_ADD = (DOCS / "adding" / "reader.md").read_text()
 
 
 def anchor(section: str) -> str:
@@ -54,8 +56,8 @@ def test_no_other_kind_is_named_on_the_page() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> str:
     """Install the example as the package of its entry point would."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    ((name, target),) = re.findall(r"bftrain\.reader\"\]\n(\w+) = \"([\w.]+)\"$", PAGE, re.MULTILINE)
+    (code,) = re.findall(r"```python\n(.*?)```", HOW_TO_ADD, re.DOTALL)
+    ((name, target),) = re.findall(r"bftrain\.reader\"\]\n(\w+) = \"([\w.]+)\"$", HOW_TO_ADD, re.MULTILINE)
     assert len(code.splitlines()) < 60
     module = ModuleType(target)
     exec(code, vars(module))  # noqa: S102 - our own page

@@ -9,7 +9,7 @@ import pytest
 from bftrain.ports import Solver
 from bftrain_solvers import conformance
 
-PAGE = (Path(__file__).parents[3] / "docs/objectives.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/adding/solver.md").read_text()
 
 
 @pytest.fixture

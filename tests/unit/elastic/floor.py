@@ -13,11 +13,16 @@ class PaperFloor:
     def __init__(self, *nodes: str) -> None:
         self.time = 100.0
         self.there = dict.fromkeys(nodes, 1)
+        self.names = 0
         self.spawned: list[str] = []
         self.env: dict[str, dict[str, str]] = {}
         self.said: list[tuple[str, Message]] = []
         self.stopped: list[tuple[str, float]] = []
         self.told: list[Message] = []
+
+    def name(self, node: str, slot: int) -> str:
+        self.names += 1
+        return f"t/{node}/{slot}/{self.names}"
 
     def now(self) -> float:
         return self.time

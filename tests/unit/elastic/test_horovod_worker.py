@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic import commits, horovod_worker, progress, report
+from bftrain_elastic import commits, horovod_worker, progress, report, running
 from bftrain_elastic.channel import Channel
+from bftrain_elastic.footprints import listening
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 
@@ -156,14 +157,17 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
         return channel
 
     monkeypatch.setattr(Channel, "from_environment", remembered)
+    before = listening([os.getpid()])
     yield other_end
     other_end.close()
     for channel in other_end.channels:
         channel.close()
+    assert listening([os.getpid()]) == before, "no port is left open"
 
 
 def begin(script: Callable[[Kept], Any], state: Kept) -> tuple[threading.Thread, list[Any]]:
     """Run a script's training in a thread; its result, or what ended it, comes into the list."""
+    running.trained.clear()  # each stands for a process of its own
     horovod_worker.install()
     ended: list[Any] = []
 
@@ -231,6 +235,19 @@ def test_it_goes_on_from_the_folder(horovod: StandIn, agent: Agent, tmp_path: Pa
     assert (state.position, state.model.weight.item()) == (5, 5 * MORE)
     other.close()
     assert len(horovod.groups) == 2
+
+
+def test_a_script_trains_once(horovod: StandIn, agent: Agent) -> None:
+    script = steps(2)
+    thread, ended = begin(
+        lambda state: [script(state), sys.modules["horovod.torch.elastic"].run(script)(Kept())], Kept()
+    )
+    agent.hear("ready")
+    agent.go(1)
+    agent.hear("report")
+    thread.join(10)
+    assert "can train only once" in str(ended[0])
+    assert len(horovod.groups) == 1
 
 
 def test_it_gathers_at_a_commit_and_joins_the_next_group(horovod: StandIn, agent: Agent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.measuring import Measuring, curve, interpolated, sizes_to_try
+from bftrain_elastic.measuring import ENOUGH, ENOUGH_S, WARM_UP, WINDOW, Measuring
 
 
 class Clock:
@@ -49,7 +49,7 @@ def test_what_comes_back_regularly_does_count() -> None:
 
 def test_a_cost_is_the_gap_less_a_step() -> None:
     clock = Clock()
-    clock.measuring.starting(1000.0)
+    clock.measuring.hear({"told": "starting", "t": 1000.0})
     clock.steps(1, size=1, step_s=3.0)
     clock.steps(20, size=1, step_s=0.1)
     clock.steps(1, size=3, step_s=0.35)
@@ -81,31 +81,29 @@ def test_nothing_is_known_of_a_task_that_reports_nothing() -> None:
     assert (measuring.speeds(), measuring.costs(), measuring.step_s(1)) == ({}, {}, None)
 
 
-@pytest.mark.parametrize(
-    ("measured", "stated", "expected"),
-    [
-        ({}, {}, {8: 8.0}),
-        ({}, {1: 10.0, 4: 30.0}, {1: 10.0, 4: 30.0}),
-        ({4: 40.0}, {}, {4: 40.0, 8: 80.0}),
-        ({1: 0.0}, {}, {1: 0.0, 8: 0.0}),
-        ({2: 30.0, 8: 70.0}, {}, {2: 30.0, 8: 70.0}),
-        ({2: 40.0}, {1: 10.0, 2: 20.0, 8: 50.0}, {1: 20.0, 2: 40.0, 8: 100.0}),
-        ({1: 7.0}, {1: 0.0, 8: 80.0}, {1: 7.0, 8: 56.0}),
-    ],
-)
-def test_the_curve_is_measured_where_it_was_and_guessed_elsewhere(
-    measured: dict[int, float], stated: dict[int, float], expected: dict[int, float]
-) -> None:
-    assert curve(measured, stated, 8) == expected
+def test_a_gap_is_timed_by_the_manager_because_another_node_may_report_after_it() -> None:
+    measuring = Measuring()
+    for step in range(1, 41):
+        size, skew = (1, 0.0) if step <= 20 else (3, 7.0)  # the second node's clock is seven seconds ahead
+        heard = 0.1 * step + (0.3 if step > 20 else 0.0)
+        line = {"told": "report", "t": heard + skew, "heard": heard, "step": step, "size": size, "samples": 1}
+        measuring.hear(line)
+    assert measuring.costs() == pytest.approx({"grow": 0.3})
+    assert measuring.speeds() == pytest.approx({1: 10.0, 3: 10.0})
 
 
-def test_between_points_a_curve_is_straight_from_zero_and_flat_beyond() -> None:
-    points = {2: 10.0, 4: 30.0}
-    assert [interpolated(points, size) for size in (0, 1, 2, 3, 4, 9)] == [0.0, 5.0, 10.0, 20.0, 30.0, 30.0]
+def test_a_size_is_settled_after_some_windows_or_some_time() -> None:
+    clock = Clock()
+    clock.steps(WARM_UP + ENOUGH * WINDOW, size=4, step_s=0.1)
+    assert clock.measuring.settled() == set()
+    clock.steps(1, size=4, step_s=0.1)
+    assert clock.measuring.settled() == {4}
+    clock.steps(WARM_UP + WINDOW + 1, size=2, step_s=ENOUGH_S / WINDOW)
+    assert clock.measuring.settled() == {2, 4}
 
 
-def test_sizes_are_tried_from_the_largest_down() -> None:
-    assert sizes_to_try(1, 8, {}) == [8, 4, 2, 1]
-    assert sizes_to_try(3, 8, {8: 1.0}) == [4, 3]
-    assert sizes_to_try(2, 2, {}) == [2]
-    assert sizes_to_try(1, 6, {6: 1.0, 3: 1.0, 1: 1.0}) == []
+def test_steps_that_took_next_to_no_time_have_no_speed() -> None:
+    clock = Clock()
+    clock.t = 0.0
+    clock.steps(WARM_UP + 3 * WINDOW, size=1, step_s=5e-324, samples=10**9)
+    assert clock.measuring.speeds() == {}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.courses.native import ABORT_S, COMPANY_S, HANG_S, REPEAT_S, NativeCourse
+from bftrain_elastic.courses.health import HANG_S, UNHEEDED
+from bftrain_elastic.courses.native import (
+    ABORT_S,
+    ASTRAY,
+    COMPANY_S,
+    FAREWELL_S,
+    REPEAT_S,
+    NativeCourse,
+)
 from bftrain_elastic.jobs import Job
 from tests.unit.elastic.floor import PaperFloor
 
@@ -195,6 +203,39 @@ def test_losing_all_nodes_pauses_and_the_next_start_reads_the_folder() -> None:
     assert [order["sync"] for _, order in play.floor.said] == [True]
 
 
+def test_a_group_that_breaks_again_and_again_though_nobody_dies_is_a_mistake_of_the_script() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b", step=5)
+    for generation in (1, 2, 3):
+        for worker in (one, other):
+            play.ready(worker, step=5, generation=generation, reason="could not connect to the gloomy database")
+        if generation < 3:
+            assert play.go(5) == [one, other]
+    assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
+    for worker in (one, other):
+        play.course.exited(worker, -9, "")
+    assert "lost each other again and again: could not connect" in play.floor.told[-1]["reason"]
+
+
+def test_a_group_that_breaks_because_one_dies_is_not_even_if_the_others_say_so_first() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    for generation in range(1, 10, 2):
+        play.ready(other, step=5, generation=generation, reason="Connection closed by peer")
+        play.course.want(("a", "b"), at_once=frozenset())
+        play.floor.there["a"] = 0
+        play.course.exited(one, -9, "")
+        assert play.go(5) == [other]
+        play.floor.there["a"] = 1
+        play.floor.spawned.clear()
+        play.course.node_up("a")
+        (one,) = play.floor.spawned
+        play.ready(one)
+        play.ready(other, step=5, generation=generation + 1)
+        assert play.go(5) == [other, one]
+    assert "failed" not in play.floor.kinds()
+
+
 def test_three_deaths_without_a_step_further_are_a_failure() -> None:
     play = Play("a")
     play.want("a")
@@ -218,11 +259,79 @@ def test_deaths_with_steps_between_them_are_not() -> None:
     assert "failed" not in play.floor.kinds()
 
 
-def test_a_script_that_never_calls_run_is_told_so() -> None:
+def test_a_script_that_never_calls_run_fails_at_once() -> None:
     play = Play("a")
     play.want("a")
-    play.course.exited(play.floor.spawned[-1], 0, "")
-    assert "never called bftrain_elastic.run" in play.floor.told[-2]["text"]
+    play.course.exited(play.floor.spawned[-1], 0, "hello")
+    assert play.floor.kinds() == ["vacated", "failed"]
+    assert "never called bftrain_elastic.run\nhello" in play.floor.told[-1]["reason"]
+
+
+def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
+    play = Play("a", "b")
+    play.want("a", "b")
+    one, other = play.floor.spawned
+    for step in range(1, ASTRAY + 1):
+        play.course.said(one, {"say": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None})
+    assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
+    for worker in (one, other):
+        play.course.exited(worker, -9, "")
+    assert play.floor.told[-1]["reason"] == f"{one} trains by itself: its script never called bftrain_elastic.run"
+    assert "report" not in play.floor.kinds()
+
+
+def test_a_death_is_told_with_its_last_word() -> None:
+    play = Play("a")
+    play.want("a")
+    play.course.exited(play.floor.spawned[-1], 1, "Traceback ...\nValueError: odd\n")
+    assert "ended with 1 (ValueError: odd); it is started again" in play.floor.told[0]["text"]
+
+
+def test_who_trains_on_without_a_commit_after_it_was_asked_to_gather_is_told_of_once() -> None:
+    play = Play("a", "b")
+    (old, _) = play.running("a", "b")
+    play.want("a")
+    for step in range(1, 3 * UNHEEDED):
+        play.course.said(old, {"say": "report", "t": 1.0, "step": step, "size": 2, "samples": 1, "loss": None})
+    (note,) = [one["text"] for one in play.floor.told if one["told"] == "note"]
+    assert f"{UNHEEDED} steps" in note
+    assert "state.commit()" in note
+
+
+def test_the_script_may_take_its_time_after_the_training_but_the_others_only_as_long_as_the_first() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    play.course.said(other, {"say": "done", "step": 60})
+    play.course.said(one, {"say": "done", "step": 60})
+    play.tick(100 * FAREWELL_S)
+    assert play.floor.stopped == [], "the first one evaluates what it has"
+    play.course.exited(one, 0, "")
+    play.tick(FAREWELL_S + 0.1)
+    assert play.floor.stopped == [(other, 0.0)]
+    play.course.exited(other, -9, "")
+    assert play.floor.kinds()[-1] == "done"
+
+
+@pytest.mark.parametrize("code", [1, -9])
+def test_an_end_that_went_wrong_is_tried_again(code: int) -> None:
+    play = Play("a")
+    (only,) = play.running("a")
+    play.course.said(only, {"say": "done", "step": 60})
+    play.course.exited(only, code, "OSError: disk full")
+    assert "done" not in play.floor.kinds()
+    assert len(play.floor.spawned) == 1
+
+
+def test_nodes_are_given_up_in_the_middle_of_the_end_too() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    for worker in (one, other):
+        play.course.said(worker, {"say": "done", "step": 60})
+    play.want()
+    assert play.floor.stopped == [(one, 10.0), (other, 10.0)]
+    play.course.exited(other, 0, "")
+    play.course.exited(one, -15, "")
+    assert play.floor.kinds()[-1] == "paused", "it was not through with its end"
 
 
 def test_done_is_told_when_all_have_ended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bftrain_elastic.courses import Left
 from bftrain_elastic.courses.process import COMPANY_S, SILENT_S, ProcessCourse
 from bftrain_elastic.courses.torchrun import TorchrunCourse
 from bftrain_elastic.jobs import Job
@@ -120,6 +121,39 @@ def test_torchrun_is_started_on_each_node_with_the_port_that_was_found() -> None
     course = TorchrunCourse("t", Job(argv=("s.py", "--x"), folder="f"), floor)
     course.want(("a", "b"), at_once=frozenset())
     course.spawned(floor.spawned[0], 4711)
-    assert [words[-2:] for words in seen] == [["s.py", "--x"]] * 2
-    assert "--master-port=$MASTER_PORT" in seen[0], "its agent puts the port there"
-    assert {"--master-port=4711", "--node-rank=1", "--nnodes=2"} <= set(seen[1])
+    assert [words[1:] for words in seen] == [
+        ["2", "0", "1", "a.example:$MASTER_PORT", "s.py", "--x"],  # its agent puts the port there
+        ["2", "1", "1", "a.example:4711", "s.py", "--x"],
+    ]
+
+
+def test_who_went_on_without_a_manager_may_write_its_checkpoint_and_is_started_again() -> None:
+    play = Play()
+    play.want("a", "b")
+    for number, node in enumerate("ab"):
+        play.floor.there[node] = 1
+        left = Left(f"t/{node}/0/{number}", 0, 40, 0, 0, 0, None, done=False)
+        assert play.course.adopt(node, left)
+        play.course.node_up(node)
+    assert play.floor.stopped == [("t/a/0/0", 10.0), ("t/b/0/1", 10.0)]
+    assert play.floor.spawned == [], "nothing runs twice"
+    play.course.exited("t/a/0/0", 0, "")
+    assert play.floor.spawned == []
+    play.course.exited("t/b/0/1", 0, "")
+    assert len(play.started()) == 2
+    assert not {"done", "note", "failed"} & set(play.floor.kinds())
+    assert not play.course.adopt("a", left), "it runs already"
+
+
+def test_a_silent_command_is_watched_from_its_birth() -> None:
+    play = Play("a")
+    play.want("a")
+    play.floor.time += 2 * SILENT_S  # torch is still being imported there
+    play.course.tick(play.floor.time)
+    play.started()
+    play.floor.time += SILENT_S / 2
+    play.course.tick(play.floor.time)
+    assert "confirmed" not in play.floor.kinds()
+    play.floor.time += SILENT_S
+    play.course.tick(play.floor.time)
+    assert "confirmed" in play.floor.kinds()

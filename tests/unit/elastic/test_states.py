@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_elastic import State, commits, run
-from bftrain_elastic.errors import BadCommit, BadScript
+from bftrain_elastic import State, commits, run, running
+from bftrain_elastic.errors import BadCommit, BadScript, Superseded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_state_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
     assert commits.step_of(tmp_path) == 12
     found = commits.load(tmp_path)
     assert found is not None
-    tree, step = found
+    tree, step, _ = found
     back = tree.unfolded()
     assert step == 12
     assert (back["a"], back["t"]) == (value["a"], value["t"])
@@ -106,6 +106,9 @@ def test_alone_a_script_trains_and_commits_to_the_folder_it_is_given(
     run(fresh(), train)
     limit = 20
     again = fresh()
+    with pytest.raises(BadScript, match="only once under a launcher"):
+        run(again, train)
+    running.trained.clear()  # in another process
     run(again, train)
     assert (again.position, again.step) == (20, 20)
     monkeypatch.delenv("BFTRAIN_FOLDER")
@@ -113,3 +116,29 @@ def test_alone_a_script_trains_and_commits_to_the_folder_it_is_given(
     run(straight, train)
     for here, there in zip(again.model.parameters(), straight.model.parameters(), strict=True):
         assert torch.equal(here, there)
+
+
+def test_whoever_was_given_up_cannot_undo_what_others_did_since(tmp_path: Path) -> None:
+    """A node is lost to its manager but goes on training; meanwhile the task is started elsewhere."""
+    from bftrain_elastic import state as states
+
+    def at(position: int) -> State:
+        state = State(position=position)
+        states.inner(state).folder = tmp_path
+        return state
+
+    lost = at(7)
+    states.save(lost)
+    other = at(0)
+    assert states.load(other)
+    assert other.position == 7
+    states.save(lost)  # as long as the others have done nothing, nothing is undone
+    other.position = 8
+    states.save(other)
+    lost.position = 9
+    with pytest.raises(Superseded, match="went on from here"):
+        states.save(lost)
+    assert commits.load(tmp_path).tree.unfolded()["position"] == 8  # type: ignore[union-attr]  # it was just written
+    again = at(0)
+    states.restore(again, states.capture(other))  # as a worker gets it that joins later
+    states.save(again)

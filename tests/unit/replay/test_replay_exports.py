@@ -190,5 +190,5 @@ def test_a_missing_or_damaged_parquet_table_is_named(done: Study, tmp_path: Path
     with pytest.raises(BadInput, match=r"tasks.parquet: not the table it should be"):
         jobs(tmp_path)
     (tmp_path / "tasks.parquet").unlink()
-    with pytest.raises(BadInput, match=r"tasks.parquet: there is no such table"):
+    with pytest.raises(BadInput, match=r"holds no table of tasks"):
         jobs(tmp_path)

@@ -50,7 +50,7 @@ def test_it_gives_the_numbers_of_the_command(
     assert done.summary["figures_sha256"] == told["figures_sha256"]
     assert set(done.summary) == set(told)
     done.write(place / "written")
-    for name in ("decisions.csv", "tasks.csv", "allocations.csv", "config.toml", "report.html"):
+    for name in ("decisions.csv", "tasks.csv", "allocations.csv", "over_time.csv", "config.toml", "log.npz"):
         assert (place / "told" / name).read_bytes() == (place / "written" / name).read_bytes(), name
 
 
@@ -62,6 +62,8 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
         "decisions": done.result.decisions_frame(),
         "tasks": done.result.tasks_frame(),
         "allocations": done.result.allocations_frame(),
+        "over_time": done.result.over_time_frame(),
+        "campaigns": done.result.campaigns_frame(),
     }
     for name, columns in tables.TABLES.items():
         frame, read = frames[name], pandas.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values={})
@@ -125,6 +127,20 @@ def test_what_is_not_known_is_named() -> None:
         bftrain.replay(LOG, TASKS, baseline="exact")
 
 
+def test_a_page_and_pictures_are_those_of_the_command(tmp_path: Path) -> None:
+    done = bftrain.replay(LOG, TASKS)
+    done.write(tmp_path / "all")
+    done.report(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_bytes() == (tmp_path / "all" / "report.html").read_bytes()
+    done.report(tmp_path / "page.html", title="Mine & yours")
+    assert "<h1>Mine &amp; yours</h1>" in (tmp_path / "page.html").read_text()
+    written = done.figures(tmp_path / "pictures", form="png")
+    assert {path.name for path in written} >= {"waterfall.png", "nodes.png", "holders.png"}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    with pytest.raises(UsageError, match="no form 'pgn'"):
+        done.figures(tmp_path, form="pgn")
+
+
 def test_pandas_is_loaded_for_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     done = bftrain.replay(LOG, TASKS)
@@ -142,3 +158,5 @@ def test_the_example_in_the_documents_runs(capsys: pytest.CaptureFixture[str]) -
     assert "with equal shares" in said
     assert "seconds, until a node changes hands" in said
     assert Path("result/summary.json").is_file()
+    assert Path("report.html").read_text().count("<figure") >= 5
+    assert {path.suffix for path in Path("pictures").iterdir()} == {".svg"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrain.errors import Fault
-from bftrain_replay.ledger import Ledger, Unused, idle_node_s
+from bftrain_replay.ledger import PLAIN, Ledger, Unused, idle_node_s
 from tests.unit.replay.cases import log_of
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -22,7 +22,7 @@ def kept(*, until_s: float = 300.0) -> Ledger:
 def test_sums_by_reason() -> None:
     ledger = kept()
     assert (ledger.idle_node_s, ledger.used_node_s) == (400.0, 300.0)
-    assert ledger.unused_node_s == dict.fromkeys(Unused, 0.0) | {Unused.NOT_WORTH: 100.0}
+    assert ledger.unused_node_s == dict.fromkeys(PLAIN, 0.0) | {Unused.NOT_WORTH: 100.0}
     ledger.check(LOG, [250.0, 50.0])
 
 

@@ -124,6 +124,22 @@ def test_start_up_may_be_set_for_all_tasks() -> None:
     assert record_of(ONE_LOSS, task(start_cost_s=7.0)).lost_start_up_samples == 126.0
 
 
+def test_every_cost_may_be_set_for_all_tasks_and_multiplied() -> None:
+    spec = task(grow_cost_s=5.0, shrink_cost_s=3.0, start_cost_s=7.0)
+    grown = log_of((0.0, "a", ""), (50.0, "b", ""), (100.0, "", "b"), end_s=300.0)
+
+    def lost(**settings: object) -> tuple[float, float, float]:
+        record = record_of(grown, spec, horizon_s=1000.0, **settings)
+        return record.lost_start_up_samples, record.lost_rescaling_samples, record.lost_preemption_samples
+
+    assert lost() == (70.0, 50.0, 54.0)
+    assert lost(cost_factor=0.5) == (35.0, 25.0, 27.0)
+    assert lost(cost_factor=2.0, grow_cost_s=1.0) == (140.0, 20.0, 108.0)
+    assert lost(shrink_cost_s=0.0) == (70.0, 50.0, 0.0)
+    assert lost(semantics="published", cost_factor=2.0) == (0.0, 100.0, 108.0)
+    assert lost(cost_factor=0.0) == (0.0, 0.0, 0.0)
+
+
 def test_the_ceiling_pays_for_none_of_it() -> None:
     done = study(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, checkpoint_interval_s=30.0))
     assert done.ceiling is not None
@@ -230,6 +246,9 @@ def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: s
         ("decision_latency_s", -1.0),
         ("min_interval_s", np.nan),
         ("start_cost_s", -1.0),
+        ("grow_cost_s", -1.0),
+        ("shrink_cost_s", np.inf),
+        ("cost_factor", -0.5),
         ("checkpoint_interval_s", 0.0),
         ("seed", -1),
         ("window", " "),
@@ -255,6 +274,7 @@ def test_settings_survive_their_file(tmp_path: Path) -> None:
     odd = ReplaySettings(
         semantics="realistic", window="1..2", nodes="0:4", skip_events=3, seed=5,
         decision_latency_s="measured", min_interval_s=2.0, start_cost_s=3.0, checkpoint_interval_s=60.0, max_tasks=7,
+        grow_cost_s=1.0, shrink_cost_s=2.0, cost_factor=1.5,
     )  # fmt: skip
     for settings in (odd, ReplaySettings(), ReplaySettings(semantics="published", events="chosen")):
         path = tmp_path / "config.toml"

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain_replay import outputs
+from bftrain_replay import outputs, told
 from bftrain_replay.answers import Answers, Origin, origin_of
+from bftrain_replay.origins import Source
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, study
 from tests.helpers.tables import table_of
@@ -52,10 +53,13 @@ def replayed(path: Path, stop_after: int | None, settings: ReplaySettings = SETT
         return study(LOG, TASKS, settings, baseline=BASELINE, watch=watch, answers=answers)
 
 
+MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
+
+
 def files(done: Study, folder: Path) -> dict[str, bytes]:
     outputs.write(done, folder)
-    content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "summary.json"}
-    return content | {"summary": wire.encode(outputs.repeatable(outputs.summary(done, outputs.Source())))}
+    content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
+    return content | {"summary": wire.encode(told.repeatable(told.summary(done, Source())))}
 
 
 @pytest.fixture(scope="module")
@@ -114,16 +118,16 @@ def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
     solver, table = Counting(), table_of([[0.0, 1.0, 2.0]], pool=2)
     with Answers(tmp_path / "answers", origin()) as answers:
         answers.begin("counting")
-        told = [answers.through(solver).solve(table, Limits()) for _ in range(3)]  # type: ignore[arg-type]  # a solver for tests
+        given = [answers.through(solver).solve(table, Limits()) for _ in range(3)]  # type: ignore[arg-type]  # a solver for tests
     with Answers(tmp_path / "answers", origin(), resume=True) as answers:
         assert answers.repeating
         answers.begin("counting")
         again = [answers.through(solver).solve(table, Limits()) for _ in range(3)]  # type: ignore[arg-type]  # as above
         assert answers.through(solver).couples  # type: ignore[arg-type, attr-defined]  # as above
-        assert (again, solver.asked, answers.repeated_s) == (told, 3, 5.0)
+        assert (again, solver.asked, answers.repeated_s) == (given, 3, 5.0)
         answers.through(solver).solve(table, Limits())  # type: ignore[arg-type]  # as above
         assert (solver.asked, answers.repeating) == (4, False)
-    assert told[2].solver_words == "raised RuntimeError: no more"
+    assert given[2].solver_words == "raised RuntimeError: no more"
 
 
 def test_what_it_took_before_counts_as_time_that_it_took(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
-from bftrain_replay import csv_tables, outputs, tables
+from bftrain_replay import csv_tables, outputs, tables, told
+from bftrain_replay.fixed import Cluster
+from bftrain_replay.origins import FORMAT, Source
 from bftrain_replay.result import Result, Summary, Timings
-from bftrain_replay.study import study
+from bftrain_replay.study import cluster_study, study
 from bftrain_replay.tables import Kind
 from tests.unit.replay.cases import log_of, replayed, task
 
@@ -43,7 +45,7 @@ def documented(heading: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", tables.TABLES)
 def test_the_documents_name_every_column_in_its_order(name: str, tmp_path: Path) -> None:
-    columns = documented(name.capitalize())
+    columns = documented(name.replace("_", " ").capitalize())
     assert columns == [(column.name, str(column.kind)) for column in tables.TABLES[name]]
     csv_tables.write(result(), tmp_path)
     header = (tmp_path / f"{name}.csv").read_text(encoding="utf-8").splitlines()[0]
@@ -52,16 +54,19 @@ def test_the_documents_name_every_column_in_its_order(name: str, tmp_path: Path)
 
 def test_the_documents_name_every_figure_and_the_format() -> None:
     section = DOCUMENT.split("\n## Figures\n")[1].split("\n## ")[0]
-    told = {
+    named = {
         name
         for line in section.splitlines()
         for name in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
     }
-    written = outputs.summary(study(LOG, TASKS, Settings(), baseline="equal-share"), outputs.Source())
-    assert told == set(written)
-    assert {*Summary.__struct_fields__, *Timings.__struct_fields__} <= told
-    assert f"`{outputs.FORMAT}`" in DOCUMENT
-    assert all(f"`{name}`" in DOCUMENT.split("## Figures")[0] for name in outputs.MEASURED)
+    written = told.summary(study(LOG, TASKS, Settings(), baseline="equal-share"), Source())
+    finite = [task("x", rate=(1.0,), work_samples=10.0)]
+    on_a_cluster = told.summary(cluster_study(Cluster(nodes={"": 1}), finite, Settings()), Source())
+    assert set(on_a_cluster) - set(written) == {"cluster", "ideal"}
+    assert named == {*written, *on_a_cluster}
+    assert {*Summary.__struct_fields__, *Timings.__struct_fields__} <= named
+    assert f"`{FORMAT}`" in DOCUMENT
+    assert all(f"`{name}`" in DOCUMENT.split("## Figures")[0] for name in told.MEASURED)
 
 
 def test_sizes_are_those_of_tasks_that_hold_nodes(tmp_path: Path) -> None:
@@ -108,7 +113,7 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
     for name, columns in tables.TABLES.items():
         assert not (tmp_path / f"{name}.csv").exists()  # never two tables of which one may be old
         table = parquet.read_table(tmp_path / f"{name}.parquet")
-        assert table.schema.metadata[b"bftrain.format"].decode() == outputs.FORMAT
+        assert table.schema.metadata[b"bftrain.format"].decode() == FORMAT
         assert table.column_names == [column.name for column in columns]
         assert len(table) == len(read[name])
         for row, text in zip(table.to_pylist(), read[name], strict=True):

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from bftrain.values.solution import Limits, Solution
     from bftrain.values.table import ValueTable
 
-RULES = {"greedy", "equal-share", "equal-share-published"}
+RULES = {
+    *("greedy", "equal-share", "equal-share-published"),
+    *("fifo", "las", "srtf", "isolated", "proportional-share", "marginal-gain"),
+}
 NEEDS = {"cbc": "mip", "gurobi": "gurobipy"}
 SOLVERS = [
     pytest.param(

@@ -22,13 +22,13 @@ def present(*sizes: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def test_what_costs_more_than_all_can_gain_is_taken_out_and_rows_are_lowered_to_nothing() -> None:
     values = np.array([[NEVER, NEVER, 200.0], [0.0, 10.0, 30.0]])
-    clear = cleared(values, present(2, 0), 3)
+    clear = cleared(values, present(2, 0), [3])
     assert clear.values.tolist() == [[-inf, -inf, 0.0], [-inf, 0.0, -inf]]  # the first leaves the other 1 node
     assert clear.raised == 210.0
 
 
 def test_what_has_to_be_paid_stays() -> None:
-    clear = cleared(np.array([[NEVER, NEVER + 64.0], [0.0, 10.0]]), present(7, 0), 1)
+    clear = cleared(np.array([[NEVER, NEVER + 64.0], [0.0, 10.0]]), present(7, 0), [1])
     assert clear.values.tolist() == [[-inf, 0.0], [0.0, -inf]]
     assert clear.raised == NEVER + 64.0
 
@@ -43,7 +43,7 @@ def test_ordinary_tables_are_left_alone() -> None:
 
 
 def test_what_is_as_good_stays() -> None:
-    clear = cleared(np.array([[NEVER, 0.1, 0.3], [0.0, 0.2, 0.0]]), present(1, 0), 2)
+    clear = cleared(np.array([[NEVER, 0.1, 0.3], [0.0, 0.2, 0.0]]), present(1, 0), [2])
     assert np.isfinite(clear.values).tolist() == [[False, True, True], [True, True, False]]
 
 
@@ -56,7 +56,7 @@ def test_the_best_plan_is_still_there(seed: int) -> None:
     values[:, 0] = np.where(rng.random(rows) < 0.5, 0.0, NEVER)
     table = table_of(values, pool=int(rng.integers(1, rows * width)))
     best = best_by_trying_all(table)
-    clear = cleared(values, present(*[0] * rows), table.problem.pool)
+    clear = cleared(values, present(*[0] * rows), [table.problem.pool])
     still = best_by_trying_all(table_of(clear.values, pool=table.problem.pool))
     assert still + clear.raised == pytest.approx(best, rel=1e-12, abs=1e-12 * clear.rounding)
     assert solver.solve(table, Limits()).value == pytest.approx(best, rel=1e-9)

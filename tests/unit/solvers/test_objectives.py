@@ -112,7 +112,7 @@ def test_a_table_made_after_others_is_the_same_as_one_made_alone() -> None:
 @pytest.mark.parametrize("changes", [{"max_nodes": 10**12}, {"size": 10**12}])
 def test_what_no_memory_would_hold_is_refused(changes: dict[str, int]) -> None:
     problem = AllocationProblem(pool=10**12, horizon_s=1.0, tasks=(task(**changes),))
-    with pytest.raises(BadInput, match=r"AllocationProblem.tasks: 1 tasks of up to 1000000000000 nodes.*max_nodes"):
+    with pytest.raises(BadInput, match=r"AllocationProblem.tasks: 1 tasks of up to 1,000,000,000,000 nodes.*max_nodes"):
         Tabulator(throughput).table(problem)
 
 

@@ -80,7 +80,7 @@ def test_columns_stand_for_sizes_and_their_values() -> None:
             if piece.beyond is not None:
                 columns[piece.beyond] = size - piece.first
         assert matrix.objective @ columns == table.values[0, chosen[0]] + table.values[1, chosen[1]]
-        assert programme.sizes(columns) == list(chosen)
+        assert programme.chosen(columns) == list(chosen)
         assert (rows @ columns <= matrix.row_upper).all()
         assert (rows @ columns >= matrix.row_lower).all()
 

@@ -1,0 +1,133 @@
+"""The page of ``bftrain compare`` in a real browser: on three screens, light and dark, looked closer at, pointed at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.test_report_in_browser import STICKING_OUT
+from tests.helpers.program import bftrain
+
+if TYPE_CHECKING:
+    from tests.helpers.chromium import Chromium, Page
+
+pytestmark = pytest.mark.chromium
+
+PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
+SOLVERS = {"exact": (), "equal-share": ("--solver", "equal-share"), 'few <b>"&': ("--max-tasks", "3")}
+FIGURES = {"node-time", "time", "harvest", "ahead", "used-1", "used-2", "used-3", "finished", "rho"}
+ALL_DRAWN = """
+new Promise(done => {
+  const look = () => document.documentElement.dataset.drawn ? done(1) : setTimeout(look, 20);
+  look();
+})
+"""
+TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Replay three times and compare, in a directory with an awkward name."""
+    place = tmp_path_factory.mktemp("compare") / 'it\'s a "page" & ünï'
+    place.mkdir()
+    made = [
+        bftrain("generate", "log", "-o", "log.npz", "--nodes", "64", "--days", "1", "--start", "1.6e9", cwd=place),
+        bftrain("tasks", "generate", "-o", "t.toml", "--count", "30", "--max-nodes", "16", cwd=place),
+        *(bftrain("replay", "log.npz", "--tasks", "t.toml", "-o", at, *how, cwd=place) for at, how in SOLVERS.items()),
+        bftrain("compare", *SOLVERS, "-o", "page.html", cwd=place),
+    ]
+    assert [ended.code for ended in made] == [0] * 6, [ended.err for ended in made]
+    assert made[-1].err.endswith("page: page.html\n")
+    return place / "page.html"
+
+
+@pytest.fixture(params=[(360, False), (800, True), (1400, False)], ids=["telephone", "dark", "large"])
+def page(request: pytest.FixtureRequest, browser: Chromium, compared: Path) -> Page:
+    width, dark = request.param
+    opened = browser.open(compared.as_uri(), width=width, dark=dark)
+    opened.evaluate(ALL_DRAWN)
+    opened.evaluate(TWO_FRAMES)
+    opened.screenshot(PICTURES / f"compare-{width}{'-dark' if dark else ''}.png")
+    return opened
+
+
+def test_it_opens_in_silence_asks_for_nothing_and_fits(page: Page, compared: Path) -> None:
+    assert page.complaints() == []
+    assert [address for address in page.requests() if not address.startswith("data:")] == [compared.as_uri()]
+    assert page.evaluate(STICKING_OUT) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_every_picture_is_drawn_and_says_what_it_shows(page: Page) -> None:
+    drawn = page.evaluate("[...document.querySelectorAll('[data-drawn=yes].draw')].map(item => item.id.slice(5))")
+    assert set(drawn) == FIGURES
+    marks = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.draw')].map(item => [item.id.slice(5), "
+        "item.querySelectorAll('svg .mark-area path, svg .mark-line path, svg .mark-rect path').length]))"
+    )
+    assert marks["harvest"] == marks["ahead"] == marks["finished"] == marks["rho"] == 3  # a line each
+    assert marks["node-time"] >= 6
+    alts = page.evaluate("[...document.querySelectorAll('.draw')].map(item => item.getAttribute('aria-label'))")
+    assert all(len(alt) > 40 for alt in alts)
+    assert "equal-share" in page.evaluate("document.getElementById('draw-harvest').getAttribute('aria-label')")
+
+
+def test_the_figures_are_there_and_the_best_is_marked(page: Page) -> None:
+    text = page.evaluate("document.body.innerText")
+    for words in (
+        "harvest, samples",
+        "efficiency U",
+        "decision time, median",
+        "max_tasks",
+        'few <b>"&',
+        "harvested most",
+    ):
+        assert words in text
+    assert "undefined" not in text
+    assert "NaN" not in text
+    rows = page.evaluate(
+        "[...document.querySelectorAll('.compare tbody tr')].map(row => [...row.cells].map(cell => cell.innerHTML))"
+    )
+    harvest = next(row for row in rows if row[0] == "harvest, samples")
+    assert sum("<strong>" in cell and "*" in cell for cell in harvest) in {1, 2}
+    assert ["Harvest"] in rows  # a heading of its own
+
+
+def test_all_pictures_over_time_are_looked_closer_at_together(page: Page) -> None:
+    def paths() -> list[str]:
+        found: list[str] = page.evaluate(
+            "['harvest', 'used-2'].map(name => document.querySelector(`#draw-${name} :is(.mark-line, .mark-area) path`)"
+            ".getAttribute('d'))"
+        )
+        return found
+
+    before = paths()
+    page.evaluate("document.querySelector('[data-look=in]').click()")
+    page.evaluate(TWO_FRAMES)
+    page.evaluate(TWO_FRAMES)
+    after = paths()
+    assert all(one != two for one, two in zip(before, after, strict=True))
+    assert page.evaluate("document.getElementById('shown-time').textContent").startswith("2020-09-13 ")
+    page.evaluate("document.querySelector('[data-look=all]').click()")
+    page.evaluate(TWO_FRAMES)
+    page.evaluate(TWO_FRAMES)
+    assert paths() == before
+    assert page.complaints() == []
+
+
+def test_the_pointer_is_told_what_lies_under_it(page: Page) -> None:
+    page.evaluate(
+        """(() => {
+          const box = document.getElementById('draw-harvest');
+          box.scrollIntoView({block: 'center'});
+          const {left, top, width, height} = box.getBoundingClientRect();
+          const at = {clientX: left + width / 2, clientY: top + height / 2, bubbles: true};
+          box.dispatchEvent(new PointerEvent('pointermove', at));
+        })()"""
+    )
+    lines = page.evaluate("[...document.getElementById('tip').children].map(item => item.textContent)")
+    assert lines[0].endswith(" UTC")
+    assert [line.split(":")[0] for line in lines[1:]] == list(SOLVERS)
+    assert all("samples " in line for line in lines[1:])

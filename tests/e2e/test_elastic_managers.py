@@ -1,0 +1,173 @@
+"""The manager is killed with -9 while a task trains, and another takes its place: the task goes on, and runs once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic import commits, trial, trial_horovod
+from bftrain_elastic.processes import descendants
+from bftrain_elastic.secret import make_secret
+from tests.helpers.manager import TASK, Manager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.torch
+
+NODES = ("n1", "n2", "n3")
+LAUNCHERS = [
+    pytest.param("native", str(trial.__file__), id="native"),
+    pytest.param("process", str(trial.__file__), id="process"),
+    pytest.param("horovod", str(trial_horovod.__file__), id="horovod", marks=pytest.mark.horovod),
+]
+
+
+class Site:
+    """Agents that are nobody's children but the test's, and one manager after the other at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        make_secret(folder / "secret")
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = str(probe.getsockname()[1])
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.managers: list[Manager] = []
+
+    def agent(self, node: str, *words: str) -> None:
+        """Start an agent."""
+        where = ["--manager", f"127.0.0.1:{self.port}", "--secret", str(self.folder / "secret"), "--node", node]
+        command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--parent", str(os.getpid()), *words]
+        self.agents[node] = subprocess.Popen(command, start_new_session=True)
+
+    def manager(self, launcher: str, script: str, *nodes: str) -> Manager:
+        """Start a manager whose task holds these nodes."""
+        words = (launcher, self.port, str(self.folder / "secret"), str(self.folder / "task"), script, ",".join(nodes))
+        self.managers.append(Manager(*words))
+        return self.managers[-1]
+
+    def workers(self) -> set[int]:
+        """Give all processes below the agents that are neither agents nor nurseries."""
+        return {pid for agent in self.agents.values() for pid in list(descendants(agent.pid))[1:]}
+
+    def close(self) -> None:
+        """End everything."""
+        for manager in self.managers:
+            if manager.process.poll() is None:
+                manager.close()
+        for agent in self.agents.values():
+            agent.terminate()
+        for agent in self.agents.values():
+            agent.wait(10)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    running = Site(tmp_path)
+    yield running
+    running.close()
+
+
+def steps(manager: Manager) -> list[int]:
+    return [one["step"] for one in manager.of("report")]
+
+
+@pytest.mark.parametrize(("launcher", "script"), LAUNCHERS)
+def test_the_task_goes_on_under_another_manager_and_nothing_runs_twice(site: Site, launcher: str, script: str) -> None:
+    for node in NODES:
+        site.agent(node)
+    first = site.manager(launcher, script, *NODES)
+    first.steps(3, 20)
+    trained = site.workers()
+    assert len(trained) == 3
+    first.kill()
+    second = site.manager(launcher, script, *NODES)
+    second.steps(3, 20)
+    assert steps(second)[0] > steps(first)[-1], "what was reported is not done again"
+    assert all(later == earlier + 1 for earlier, later in pairwise(steps(second))), "one task, one line of steps"
+    assert not second.of("failed")
+    now = site.workers()
+    assert len(now) == 3, "one worker a node, as before"
+    if launcher == "process":
+        assert not now & trained, "they wrote a checkpoint, and were started again from it"
+    else:
+        assert now == trained, "these very processes were taken over"
+        assert len(second.of("confirmed")) == 1, "without so much as a new group"
+    # And it is not only watched, but moved again
+    second.do({"action": "shrink", "task": TASK, "nodes": ["n1"], "cause": "decided"})
+    second.steps(2, 5)
+    second.close()
+    assert not site.workers()
+
+
+@pytest.mark.parametrize(("launcher", "script"), LAUNCHERS)
+def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site, launcher: str, script: str) -> None:
+    for node in NODES[:2]:
+        site.agent(node)
+    first = site.manager(launcher, script, *NODES[:2])
+    first.steps(2, 30)
+    below = {pid for agent in site.agents.values() for pid in descendants(agent.pid)}
+    first.kill()
+    for agent in site.agents.values():
+        agent.kill()
+        agent.wait(10)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "nothing outlives its agent")
+    safe = commits.step_of(site.folder / "task")
+    assert safe is not None
+    assert safe > 0
+    site.agent("n3")
+    second = site.manager(launcher, script, "n3")
+    second.steps(1, 5)
+    assert steps(second)[0] == safe + 1
+
+
+def test_a_task_that_the_new_manager_does_not_know_is_ended(site: Site) -> None:
+    site.agent("n1")
+    first = site.manager("native", str(trial.__file__), "n1")
+    first.steps(1, 5)
+    trained = site.workers()
+    first.kill()
+    second = site.manager("native", str(trial.__file__), "n2")  # its task holds another node now
+    until(lambda: not site.workers() & trained, "the worker of the manager before is gone")
+    assert second.of("registered")[0]["node"] == "n1"
+
+
+def test_without_a_manager_workers_train_on_for_as_long_as_their_agent_has_patience(site: Site) -> None:
+    site.agent("n1", "--patience", "1.5")
+    first = site.manager("native", str(trial.__file__), "n1")
+    first.steps(1, 5)
+    first.kill()
+    told = steps(first)[-1]
+    agent = site.agents.pop("n1")
+    agent.wait(30)
+    assert not list(descendants(agent.pid))
+    assert (commits.step_of(site.folder / "task") or 0) > told, "it went on meanwhile"
+
+
+def test_a_manager_that_only_stands_still_loses_nothing(site: Site) -> None:
+    site.agent("n1")
+    manager = site.manager("native", str(trial.__file__), "n1")
+    manager.steps(1, 5)
+    trained = site.workers()
+    manager.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.0)
+    manager.process.send_signal(signal.SIGCONT)
+    manager.steps(1, len(steps(manager)) + 5)
+    assert site.workers() == trained
+    assert all(later == earlier + 1 for earlier, later in pairwise(steps(manager)))
+
+
+def until(true: object, words: str, patience_s: float = 60.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not true():  # type: ignore[operator]  # a callable
+        assert time.monotonic() < deadline, words
+        time.sleep(0.02)

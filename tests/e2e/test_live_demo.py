@@ -1,0 +1,45 @@
+"""The demo of a live run for real: PyTorch trains on slots of this machine that come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.torch
+
+
+def test_tasks_grow_shrink_and_survive_a_timetable_that_begins_when_they_are_warm(tmp_path: Path) -> None:
+    demo = subprocess.run(
+        [sys.executable, "-m", "bftrain", "live", "--demo", "--for", "60", "--json"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    said = demo.stderr
+    begins = said.index("the timetable begins")
+    assert said.index("slot1 became idle") < begins < said.index("slot4 became idle") < said.index("taken back")
+    assert said.index("given back") < said.index("ended; all is remembered in")
+    result = json.loads(demo.stdout)
+    tasks = {task["name"]: task for task in result["tasks"]}
+    assert set(tasks) == {"pictures", "letters", "waves"}
+    for task in tasks.values():
+        assert task["samples"] == 96 * task["step"], "no step was counted twice, and none is missing"
+        assert task["nodes"] == []
+        assert task["state"] in {"done", "waiting"}
+        assert task["failures"] == 0
+    assert sum(task["step"] > 0 for task in tasks.values()) > 1
+    assert sum(task["preemptions"] for task in tasks.values()) > 0
+    assert sum(task["rescales"] for task in tasks.values()) > 0
+    used = sum(task["node_s"] for task in tasks.values())
+    assert 0.5 < used / result["nodes"] <= 1.01
+    assert list(tmp_path.glob("bftrain/live/*.sock")) == []

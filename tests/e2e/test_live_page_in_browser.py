@@ -1,0 +1,262 @@
+"""The status page of a live run in a real browser: it shows nodes and tasks, follows them, and survives a restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.live_seen import SeenRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.helpers.chromium import Chromium, Page
+
+pytestmark = pytest.mark.chromium
+
+PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
+WIDTHS = (390, 900, 1400)
+NODES = tuple(f"nid{number:05d}" for number in range(1, 13))
+TASKS = ("resnet50", "bert-base", "wave-net", "climate-emulator", "protein-fold")
+LIVE = "document.getElementById('contact')?.textContent === 'live'"
+STICKING_OUT = """
+[...document.querySelectorAll('body *')].filter(item => {
+  const box = item.getBoundingClientRect();
+  if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
+  for (let up = item.parentElement; up; up = up.parentElement)
+    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
+  return true;
+}).map(item => item.outerHTML.slice(0, 120))
+"""
+# All words that are shown, with the contrast between them and what is behind them
+FAINT = """
+(() => {
+  const parts = (text) => text.match(/[0-9.]+/g).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.slice(0, 3).map((part) => part / 255)
+      .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (item) => {
+    for (let up = item; up; up = up.parentElement) {
+      const colour = parts(getComputedStyle(up).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return light(colour);
+    }
+    return 1;
+  };
+  return [...document.querySelectorAll('body *')].filter((item) => {
+    const words = [...item.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!words || !item.getBoundingClientRect().width || item.closest('.unseen')) return false;
+    const pair = [light(parts(getComputedStyle(item).color)), ground(item)].sort((a, b) => b - a);
+    return (pair[0] + 0.05) / (pair[1] + 0.05) < (item.matches('[aria-hidden]') ? 3 : 4.5); // marks are no words
+  }).map((item) => item.outerHTML.slice(0, 120));
+})()
+"""
+# How many different colours a canvas shows: one that nothing was drawn on has one
+COLOURS = """
+(() => {
+  const canvas = document.getElementById('%s'), pen = canvas.getContext('2d');
+  const data = new Uint32Array(pen.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+  return new Set(data).size;
+})()
+"""
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[SeenRun]:
+    with SeenRun(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def busy(live: SeenRun) -> SeenRun:
+    """Give a run with nodes, tasks and a past."""
+    for name in TASKS:
+        live.submit(name, largest=6, work_samples=4e6)
+    live.submit("x" * 100)  # as long as a name may be
+    live.past(TASKS, len(NODES), 3000)
+    live.lend(*NODES)
+    live.report("resnet50", 10, samples=3000)
+    return live
+
+
+def opened(browser: Chromium, live: SeenRun, width: int = 1400, **more: bool) -> Page:
+    page = browser.open(f"{live.address}#token={live.token}", width=width, **more)
+    page.wait_until(LIVE)
+    page.frames()
+    return page
+
+
+def text(page: Page, name: str) -> str:
+    return str(page.evaluate(f"document.getElementById('{name}').innerText"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: SeenRun, width: int) -> None:
+    for dark in (False, True):
+        page = opened(browser, busy, width, dark=dark)
+        page.wait_until("document.getElementById('tasks').children.length === 6")
+        page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")
+        page.screenshot(PICTURES / f"live-page-{width}-{'dark' if dark else 'light'}.png")
+        assert page.complaints() == []
+        assert page.evaluate(STICKING_OUT) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert page.evaluate(FAINT) == []
+        assert page.evaluate(COLOURS % "sizes") > 4
+        assert page.evaluate(COLOURS % "nodes") > 3
+        words = text(page, "shown")
+        for name in TASKS:
+            assert name in words
+        assert "undefined" not in words
+        assert "NaN" not in words
+
+
+def test_the_token_is_kept_from_the_address_and_sent_to_nobody_else(browser: Chromium, busy: SeenRun) -> None:
+    page = opened(browser, busy)
+    assert page.evaluate("location.href") == busy.address
+    asked = page.requests()
+    assert all(address.startswith(busy.address) for address in asked)
+    assert not any(busy.token in address.partition("#")[0] for address in asked)
+    # It is kept for this tab: a reload needs no token
+    page.reload()
+    page.wait_until(LIVE)
+
+
+def test_without_a_token_it_asks_and_a_wrong_one_is_told(browser: Chromium, busy: SeenRun) -> None:
+    page = browser.open(busy.address, width=900)
+    page.wait_until("!document.getElementById('ask').hidden")
+    assert page.evaluate("document.getElementById('shown').hidden")
+    assert page.evaluate("document.getElementById('ask-wrong').hidden")
+    give = "(document.getElementById('ask-token').value = '%s', document.querySelector('#ask button').click())"
+    page.evaluate(give % "x")
+    page.wait_until("!document.getElementById('ask-wrong').hidden")
+    page.screenshot(PICTURES / "live-page-wrong-token.png")
+    page.evaluate(give % busy.token)
+    page.wait_until(f"{LIVE} && !document.getElementById('shown').hidden")
+    assert page.evaluate("document.getElementById('ask').hidden")
+
+
+def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, live: SeenRun) -> None:
+    live.submit("alone", largest=8)
+    page = opened(browser, live)
+    page.wait_until("document.getElementById('card-nodes').textContent === '0 of 0'")
+    assert not page.evaluate("document.getElementById('no-nodes').hidden")
+    page.evaluate("window.stays = true")
+    live.lend("a1", "a2", "a3")
+    page.wait_until("document.getElementById('card-nodes').textContent === '3 of 3'")
+    page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('3 nodes: 3 used')")
+    page.wait_until("document.querySelector('#tasks .nodes').textContent.startsWith('3 of 1')")
+    live.take("a2")
+    page.wait_until("document.getElementById('card-nodes').textContent === '2 of 2'")
+    page.wait_until("document.querySelector('#feed li.left')?.textContent.includes('a2 left: 2 nodes ours')")
+    live.submit("another", largest=8)
+    page.wait_until("document.getElementById('tasks').children.length === 2")
+    live.run.do(lambda inside: inside.world.tell("alone", "done"))
+    page.wait_until("document.querySelector('#tasks tr.over')?.textContent.includes('done')")
+    assert page.evaluate("window.stays")
+    assert page.complaints() == []
+
+
+def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chromium, busy: SeenRun) -> None:
+    page = opened(browser, busy)
+    page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")
+    busy.end()
+    page.wait_until("!document.getElementById('lost').hidden")
+    assert "Lost contact at" in text(page, "lost")
+    assert page.evaluate("document.title").startswith("(lost)")
+    page.screenshot(PICTURES / "live-page-lost.png")
+    busy.world.allowed.difference_update(NODES[:4])
+    busy.begin()
+    page.wait_until(f"{LIVE} && document.getElementById('lost').hidden")
+    page.wait_until("document.getElementById('card-nodes').textContent === '8 of 8'")
+    page.wait_until("document.getElementById('nodes').ariaLabel.startsWith('12 nodes: 8 used')")
+    assert page.evaluate("document.getElementById('tasks').children.length") == len(TASKS) + 1
+    # What was seen before is still there
+    assert page.evaluate(COLOURS % "sizes") > 4
+
+
+def test_part_of_the_time_is_looked_at_closer_and_others_further_back(browser: Chromium, busy: SeenRun) -> None:
+    page = opened(browser, busy)
+    page.evaluate("document.getElementById('sizes').scrollIntoView()")
+    box = page.evaluate("document.getElementById('sizes').getBoundingClientRect().toJSON()")
+    middle = box["top"] + box["height"] / 2
+    page.drag((box["left"] + 200, middle), (box["left"] + 400, middle))
+    page.wait_until("!document.getElementById('part-all').hidden")
+    assert text(page, "part-words").startswith("From ")
+    assert "nodes used" in text(page, "tip")
+    page.evaluate("document.getElementById('part-all').click()")
+    page.wait_until("document.getElementById('part-all').hidden")
+    page.evaluate("document.querySelector('[data-span=\"3600\"]').click()")
+    page.wait_until("document.querySelector('[data-span=\"3600\"]').ariaPressed === 'true'")
+    page.wait_until("document.querySelector('[data-shown-span]').dataset.shownSpan === '3600'")
+    assert page.complaints() == ["not loaded: net::ERR_ABORTED"]  # the stream of before, which the page ended itself
+
+
+def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: SeenRun) -> None:
+    page = opened(browser, busy)
+    page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('12 nodes')")
+    press = "document.getElementById('%s').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
+    page.evaluate(press % ("nodes", "ArrowRight"))
+    assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00001, used by ")
+    page.evaluate(press % ("nodes", "ArrowRight"))
+    assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00002, ")
+    page.evaluate(press % ("sizes", "ArrowLeft"))
+    assert "nodes used" in page.evaluate("document.getElementById('spoken').textContent")
+
+
+def test_with_neither_node_nor_task_it_says_so(browser: Chromium, live: SeenRun) -> None:
+    page = opened(browser, live, 390)
+    page.wait_until("!document.getElementById('shown').hidden")
+    page.frames()
+    assert "None yet. Hand one in" in text(page, "shown")
+    assert "None is ours now" in text(page, "shown")
+    page.screenshot(PICTURES / "live-page-empty.png")
+    assert page.complaints() == []
+
+
+def test_thousands_of_nodes_fit_and_cost_the_browser_little(browser: Chromium, live: SeenRun) -> None:
+    names = tuple(f"h{number:02d}n{node:02d}" for number in range(1, 49) for node in range(96))
+    live.submit("wide", largest=4000)
+    live.lend(*names)
+    for width in (390, 1400):
+        page = opened(browser, live, width)
+        page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('4608 nodes: 4000 used, 608 unused')")
+        page.screenshot(PICTURES / f"live-page-4608-{width}.png")
+        high = page.evaluate("document.getElementById('nodes').getBoundingClientRect().height")
+        assert high < 600
+        assert page.evaluate(STICKING_OUT) == []
+    before = page.busy_s()
+    page.evaluate("new Promise((done) => setTimeout(done, 3000))")
+    assert page.busy_s() - before < 1.0
+
+
+@pytest.mark.torch
+def test_the_demo_says_where_its_page_is_and_shows_itself_there(browser: Chromium, tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "bftrain", "live", "--demo", "--for", "600"]
+    with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+        try:
+            assert demo.stderr is not None
+            told = next(line for line in demo.stderr if "#token=" in line)
+            page = browser.open(told.split()[-1], width=1400)
+            page.wait_until("document.getElementById('tasks').children.length === 3")
+            page.wait_until("document.querySelectorAll('#tasks tr:not(.over) .speed:not(:empty)').length > 0")
+            page.screenshot(PICTURES / "live-page-demo.png")
+            assert text(page, "site") == "demo"
+            assert "slot" in text(page, "feed")
+            assert page.complaints() == []
+            # The token is in no list of processes
+            assert (
+                told.rpartition("=")[2].strip()
+                not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+            )
+        finally:
+            demo.send_signal(signal.SIGTERM)
+            demo.communicate(timeout=60)
+    page.wait_until("!document.getElementById('lost').hidden")

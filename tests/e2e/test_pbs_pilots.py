@@ -1,0 +1,140 @@
+"""Pilots under a PBS that is made up, with commands that behave like the real ones and jobs that really run."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from bftrain.errors import NotAvailable
+from bftrain.live.schedulers import pbs, pbs_nodes
+from bftrain.live.schedulers.port import Allowed
+from bftrain.live.schedulers.spool import READER
+from tests.helpers.fake_pbs import FakePbs, Job
+from tests.helpers.fake_pbs_module import run_hook
+from tests.helpers.pilots import Keeper
+from tests.helpers.slurm import wait_until
+
+NODES = ("n1", "n2", "n3")
+
+
+def keeper(server: FakePbs, folder: Path, *, patience_s: float = 30.0, **settings: object) -> Keeper:
+    known = {"queue": "idle", "pending": 1, "poll_s": 0.5, "lengths_s": [3600], **settings}
+    return Keeper(pbs.make, known, folder, environment(server), patience_s=patience_s)
+
+
+def environment(server: FakePbs) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{server.path}:{os.environ['PATH']}"}
+
+
+def test_free_nodes_become_ours_and_a_stock_waits(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
+        pilots.wait_for(NODES)
+        wait_until(lambda: len(server.of("Q")) >= 1, "a stock waits for more", pilots.tell)
+        assert pilots.remarks() == ""
+        assert {job.walltime for job in server.of("R")} == {"01:00:00"}
+        assert all(job.variables["BFTRAIN_PILOT"].startswith("bftrain-test.") for job in server.of("R"))
+        logs = list((tmp_path / "site" / "pilots").iterdir())
+        assert {(log.name, stat.S_IMODE(log.stat().st_mode)) for log in logs} == {(f"{n}.log", 0o600) for n in NODES}
+        untils = [one.until_s for one in pilots.news if isinstance(one, Allowed)]
+        assert all(untils)
+        pilots.ask(pilots.scheduler.leave())
+        assert server.of("Q", "R", "E") == []
+        assert server.free() == list(NODES)
+
+
+@pytest.mark.parametrize("preempt", ["D", "R", "S"])
+def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, tmp_path: Path) -> None:
+    with FakePbs(*NODES, preempt=preempt) as server, keeper(server, tmp_path / "site") as pilots:
+        pilots.wait_for(NODES)
+        job = server.submit("sleep 600", 2)
+        wait_until(lambda: [one.id for one in server.of("R", queue="workq")] == [job], "it runs", pilots.tell)
+        (kept,) = set(NODES) - set(server.jobs[job].nodes)
+        pilots.wait_for({kept})
+        wait_until(lambda: server.of("S") == [], "nobody stays suspended there", pilots.tell)
+        server.delete(job)
+        pilots.wait_for(NODES, "they come back")
+
+
+def test_a_server_that_is_down_changes_nothing(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
+        pilots.wait_for(NODES)
+        server.shut()
+        wait_until(lambda: "does not answer" in pilots.remarks(), "people are told", pilots.tell)
+        assert "cannot connect" in pilots.remarks()
+        assert pilots.ask(pilots.scheduler.look()) is None
+        assert pilots.agents() == pilots.ours() == set(NODES)
+        server.open()
+        wait_until(lambda: pilots.ask(pilots.scheduler.look()) == set(NODES), "it is asked again", pilots.tell)
+        assert len(server.of("R")) == 3
+
+
+@pytest.mark.parametrize("server", [{"history": False}, {"knows_json": False}, {"history": False, "knows_json": False}])
+def test_older_servers_do(server: dict[str, bool], tmp_path: Path) -> None:
+    with FakePbs(*NODES, **server) as own, keeper(own, tmp_path / "site", plan_poll_s=0.2) as pilots:  # type: ignore[arg-type]  # rows of a test
+        pilots.wait_for(NODES)
+        own.submit("exec sleep 0.2", 1)
+        wait_until(lambda: len(pilots.agents()) == 2, "a node was taken", pilots.tell)
+        pilots.wait_for(NODES)
+        assert pilots.remarks() == ""
+
+
+def test_limits_and_refusals(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server:
+        server.most = 2
+        with keeper(server, tmp_path / "site", pending=4) as pilots:
+            wait_until(lambda: len(pilots.agents()) == 2, "as many as are allowed", pilots.tell)
+            asked = [words for words in server.asked if words[0] == "qsub"]
+            assert len(asked) <= 6
+            pilots.ask(pilots.scheduler.leave())
+        server.most, server.enabled = 100, False
+        with keeper(server, tmp_path / "other") as pilots:
+            wait_until(lambda: "Unauthorized" in pilots.remarks(), "people are told", pilots.tell)
+            assert "takes no jobs now" in pilots.remarks()
+        with keeper(server, tmp_path / "third", queue="nix") as pilots:
+            wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
+            assert isinstance(pilots.problem(), NotAvailable)
+            assert "no such queue" in str(pilots.problem())
+
+
+def test_a_server_that_is_slow_is_waited_for(tmp_path: Path) -> None:
+    with FakePbs("n1") as server:
+        server.delay_s = 0.4
+        with keeper(server, tmp_path / "site") as pilots:
+            pilots.wait_for({"n1"})
+            assert pilots.remarks() == ""
+
+
+def test_reserve_is_left_free(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site", reserve=1) as pilots:
+        wait_until(lambda: len(pilots.agents()) == 2, "all but one are used", pilots.tell)
+        assert len(server.free()) == 1
+        server.submit("sleep 600", 1)
+        wait_until(lambda: len(pilots.agents()) == 1 and len(server.free()) == 1, "room is made again", pilots.tell)
+
+
+def test_hooks_tell_at_once(tmp_path: Path) -> None:
+    """With hooks an end is known though nothing is looked at for an hour."""
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o700)
+
+    def hook(event: str, job: Job) -> None:
+        vnodes = "+".join(f"({node}:ncpus=4)" for node in job.nodes)
+        about = type("job", (), {"id": job.id, "exec_vnode": vnodes, "run_count": job.run_count, "queue": job.queue})
+        assert run_hook(spool, event, about) == []
+
+    with FakePbs("n1", "n2") as server:
+        server.hooks.append(hook)
+        server.submit("sleep 600", 1)
+        settings = {"poll_s": 3600.0, "spool": str(spool)}
+        with Keeper(pbs_nodes.make, settings, tmp_path / "site", environment(server)) as watch:
+            wait_until(lambda: watch.ours() == {"n2"}, "the free node is ours", watch.tell)
+            assert (spool / READER).exists()
+            job = server.submit("exec sleep 0.3", 1)
+            wait_until(lambda: watch.ours() == set(), "a job started there", watch.tell)
+            wait_until(lambda: watch.ours() == {"n2"}, "and ended", watch.tell)
+            assert job in server.jobs
+            assert watch.remarks() == ""
+        assert not (spool / READER).exists()

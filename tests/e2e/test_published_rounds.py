@@ -1,0 +1,92 @@
+"""The published figures of Blox and Gavel, by the commands that the page on rounds shows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain_datasets.taskfiles import load_tasks
+from bftrain_replay.rounds.simulation import rounds
+from tests.helpers.program import bftrain
+from tests.helpers.round_cases import slowly
+from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100..200")
+GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50..149")
+
+
+def replayed(tasks: Path, *words: str) -> dict[str, Any]:
+    ended = bftrain("replay", "--tasks", tasks, *words, "--json", "-q")
+    assert (ended.code, ended.err) == (0, "")
+    told: dict[str, Any] = json.loads(ended.out)
+    assert (told["ended"], told["measured_finished"]) == ("measured_done", told["measured"])
+    return told
+
+
+@pytest.fixture
+def blox(tmp_path: Path) -> Path:
+    path = tmp_path / "blox.csv"
+    assert bftrain("tasks", "import", site_data("blox/jobs_load4.csv"), "--begin", "0", "-o", path).code == 0
+    return path
+
+
+@pytest.fixture
+def gavel(tmp_path: Path) -> Path:
+    path = tmp_path / "gavel.csv"
+    trace, speeds = (site_data(f"gavel/{name}") for name in TRACE)
+    words = ("--speeds", speeds, "--kinds", "v100,p100,k80", "-o", path)
+    assert bftrain("tasks", "import", trace, *words).code == 0
+    return path
+
+
+TRACE = ("gen_seed0_lam9000_single.trace", "simulation_throughputs.json.gz")
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_blox_to_all_digits(blox: Path, policy: str) -> None:
+    told = replayed(blox, *BLOX, "--policy", policy)
+    assert told["measured"] == 101
+    assert f"{told['completion_s']['mean']:,.5f}" == "74,403.57426"
+    assert f"{told['responsiveness_s']['mean']:.5f}" == "440.20792"
+    assert "74,403.57426" in bftrain("replay", "--tasks", blox, *BLOX, "--policy", policy).out
+
+
+@pytest.mark.parametrize(
+    ("words", "published_s"),
+    [
+        (("--policy", "fifo"), 48_449.0),
+        (("--policy", "isolated", "--kind-order", "drawn", "--shares-interval", "1920"), 71_303.0),
+    ],
+    ids=["fifo", "isolated"],
+)
+def test_gavel_within_two_in_a_hundred(gavel: Path, words: tuple[str, ...], published_s: float) -> None:
+    told = replayed(gavel, *GAVEL, *words)
+    assert told["measured"] == 100
+    assert told["completion_s"]["mean"] == pytest.approx(published_s, rel=0.02)
+
+
+def test_what_the_page_tells_of_gavels_trace(gavel: Path) -> None:
+    for policy, mean_s in (("fifo", 48_016), ("las", 49_386), ("srtf", 48_232), ("isolated", 68_904)):
+        told = replayed(gavel, *GAVEL, "--policy", policy)
+        assert round(told["completion_s"]["mean"]) == mean_s
+    # Fairness on several kinds pays: nobody waits much longer than alone, and all end nearly as early as with the best
+    fair = replayed(gavel, *GAVEL, "--policy", "max-min")
+    assert fair["completion_s"]["mean"] < 51_000
+    assert fair["rho"]["max"] < 1.3
+
+
+@pytest.mark.parametrize("policy", ["las", "srtf"])
+def test_the_same_as_task_by_task(gavel: Path, policy: str) -> None:
+    tasks = load_tasks(gavel)[:120]
+    nodes = {"v100": 2, "p100": 1, "k80": 1}  # so few that there is a queue
+    table = rounds(nodes, tasks, policy=policy, round_s=3600.0, max_backlog_s=1e9).tasks_table
+    expected = slowly(tasks, nodes, policy, 3600.0, "moment")
+    for name, end_s, preempted in zip(table["name"], table["finish_s"], table["preemptions"], strict=True):
+        assert end_s == pytest.approx(expected[name].end_s, abs=1e-3)
+        assert preempted == expected[name].preemptions
+    assert sum(table["preemptions"]) > 20

@@ -1,0 +1,61 @@
+"""The sweep files of the published figures: each is read and runs, with small stand-ins for the published files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_datasets.files import save_log
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.task_generators import TaskShape, generate_mix, generate_trials
+from bftrain_datasets.taskfiles import save_tasks
+from tests.helpers.program import bftrain
+
+if TYPE_CHECKING:
+    from bftrain_datasets.eventlog import EventLog
+
+FILES = sorted((Path(__file__).parents[2] / "examples" / "reproduce").glob("*.toml"))
+POINTS = {"heuristic": 45, "p-jmax": 15, "rescale-cost": 21, "t-fwd": 18}
+PAGE = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+
+
+def stand_in() -> EventLog:
+    """Give a log with a thousand events before the time at which the published window ends."""
+    end_s = datetime(2021, 2, 17, 12, 21, 15, tzinfo=UTC).timestamp()
+    log = generate_log(1100, 1, seed=3, idle_share=0.2, start_s=end_s - 80_000)
+    assert log.times[1000] < end_s - 10_000
+    return log
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("reproduce")
+    save_log(stand_in(), made / "summit.npz")
+    shape = TaskShape(work_samples=2e6)
+    save_tasks(generate_trials(4, shape=shape), made / "hpo.toml")
+    for name in ("nas-throughput", "nas-speedup"):
+        save_tasks(generate_mix(4, 1, shape=shape), made / f"{name}.toml")
+    for file in FILES:
+        shutil.copy(file, made)
+    return made
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_it_runs(folder: Path, file: Path) -> None:
+    ended = bftrain("sweep", file.name, "-o", file.stem, "--jobs", "2", "-q", "--json", cwd=folder)
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
+    assert (told["points"], told["done"]) == (POINTS[file.stem], POINTS[file.stem])
+    assert {row["objective"] for row in told["rows"]} == {"throughput", "speedup"}
+    assert {row["simulated_s"] for row in told["rows"]} == {told["rows"][0]["simulated_s"]}
+
+
+def test_the_page_tells_of_each() -> None:
+    assert {file.stem for file in FILES} == set(POINTS)
+    for name in POINTS:
+        assert f"bftrain sweep {name}.toml -o {name}" in PAGE

@@ -1,0 +1,158 @@
+"""``bftrain schedule`` as its users run it: real archive logs to idle nodes to a replay, the slides' cases, Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bftrain_datasets.files import load_log
+from tests.helpers.program import bftrain, start
+from tests.helpers.schedules import Row, swf
+from tests.helpers.site_data import site_data
+
+EXACT = 1e-6
+A_DAY_S = 86_400.0
+
+
+def scheduled(log: Path, folder: Path, *options: str) -> dict[str, Any]:
+    """Run the command; its figures must be what is in the files."""
+    ended = bftrain("schedule", log, "-o", folder, "--json", "-q", *options)
+    assert ended.code == 0, ended.err
+    told: dict[str, Any] = json.loads(ended.out)
+    assert told == json.loads((folder / "summary.json").read_text())
+    idle = load_log(folder / "idle.npz")
+    assert idle.span_s == told["simulated_s"]
+    assert told["busy_h"] + told["free_h"] == pytest.approx(told["capacity"] * told["simulated_s"] / 3600, rel=1e-12)
+    return told
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def column(folder: Path, name: str) -> list[float]:
+    return [float(row[name]) for row in rows(folder / "campaigns.csv")]
+
+
+def test_the_slides_of_ostrich(tmp_path: Path) -> None:
+    slowdown, pareto = site_data("ostrich/slide_slowdown.swf"), site_data("ostrich/slide_pareto.swf")
+    for policy, stretches in (("fcfs", [1, 3]), ("ostrich", [1.5, 1])):
+        scheduled(slowdown, tmp_path / policy, "--policy", policy)
+        assert column(tmp_path / policy, "stretch") == pytest.approx(stretches, abs=EXACT)
+    scheduled(pareto, tmp_path / "pareto", "--policy", "ostrich")
+    assert column(tmp_path / "pareto", "end_s") == pytest.approx([600, 1200], abs=EXACT)
+
+
+def _check_against_import(folder: Path, nodes: int) -> None:
+    """Read the schedule as an archive's log: as many nodes must be idle."""
+    counts = folder / "counts.npz"
+    ended = bftrain("import", folder / "schedule.swf", "--counts", "--nodes", str(nodes), "-o", counts)
+    assert ended.code == 0, ended.err
+    counted, idle = load_log(counts), load_log(folder / "idle.npz")
+    assert counted.idle_node_s == idle.select(window=(counted.start_s, counted.end_s)).idle_node_s
+
+
+@pytest.mark.parametrize(
+    ("log", "options", "jobs"),
+    [
+        ("swf/KTH-SP2-1996-2.swf.gz", ["--policy", "conservative"], 28_489),
+        ("swf/NASA-iPSC-1993-3.1-cln.swf.gz", ["--policy", "ostrich", "--first", "3000"], 3_000),
+        ("swf/theta_2022.swf.gz", ["--nodes", "4392"], 23_911),
+        ("pernode/wagap-2013.swf.gz", ["--nodes", "44", "--cores-per-node", "48", "--sharing", "cores"], 17_900),
+    ],
+    ids=["kth", "nasa", "theta", "wagap"],
+)
+def test_an_archive_log_says_what_could_be_harvested(log: str, options: list[str], jobs: int, tmp_path: Path) -> None:
+    told = scheduled(site_data(log), tmp_path / "main", *options)
+    assert told["rows"]["read"] == jobs
+    assert told["done"] + told["refused"] == told["rows"]["used"]
+    assert told["ended"] == "all_done"
+    schedule = rows(tmp_path / "main" / "jobs.csv")
+    assert len(schedule) == told["rows"]["used"]
+    idle = load_log(tmp_path / "main" / "idle.npz")
+    held = sum(int(row["size"]) * (float(row["end_s"]) - float(row["start_s"])) for row in schedule if row["end_s"])
+    if told["unit"] == "processor":
+        assert held <= told["capacity"] * idle.span_s
+        assert idle.idle_node_s * told["capacity"] / told["nodes"] + held < told["capacity"] * idle.span_s
+    else:  # to the node-second: all times are whole seconds
+        assert held + idle.idle_node_s == told["nodes"] * idle.span_s
+        _check_against_import(tmp_path / "main", told["nodes"])
+    begin, day = idle.start_s + 30 * 86_400 if idle.span_s > 40 * 86_400 else idle.start_s, 86_400
+    replay = (
+        "replay",
+        tmp_path / "main" / "idle.npz",
+        "--window",
+        f"{begin}..{begin + day}",
+        "-o",
+        tmp_path / "harvest",
+    )
+    assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "20").code == 0
+    ended = bftrain(*replay, "--tasks", tmp_path / "t.toml", "--json", "-q")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["harvested"] > 0
+
+
+def test_campaigns_of_nasa_stay_within_their_bound(tmp_path: Path) -> None:
+    log = site_data("swf/NASA-iPSC-1993-3.1-cln.swf.gz")
+    told = scheduled(log, tmp_path / "out", "--policy", "ostrich", "--first", "3000")
+    assert (told["campaigns_done"], told["beyond_bound"]) == (told["campaigns"], 0)
+    flows, bounds = column(tmp_path / "out", "flow_s"), column(tmp_path / "out", "bound_s")
+    assert all(flow <= bound for flow, bound in zip(flows, bounds, strict=True))
+
+
+def test_a_derived_log_is_known_as_one(tmp_path: Path) -> None:
+    log = swf(tmp_path / "log.swf", [Row(0, 100, 3), Row(10, 100, 2), Row(20, 50, 1)], "MaxNodes: 4")
+    assert bftrain("schedule", log, "-o", tmp_path / "out").code == 0
+    idle = tmp_path / "out" / "idle.npz"
+    assert "derived: schedule, easy with estimates limit" in bftrain("inspect", idle).out
+    checked = bftrain("check", idle, "--strict")
+    assert checked.code == 3
+    assert "derived" in checked.out
+
+
+def test_standard_input_and_the_configuration(tmp_path: Path) -> None:
+    log = swf(tmp_path / "log.swf", [Row(0, 100, 3), Row(10, 100, 2), Row(20, 50, 1)], "MaxNodes: 4")
+    piped = bftrain("schedule", "-", "-o", tmp_path / "piped", "--policy", "ostrich", stdin=log.read_bytes())
+    assert piped.code == 0, piped.err
+    again = bftrain("schedule", log, "--config", tmp_path / "piped" / "config.toml", "-o", tmp_path / "again")
+    assert again.code == 0, again.err
+    for name in ("jobs.csv", "campaigns.csv", "users.csv", "utilisation.csv"):
+        assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def core_s(process: int) -> float:
+    """Tell how long a process has been on a core."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_keeps_what_is_done(number: signal.Signals, tmp_path: Path) -> None:
+    many = [Row(3 * place, 1000 + place % 977, 1 + place % 7, 4000, place % 5) for place in range(60_000)]
+    log = swf(tmp_path / "log.swf", many, "MaxNodes: 64")
+    folder = tmp_path / "out"
+    options = ("--policy", "conservative", "--max-backlog", "1e9", "-o", folder)
+    with start("schedule", log, *options) as running:
+        deadline = time.monotonic() + 100.0
+        # Into the simulation, whatever else the machine does: the queue is so long that it would take hours
+        while core_s(running.pid) < 5.0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.send_signal(number)
+        out, err = running.communicate(timeout=100)
+    assert running.returncode == 130, err
+    assert b"interrupted; the result in" in err
+    told = json.loads((folder / "summary.json").read_text())
+    assert (told["ended"], told["complete"]) == ("interrupted", False)
+    assert 0 < told["done"] < 60_000
+    assert len(rows(folder / "jobs.csv")) == 60_000
+    idle = load_log(folder / "idle.npz")
+    assert idle.span_s == told["simulated_s"]
+    assert b"derived" in out

@@ -1,0 +1,121 @@
+"""The site that ``make docs`` builds: whole, strict, to be opened from disk, and with nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from bftrain.cli.main import COMMANDS
+from tests.helpers.pages import PAGES, ROOT, links
+from tests.helpers.program import bftrain
+from tests.helpers.site import Built, build, styled
+
+pytestmark = pytest.mark.docs
+
+ABOVE = {"CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing", "LICENSE": "license"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("docs") / 'a "site" ünd more'
+    build(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Built]:
+    return {str(path.relative_to(site)): Built(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_is_there(pages: dict[str, Built]) -> None:
+    written = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in PAGES if ROOT / "docs" in path.parents}
+    made = {"commands/index", *(f"commands/{name}" for name in COMMANDS), *ABOVE.values()}
+    assert {name.removesuffix(".html") for name in pages} == written | made
+
+
+def test_every_page_can_be_reached_from_the_first(pages: dict[str, Built]) -> None:
+    """The navigation leads to all: a page that is not in it would be found by nobody."""
+    led_to = {os.path.normpath(urlsplit(link).path) for link in pages["index.html"].links if not urlsplit(link).scheme}
+    sections = {name for name in pages if any(name.startswith(f"{Path(found).parent}/") for found in led_to)}
+    assert set(pages) - led_to - sections - {"index.html"} == set()
+
+
+def test_no_page_is_in_the_navigation_twice() -> None:
+    told = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(told) > 10
+    assert len(set(told)) == len(told)
+
+
+def leads_nowhere(target: str, page: Built, pages: dict[str, Built], site: Path) -> bool:
+    parts = urlsplit(target)
+    if parts.scheme or parts.netloc:
+        return False
+    file = Path(os.path.normpath(page.path.parent / unquote(parts.path))) if parts.path else page.path
+    if not file.is_file() or site not in file.parents:
+        return True
+    built = pages.get(str(file.relative_to(site)))
+    return bool(parts.fragment) and (built is None or unquote(parts.fragment) not in built.names)
+
+
+def test_every_link_on_the_site_leads_somewhere(pages: dict[str, Built], site: Path) -> None:
+    wrong = {
+        name: [link for link in page.links if leads_nowhere(link, page, pages, site)] for name, page in pages.items()
+    }
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_nothing_is_fetched_from_outside_of_the_site(pages: dict[str, Built], site: Path) -> None:
+    outside = {name: [one for one in page.fetched if leads_out(one, page.path, site)] for name, page in pages.items()}
+    for path in site.rglob("*.css"):
+        outside[path.name] = [one for one in styled(path.read_text(encoding="utf-8")) if leads_out(one, path, site)]
+    for path in site.rglob("*.svg"):
+        outside[path.name] = [one for one in Built(path).fetched if leads_out(one, path, site)]
+    assert {name: found for name, found in outside.items() if found} == {}
+
+
+def leads_out(address: str, path: Path, site: Path) -> bool:
+    """Whether an address is none of a file of the site."""
+    parts = urlsplit(address)
+    if parts.scheme == "data" or (not parts.path and parts.fragment):
+        return False
+    file = Path(os.path.normpath(path.parent / unquote(parts.path)))
+    return bool(parts.scheme or parts.netloc) or not file.is_file() or site not in file.parents
+
+
+def test_only_the_pages_own_links_lead_elsewhere(pages: dict[str, Built]) -> None:
+    """The theme adds none, and what the pages have is looked at in tests/unit/docs/test_links.py."""
+    ours = {link for path in PAGES for link in links(path.read_text(encoding="utf-8")) if "://" in link}
+    elsewhere = {
+        link for page in pages.values() for link in page.links if urlsplit(link).scheme or link.startswith("//")
+    }
+    assert elsewhere - ours == set()
+    assert len(elsewhere) >= 4
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_told_as_the_program_tells_it(name: str, pages: dict[str, Built]) -> None:
+    told = pages[f"commands/{name}.html"].text
+    said = bftrain(name, "--help").out
+    assert f"bftrain {name}" in told
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", said, re.MULTILINE)
+    assert options
+    assert [option for option in options if option not in told and option != "--help"] == []
+    description = said.split("\n\n")[1]
+    assert " ".join(description.split()).replace("`", "") in told
+
+
+def test_what_needs_a_server_is_left_out(site: Path) -> None:
+    assert not (site / "404.html").exists()
+    assert not list(site.glob("sitemap*"))
+    assert not (site / "scripts").exists()
+
+
+def test_the_index_of_the_search_is_there_for_pages_from_disk(site: Path) -> None:
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert index.startswith("var __index = ")
+    for word in ("preemptible", "--horizon", "Changelog"):
+        assert word in index

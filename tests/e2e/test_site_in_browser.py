@@ -1,0 +1,146 @@
+"""The site in a real browser, opened from disk: on a telephone, a laptop and a large screen, by day and by night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.helpers.site import build
+
+if TYPE_CHECKING:
+    from tests.helpers.chromium import Chromium, Page
+
+pytestmark = [pytest.mark.chromium, pytest.mark.docs]
+
+PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
+WIDTHS = {"telephone": 360, "laptop": 1280, "screen": 1800}
+LOOKED_AT = (
+    "index.html",
+    "tutorials/from-sacct-to-report.html",
+    "commands/replay.html",
+    "readers.html",
+    "architecture.html",
+    "adding/index.html",
+)
+# What sticks out to the right, and is not inside something that scrolls or hides
+STICKING_OUT = """
+[...document.querySelectorAll('.md-content *')].filter(item => {
+  const box = item.getBoundingClientRect();
+  if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
+  for (let up = item.parentElement; up; up = up.parentElement)
+    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
+  return true;
+}).map(item => item.outerHTML.slice(0, 120))
+"""
+# Words whose colour is too near to that of what is behind them: the ratio of WCAG 2.1, section 1.4.3
+HARD_TO_READ = """
+(() => {
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const over = ([r, g, b, a = 1], below) => [r, g, b].map((value, i) => value * a + below[i] * (1 - a));
+  const light = colour => colour.map(value => value / 255)
+    .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = item => {
+    const found = [];
+    for (let up = item; up; up = up.parentElement) found.push(parts(getComputedStyle(up).backgroundColor));
+    return found.reverse().reduce((below, colour) => over(colour, below), [255, 255, 255]);
+  };
+  return [...document.querySelectorAll('.md-content *')].filter(item => {
+    const own = [...item.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    const style = getComputedStyle(item);
+    if (!own || !item.offsetParent || item.closest('svg, .md-button:hover, .headerlink, button') ||
+        style.opacity < 1) return false;
+    const below = behind(item);
+    const [a, b] = [light(over(parts(style.color), below)), light(below)].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05) < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5);
+  }).map(item => item.outerHTML.slice(0, 120));
+})()
+"""
+SEARCH = """
+(async words => {
+  document.querySelector('[data-md-toggle=search]').click();
+  const field = document.querySelector('.md-search__input');
+  field.focus();
+  field.value = words;
+  field.dispatchEvent(new InputEvent('input', {bubbles: true}));
+  field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
+  for (let tries = 0; tries < 200; tries++) {
+    const found = [...document.querySelectorAll('.md-search-result__link')].map(link => link.href);
+    if (found.length) return found;
+    await new Promise(done => setTimeout(done, 50));
+  }
+  return [];
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("docs") / "it's a ünit"
+    build(place)
+    return place
+
+
+@pytest.fixture(
+    params=[(name, dark) for name in WIDTHS for dark in (False, True)],
+    ids=lambda it: f"{it[0]}-{'dark' if it[1] else 'light'}",
+)
+def look(request: pytest.FixtureRequest) -> tuple[str, bool]:
+    """A width, and whether it is dark."""
+    chosen: tuple[str, bool] = request.param
+    return chosen
+
+
+def assert_quiet(page: Page, site: Path) -> None:
+    """Nothing on the console, and nothing asked for but files of the site."""
+    assert page.complaints() == []
+    asked = [urlsplit(address) for address in page.requests() if not address.startswith("data:")]
+    assert {parts.scheme for parts in asked} == {"file"}
+    assert [parts.path for parts in asked if site not in Path(unquote(parts.path)).parents] == []
+
+
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_a_page_is_quiet_fits_and_can_be_read(name: str, look: tuple[str, bool], browser: Chromium, site: Path) -> None:
+    width, dark = look
+    page = browser.open((site / name).as_uri(), width=WIDTHS[width], dark=dark)
+    shot = f"site-{name.removesuffix('.html').replace('/', '-')}-{width}-{'dark' if dark else 'light'}.png"
+    page.screenshot(PICTURES / shot)
+    assert_quiet(page, site)
+    assert page.evaluate("document.body.dataset.mdColorScheme") == ("slate" if dark else "default")
+    assert page.evaluate(STICKING_OUT) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(HARD_TO_READ) == []
+    assert page.evaluate("[...document.images].filter(image => !image.complete || !image.naturalWidth).length") == 0
+
+
+def test_the_home_page_says_on_one_screen_what_it_is(browser: Chromium, site: Path) -> None:
+    page = browser.open((site / "index.html").as_uri(), width=1280, height=800)
+    below = "[...document.querySelectorAll('h1, .home pre, .home-picture img, .uses h2')]"
+    assert page.evaluate(f"{below}.length") == 6
+    assert page.evaluate(f"Math.max(...{below}.map(item => item.getBoundingClientRect().bottom))") <= 800
+
+
+@pytest.mark.parametrize(
+    ("begin", "words", "page"),
+    [("index.html", "preemptible", "commands/import.html"), ("commands/replay.html", "horizon", "formats.html")],
+)
+def test_the_search_finds_without_a_server(begin: str, words: str, page: str, browser: Chromium, site: Path) -> None:
+    opened = browser.open((site / begin).as_uri(), width=1280)
+    found = opened.evaluate(f"({SEARCH})({words!r})")
+    assert any(unquote(address).partition("?")[0].endswith(f"/{page}") for address in found)
+    assert_quiet(opened, site)
+    opened.screenshot(PICTURES / f"site-search-{words}.png")
+
+
+def test_a_reader_can_choose_light_or_dark(browser: Chromium, site: Path) -> None:
+    page = browser.open((site / "index.html").as_uri(), width=1280)
+    press = "document.querySelector('form[data-md-component=palette] label:not([hidden])').click()"
+    seen = []
+    for _ in range(3):
+        page.evaluate(press)
+        seen.append(page.evaluate("document.body.dataset.mdColorScheme"))
+    assert seen == ["default", "slate", "default"]  # always light, always dark, as the system has it
+    assert_quiet(page, site)

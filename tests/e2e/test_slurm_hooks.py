@@ -1,0 +1,124 @@
+"""Hooks of a real Slurm: every end is told, at once and with all its nodes; and watching nodes without holding them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.live.schedulers import slurm_nodes
+from bftrain.live.schedulers.installing import install
+from bftrain.live.schedulers.port import Taken
+from bftrain.live.schedulers.spool import Heard, Listener, Spool
+from tests.helpers.pilots import Keeper, Pilots
+from tests.helpers.slurm import Slurm, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+pytestmark = pytest.mark.slurm
+
+
+def hooked(settings: str, *, nodes: int = 3) -> Slurm:
+    """Give a Slurm with our hook in it; its spool is beside its files."""
+    cluster = Slurm(nodes=nodes, more_settings=settings)
+    install("slurm", spool=cluster.home / "spooled", hook=cluster.home / "hook")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Slurm]:
+    """Give a Slurm whose starts and ends are told."""
+    with hooked("EpilogSlurmctld={home}/hook\nPrologSlurmctld={home}/hook\n") as own:
+        yield own
+
+
+def watching(cluster: Slurm, folder: Path, **settings: object) -> Keeper:
+    return Keeper(slurm_nodes.make, settings, folder, cluster.env)
+
+
+def spool_of(cluster: Slurm) -> Path:
+    return cluster.home / "spooled"
+
+
+@pytest.mark.parametrize(
+    "settings", ["EpilogSlurmctld={home}/hook\n", "JobCompType=jobcomp/script\nJobCompLoc={home}/hook\n"]
+)
+def test_every_end_is_told_with_all_its_nodes(settings: str) -> None:
+    heard: list[Heard] = []
+    notes: list[str] = []
+
+    def hear(news: Sequence[Heard]) -> None:
+        heard.extend(news)
+
+    with hooked(settings) as cluster:
+        listener = Listener(Spool(spool_of(cluster)), hear, notes.append)
+        listener.start()
+        jobs = {cluster.submit("true", f"-N{1 + number % 3}", "--exclusive"): 1 + number % 3 for number in range(12)}
+        wait_until(lambda: len(heard) >= len(jobs), "all ends are told", lambda: f"{heard}\n{cluster.logs()}")
+        listener.stop()
+        assert {one.job: len(one.nodes) for one in heard} == jobs
+        assert {one.what for one in heard} == {"end"}
+        assert {node for one in heard for node in one.nodes} <= set(cluster.nodes)
+    assert notes == []
+
+
+def test_without_a_reader_the_hook_writes_nothing_and_jobs_do_not_mind(cluster: Slurm) -> None:
+    job = cluster.submit("sleep 600", "--exclusive")
+    wait_until(lambda: len(cluster.idle()) == 2, "it runs", cluster.logs)
+    cluster.run("scancel", job)
+    wait_until(lambda: len(cluster.idle()) == 3, "it ended", cluster.logs)
+    assert list(spool_of(cluster).iterdir()) == []
+
+
+def test_watched_nodes_are_ours_by_slurms_word(cluster: Slurm, tmp_path: Path) -> None:
+    with watching(cluster, tmp_path, poll_s=0.3) as watch:
+        wait_until(lambda: watch.ours() == set(cluster.nodes), "idle nodes are ours", watch.tell)
+        assert not watch.scheduler.agents_suffice
+        job = cluster.submit("sleep 600", "-N2", "--exclusive")
+        wait_until(lambda: len(watch.ours()) == 1, "two were taken", watch.tell)
+        assert watch.ours() == cluster.idle() == watch.ask(watch.scheduler.look())
+        cluster.run("scontrol", "update", f"nodename={next(iter(cluster.idle()))}", "state=drain", "reason=test")
+        wait_until(lambda: watch.ours() == set(), "a drained node is not ours", watch.tell)
+        cluster.run("scancel", job)
+        wait_until(lambda: len(watch.ours()) == 2, "and those that were given back are", watch.tell)
+        drained = (set(cluster.nodes) - watch.ours()).pop()
+        cluster.run("scontrol", "update", f"nodename={drained}", "state=resume")
+        wait_until(lambda: watch.ours() == set(cluster.nodes), "all are back", watch.tell)
+
+
+def test_with_hooks_nothing_has_to_be_looked_at(cluster: Slurm, tmp_path: Path) -> None:
+    with watching(cluster, tmp_path, poll_s=3600.0, spool=str(spool_of(cluster))) as watch:
+        wait_until(lambda: watch.ours() == set(cluster.nodes), "idle nodes are ours", watch.tell)
+        for _ in range(3):
+            job = cluster.submit("sleep 600", "-N2", "--exclusive")
+            wait_until(lambda: len(watch.ours()) == 1, "two were taken", watch.tell)
+            cluster.run("scancel", job)
+            wait_until(lambda: watch.ours() == set(cluster.nodes), "and given back", watch.tell)
+        assert watch.remarks() == ""
+
+
+def test_hooks_tell_of_a_pilot_that_ended(cluster: Slurm, tmp_path: Path) -> None:
+    settings = {"poll_s": 3600.0, "spool": str(spool_of(cluster)), "pending": 1}
+    with Pilots(cluster, tmp_path / "site", hints=False, **settings) as pilots:
+        wait_until(lambda: len(pilots.agents()) == 3, "pilots run", pilots.tell)
+        pilots.do(pilots.scheduler.hint)
+        pilots.wait_for(cluster.nodes)
+        begun = time.monotonic()
+        cluster.run("scancel", *pilots.jobs("RUNNING"))
+        wait_until(lambda: any(isinstance(one, Taken) for one in pilots.news), "it is told", pilots.tell)
+        assert time.monotonic() - begun < 30, "long before anybody looks"
+        pilots.ask(pilots.scheduler.leave())
+
+
+def test_a_restart_of_slurmctld_is_survived_by_those_who_watch(tmp_path: Path) -> None:
+    with Slurm(nodes=2) as own, watching(own, tmp_path, poll_s=0.3, command_timeout_s=2.0) as watch:
+        wait_until(lambda: watch.ours() == set(own.nodes), "idle nodes are ours", watch.tell)
+        own.stop_controller()
+        wait_until(lambda: "does not answer" in watch.remarks(), "people are told", watch.tell)
+        assert watch.ours() == set(own.nodes), "who is away takes nothing"
+        own.start_controller()
+        own.submit("sleep 600", "-N1", "--exclusive")
+        wait_until(lambda: len(watch.ours()) == 1, "and it goes on", watch.tell)

@@ -1,0 +1,157 @@
+"""A sweep on a real Dask cluster: the same table, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from tests.helpers.program import bftrain, environment, start
+from tests.helpers.sweeping import SPEC, at_work, outcomes, prepare, release, repeatable, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'bftrain[dask]'")
+
+HERE = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
+SLOW = SPEC.replace('["gate.py:free", "gate.py:held"]', '["gate.py:slow"]').replace("[1, 3]", "[1, 2, 3]")
+
+
+class Cluster:
+    """A scheduler and two workers, each a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.file = folder / "scheduler.json"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._start("scheduler", "dask_scheduler", "--scheduler-file", str(self.file), "--port", "0")
+        wait_until(lambda: self.file.exists() and self.file.stat().st_size > 0, "the scheduler has its file")
+        self.address = json.loads(self.file.read_text())["address"]
+        for name in ("w1", "w2"):
+            self.start_worker(name)
+        return self
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker of one thread."""
+        self._start(name, "dask_worker", self.address, "--name", name, "--nthreads", "1", "--no-nanny")
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", f"distributed.cli.{module}", *arguments, *HERE],
+                cwd=self._folder,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def client(self) -> Any:  # noqa: ANN401 - a class without types
+        """Connect, to look."""
+        return distributed.Client(self.address, set_as_default=False)
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.processes.values()):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("dask")) as running:
+        yield running
+
+
+def test_the_table_is_the_same_to_the_byte(cluster: Cluster, tmp_path: Path) -> None:
+    """Of inputs that are sent to the workers, and of inputs that these generate."""
+    text = SPEC.replace('log = "log.npz"', "logs = { made = { nodes = 8, days = 0.1 } }")
+    prepare(tmp_path, text.replace("max_tasks = [1, 3]", 'max_tasks = [3]\nlog = ["log.npz", "made"]\nseed = [1, 2]'))
+    release(tmp_path)
+    here = bftrain("sweep", "sweep.toml", "-o", "here", "--jobs", "2", "-q", cwd=tmp_path)
+    there = bftrain("sweep", "sweep.toml", "-o", "there", "--dask", cluster.file, cwd=tmp_path, PYTHONWARNINGS="error")
+    assert (here.code, there.code, there.err) == (0, 0, "result: there\n")
+    assert repeatable(tmp_path / "here") == repeatable(tmp_path / "there")
+    told = [json.loads((tmp_path / f"{name}/sweep.json").read_text()) for name in ("here", "there")]
+    assert told[0] == told[1]
+
+
+def test_what_a_lost_worker_had_in_hand_is_done_by_another(cluster: Cluster, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are held")
+    (tmp_path / "log.npz").unlink()  # it was read once, and lies on the cluster
+    (tmp_path / "tasks.toml").unlink()
+    cluster.processes["w1"].kill()
+    release(tmp_path)
+    _, err = running.communicate(timeout=90)
+    assert running.returncode == 0, err
+    assert {one["status"] for one in outcomes(tmp_path / "out")} == {"done"}
+
+
+def test_a_pass_that_kills_every_worker_fails(cluster: Cluster, tmp_path: Path) -> None:
+    spec = SPEC.replace("gate.py:held", "gate.py:deadly").replace("[1, 3]", "[1]")
+    prepare(tmp_path, spec.replace('baseline = "greedy"', "yardsticks = false"))
+    deadly = "def deadly(task, sizes):\n    os._exit(1)\n"
+    (tmp_path / "gate.py").write_text((tmp_path / "gate.py").read_text() + deadly)
+    running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
+    number = 2
+    while running.poll() is None:
+        for name, process in list(cluster.processes.items()):
+            if process.poll() is not None:
+                del cluster.processes[name]
+                number += 1
+                cluster.start_worker(f"w{number}")
+        time.sleep(0.1)
+    _, err = running.communicate()
+    assert running.returncode == 1, err
+    assert b"1 of 2 points failed" in err
+    reasons = [one.get("reason", "") for one in outcomes(tmp_path / "out")]
+    assert sorted(reasons) == ["", "its worker died, 3 times"]
+
+
+def test_an_interrupted_sweep_leaves_the_workers_free(cluster: Cluster, tmp_path: Path) -> None:
+    prepare(tmp_path, SLOW)
+    running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are at work")
+    begun_s = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert b"Traceback" not in err
+    assert time.monotonic() - begun_s < 15.0
+    with cluster.client() as client:
+        wait_until(lambda: not any(client.processing().values()), "no worker has anything to do")
+    release(tmp_path)
+    assert bftrain("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path).code == 0
+
+
+def test_a_scheduler_that_is_lost_costs_what_was_in_hand(cluster: Cluster, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are held")
+    cluster.processes["scheduler"].kill()
+    _, err = running.communicate(timeout=90)
+    assert running.returncode == 4, err
+    assert b"the Dask scheduler" in err
+    assert b"Traceback" not in err
+    release(tmp_path)
+    kept = len(outcomes(tmp_path / "out"))
+    assert kept > 0
+    assert bftrain("sweep", "sweep.toml", "-o", "out", "--jobs", "1", cwd=tmp_path).code == 0
+
+
+def test_where_no_scheduler_answers_that_is_said(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    soon = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+    ended = bftrain("sweep", "sweep.toml", "-o", "out", "--dask", "tcp://127.0.0.1:1", cwd=tmp_path, **soon)
+    assert ended.code == 4
+    assert "bftrain: tcp://127.0.0.1:1: no Dask scheduler answers there" in ended.err

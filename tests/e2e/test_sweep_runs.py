@@ -1,0 +1,122 @@
+"""``bftrain sweep`` as it is lived with: interrupted, killed, its workers killed, and run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.program import ANSI, bftrain, on_terminal, start
+from tests.helpers.sweeping import at_work, outcomes, prepare, release, repeatable, wait_until
+
+FREE = 4  # passes that nothing holds: two replays and their baselines; their yardsticks follow
+SWEEP = ("sweep", "sweep.toml", "-o", "out", "--jobs", "2")
+
+
+@pytest.fixture(scope="module")
+def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give the table of the sweep that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    prepare(folder)
+    release(folder)
+    ended = bftrain(*SWEEP, cwd=folder)
+    assert ended.code == 0, ended.err
+    return repeatable(folder / "out")
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Give those of the processes that are there and not merely waiting to be buried."""
+    found = set()
+    for pid in pids:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        if stat.rpartition(")")[2].split()[0] != "Z":
+            found.add(pid)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(
+    tmp_path: Path, in_one_go: str, number: signal.Signals
+) -> None:
+    prepare(tmp_path)
+    running = start(*SWEEP, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2 and len(outcomes(tmp_path / "out")) >= 6, "both are held")
+    before_s = time.monotonic()
+    running.send_signal(number)
+    out, err = running.communicate(timeout=60)
+    took_s = time.monotonic() - before_s
+    assert running.returncode == 130
+    assert b"interrupted; 2 of 4 points are done and kept in out; the same command goes on" in err
+    assert b"Traceback" not in err
+    assert [line.split()[-1] for line in out.decode().strip().splitlines()[4:]] == ["done", "done", "open", "open"]
+    assert alive(at_work(tmp_path)) == set()
+    assert took_s < 10.0  # a second on an idle machine
+    kept = outcomes(tmp_path / "out")
+    release(tmp_path)
+    ended = bftrain(*SWEEP, cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "result: out\n")
+    assert outcomes(tmp_path / "out")[: len(kept)] == kept
+    assert repeatable(tmp_path / "out") == in_one_go
+
+
+def test_a_killed_sweep_takes_its_workers_along_and_goes_on(tmp_path: Path, in_one_go: str) -> None:
+    prepare(tmp_path)
+    running = start(*SWEEP, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2, "both are held")
+    running.kill()
+    running.communicate(timeout=60)
+    wait_until(lambda: alive(at_work(tmp_path)) == set(), "its workers are gone")
+    release(tmp_path)
+    assert bftrain(*SWEEP, cwd=tmp_path).code == 0
+    assert repeatable(tmp_path / "out") == in_one_go
+
+
+def test_a_killed_worker_costs_its_points_alone(tmp_path: Path, in_one_go: str) -> None:
+    prepare(tmp_path)
+    running = start(*SWEEP, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2, "both are held")
+    os.kill(min(at_work(tmp_path)), signal.SIGKILL)
+    wait_until(lambda: any(one["status"] == "failed" for one in outcomes(tmp_path / "out")), "that is noted")
+    release(tmp_path)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert b"its worker was killed by SIGKILL, as happens when memory runs out" in err
+    assert bftrain(*SWEEP, cwd=tmp_path).code == 1
+    assert bftrain(*SWEEP, "--retry-failed", cwd=tmp_path).code == 0
+    assert repeatable(tmp_path / "out") == in_one_go
+
+
+def test_on_a_terminal_there_is_a_bar_for_each_worker_and_one_for_all(tmp_path: Path) -> None:
+    prepare(tmp_path, 'log = "log.npz"\ntasks = "tasks.toml"\n[grid]\nobjective = ["gate.py:slow"]\nseed = [1, 2]\n')
+    ended = on_terminal(*SWEEP, columns=100, cwd=tmp_path)
+    assert ended.code == 0, ended.out
+    said = ANSI.sub("", ended.out)
+    for words in ("0 of 2 points", "worker 1: objective = gate.py:slow, seed = 1", "worker 2:", "%"):
+        assert words in said, said
+    assert "result: out" in said.splitlines()[-1]
+
+
+def test_in_a_pipe_nothing_is_garbled(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    release(tmp_path)
+    ended = bftrain(*SWEEP, cwd=tmp_path)
+    assert not ANSI.search(ended.out + ended.err)
+    assert (bftrain(*SWEEP, "-q", cwd=tmp_path).err, ended.err) == ("", "result: out\n")
+
+
+def test_two_sweeps_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    running = start(*SWEEP, cwd=tmp_path)
+    wait_until(lambda: len(at_work(tmp_path)) == 2, "the first is at work")
+    second = bftrain(*SWEEP, cwd=tmp_path)
+    assert second.code == 2
+    assert "out: another sweep is at work in this folder" in second.err
+    release(tmp_path)
+    running.communicate(timeout=60)
+    assert running.returncode == 0

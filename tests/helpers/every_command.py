@@ -1,0 +1,134 @@
+"""Every command there is, and how it is called: a command that is not in the table is found by a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bftrain.cli.main import main
+from bftrain_datasets.files import save_log
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.task_generators import TaskShape, generate_mix
+from bftrain_datasets.taskfiles import save_tasks
+from bftrain_replay import outputs
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import study
+from tests.helpers.samples import SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+PICKLES: Final = ROOT / "tests" / "unit" / "datasets" / "pickles"
+SCRIPT: Final = """
+import time
+from bftrain_elastic import report
+for step in range(5):
+    time.sleep(0.01)
+    report(samples=1, loss=1.0)
+"""
+LONG: Final = "a-folder-whose-name-is-longer-than-most-screens-are-wide-" * 3
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a command is called: its words in the prepared folder, with which code it ends, and what it prints.
+
+    ``lines``: with ``--json`` it prints JSON lines, any number of them, and not one value. A call that takes ``long``
+    is made where time is no matter. One that cannot end well here, because nobody answers, prints ``nothing``; tests of
+    its own make it where somebody does.
+    """
+
+    words: str
+    code: int = 0
+    lines: bool = False
+    long: bool = False
+    nothing: bool = False
+
+
+# {} is the folder, whose name is long, so that whoever breaks lines or names is found out
+CALLS: Final[dict[str, Call]] = {
+    "demo": Call("-o {}/demo", long=True),
+    "doctor": Call(""),
+    "import": Call("{}/jobs.sacct -o {}/imported.npz"),
+    "check": Call("{}/jobs.sacct"),
+    "generate log": Call("-o {}/generated.npz --nodes 8 --days 0.1"),
+    "tasks generate": Call("-o {}/generated.toml --count 3"),
+    "tasks import": Call("{}/bounds.pkl {}/speeds.pkl -o {}/imported.toml"),
+    "inspect": Call("{}/log.npz"),
+    "slice": Call("{}/log.npz -o {}/part.npz --nodes 0:2"),
+    "anonymise": Call("{}/log.npz -o {}/hidden.npz"),
+    "schedule": Call("{}/jobs.swf -o {}/scheduled --nodes 4"),
+    "replay": Call("{}/log.npz --tasks {}/tasks.toml -o {}/replayed"),
+    "compare": Call("{}/one {}/two -o {}/compared.html"),
+    "report": Call("{}/one -o {}/report.html"),
+    "sweep": Call("{}/sweep.toml -o {}/swept --jobs 1", long=True),
+    "export": Call("{}/one --to batsim -o {}/jobs.csv"),
+    "solve": Call("{}/problem.json --solver all"),
+    "decide": Call("{}/events.jsonl", lines=True),
+    "train": Call("{}/script.py --backend process --nodes 1:1", long=True),
+    "elastic check": Call("{}/script.py --backend process --steps 2 --patience 2", code=3, long=True),
+    "live": Call("--config {}/tasks.toml", code=3, nothing=True),
+    "submit": Call("--live {}/none --nodes 1:2 {}/script.py", code=4, nothing=True),
+    "queue": Call("--live {}/none", code=4, nothing=True),
+    "status": Call("--live {}/none", code=4, nothing=True),
+    "top": Call("--live {}/none", code=4, nothing=True),
+    "page": Call("--live {}/none", code=4, nothing=True),
+    "logs": Call("--live {}/none a", code=4, nothing=True, lines=True),
+    "cancel": Call("--live {}/none a", code=4, nothing=True),
+    "pause": Call("--live {}/none a", code=4, nothing=True),
+    "resume": Call("--live {}/none a", code=4, nothing=True),
+    "drain": Call("--live {}/none a", code=4, nothing=True),
+    "api": Call(""),
+    "hooks install": Call("slurm --spool {}/spool --to {}/hook"),
+    "hooks show": Call("slurm --spool {}/spool"),
+    "journal show": Call("{}/journal.db", lines=True),
+    "journal plan": Call("{}/journal.db"),
+    "journal verify": Call("{}/journal.db"),
+    "journal export": Call("{}/journal.db -o {}/recorded.npz --tasks {}/recorded.toml"),
+    "completion": Call("bash"),
+}
+SHORT: Final = {name: call for name, call in CALLS.items() if not call.long}
+
+
+def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Name every command there is, with its groups before it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
+
+
+def commands_that_do_something() -> list[str]:
+    """Name every command that is no group of others."""
+    names = [*every_command(), ()]
+    return [" ".join(name) for name, after in pairwise(names) if after[: len(name)] != name]
+
+
+def words_of(name: str, folder: Path, *more: str) -> list[str]:
+    """Give the words to type; what stands after -- is the call's own."""
+    return [*name.split(), *(word.replace("{}", str(folder)) for word in CALLS[name].words.split()), *more]
+
+
+def prepare(folder: Path) -> None:
+    """Put everything there that calls need, but a journal, which a command makes."""
+    log, tasks = generate_log(8, 0.1, 1), generate_mix(3, 1, shape=TaskShape(max_nodes=4))
+    save_log(log, folder / "log.npz")
+    save_tasks(tasks, folder / "tasks.toml")
+    for name, solver in (("one", "exact"), ("two", "greedy")):
+        outputs.write(study(log, tasks, ReplaySettings(solver=solver)), folder / name)
+    (folder / "jobs.sacct").write_bytes(SAMPLES["sacct"][0])
+    (folder / "jobs.swf").write_bytes(SAMPLES["swf"][0])
+    for name in ("bounds", "speeds"):
+        (folder / f"{name}.pkl").write_bytes(min(PICKLES.glob(f"*-{name}.pkl")).read_bytes())
+    grid = f'log = "{folder}/log.npz"\ntasks = "{folder}/tasks.toml"\n[grid]\nmax_tasks = [1, 2]\n'
+    (folder / "sweep.toml").write_text(grid, encoding="utf-8")
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    (folder / "problem.json").write_bytes((ROOT / "examples/problems/quickstart.json").read_bytes())
+    (folder / "events.jsonl").write_bytes((ROOT / "examples/events.jsonl").read_bytes())

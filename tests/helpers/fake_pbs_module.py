@@ -1,0 +1,40 @@
+"""The module ``pbs`` as PBS gives it to hooks, and a hook that is run with it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from bftrain.live.schedulers import hooks
+
+HOOK = Path(hooks.__file__).with_name("pbs_hook.py")
+EVENTS = ("RUNJOB", "EXECJOB_BEGIN", "EXECJOB_EPILOGUE", "EXECJOB_END", "EXECHOST_PERIODIC")
+
+
+class Accepted(SystemExit):
+    """How PBS ends a hook that accepts its event."""
+
+
+def run_hook(spool: Path, event: str, job: object) -> list[str]:
+    """Run the hook for an event as PBS does; gives what it logged. It fails if the event was not accepted."""
+    logged: list[str] = []
+
+    def accept() -> None:
+        raise Accepted
+
+    module: Any = ModuleType("pbs")
+    for number, name in enumerate(EVENTS):
+        setattr(module, name, 1 << number)
+    module.LOG_WARNING = 4
+    module.logmsg = lambda _level, text: logged.append(text)
+    module.event = lambda: SimpleNamespace(type=getattr(module, event), job=job, accept=accept)
+    code = compile(HOOK.read_text().replace("@SPOOL@", str(spool)), str(HOOK), "exec")
+    with mock.patch.dict(sys.modules, pbs=module):
+        try:
+            exec(code, {"__name__": "hook"})  # noqa: S102 - our own file
+        except Accepted:
+            return logged
+    raise AssertionError("the event was not accepted")

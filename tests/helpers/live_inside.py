@@ -1,0 +1,323 @@
+"""A small live run inside the test's own process: real daemon, office, API, journal; scripted scheduler and launcher.
+
+``async with live_inside(tmp_path) as (daemon, office, api, world):`` gives one that has begun. The world lends and
+takes nodes, lets agents come and go, and tells what a launcher would. It outlives the daemon: given to another
+``live_inside`` in the same folder it is what a restart finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+from bftrain import registry
+from bftrain.config import Settings
+from bftrain.live.api import Api
+from bftrain.live.callers import ourselves
+from bftrain.live.daemon import Daemon
+from bftrain.live.documents import Submission
+from bftrain.live.kept import Run
+from bftrain.live.office import Office
+from bftrain.live.opening import open_site
+from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
+from bftrain.live.site import Agents, SiteSettings, Times
+from bftrain.ports import Availability
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+
+    from bftrain.live.documents import TaskView
+
+HERE = "tests.helpers.live_inside"
+PATIENCE_S = 30.0
+
+
+class World:
+    """Nodes and processes as they are, whatever the daemon does; and all that it was asked for, in order.
+
+    ``log`` has ("apply", actions), ("add", task), ("drop", task), ("close", None), ("want", (nodes, without)),
+    ("give_back", nodes), ("hint", None) and ("leave", None). What is put into ``breaks`` (run, look, give_back, leave,
+    add, want) is raised when it is asked for.
+    """
+
+    name = "inside"
+
+    def __init__(self, *, agents: bool = False, agents_suffice: bool = False, vacates: bool = True) -> None:
+        self.agents = agents
+        self.agents_suffice = agents_suffice
+        self.vacates = vacates  # whether a task that shrinks or stops says at once that it has
+        self.available_now = Availability(ok=True)
+        self.allowed: set[str] = set()
+        self.held: dict[str, set[str]] = {}  # task -> where its processes are
+        self.log: list[tuple[str, Any]] = []
+        self.breaks: dict[str, Exception] = {}
+        self.waits: dict[str, asyncio.Event] = {}  # what is asked for waits for it: look, leave, give_back
+        self.jobs: dict[str, Mapping[str, Any]] = {}
+        self._post: Post | None = None
+        self._hear: Callable[[dict[str, Any]], None] = lambda _: None
+
+    # -- what a test does
+
+    def lend(self, *nodes: str) -> None:
+        """Let nodes be used."""
+        self.allowed.update(nodes)
+        self.post(Allowed(nodes=nodes))
+
+    def take(self, *nodes: str) -> None:
+        """Take nodes back."""
+        self.allowed.difference_update(nodes)
+        self.post(Taken(nodes=nodes))
+
+    def post(self, news: Any) -> None:  # noqa: ANN401 - any news
+        """Post news, if somebody listens."""
+        if self._post is not None:
+            self._post(news)
+
+    def come(self, *nodes: str) -> None:
+        """Let agents register."""
+        for node in nodes:
+            self._hear({"t": time.time(), "told": "registered", "node": node, "slots": 1})
+
+    def go(self, *nodes: str) -> None:
+        """Let agents be lost, with all that runs there."""
+        for node in nodes:
+            for held in self.held.values():
+                held.discard(node)
+            self._hear({"t": time.time(), "told": "gone", "node": node})
+
+    def tell(self, task: str, what: str, **more: object) -> None:
+        """Tell of a task as its launcher would."""
+        if what == "done":
+            self.held.pop(task, None)
+        self._hear({"t": time.time(), "told": what, "task": task, **more})
+
+    def asked(self, what: str) -> list[Any]:
+        """Give all that was asked for in this way."""
+        return [value for name, value in self.log if name == what]
+
+    def orders(self) -> list[dict[str, Any]]:
+        """Give all actions that were ordered, in order."""
+        return [action for actions in self.asked("apply") for action in actions]
+
+    # -- the scheduler
+
+    def available(self) -> Availability:
+        """Say what the test wants said."""
+        return self.available_now
+
+    async def run(self, post: Post, agent: AgentOrder) -> None:  # noqa: ARG002 - the port's signature
+        """Post what the test lends and takes."""
+        self._post = post
+        try:
+            self._break("run")
+            await asyncio.Event().wait()
+        finally:
+            self._post = None
+
+    async def look(self) -> frozenset[str] | None:
+        """Name the nodes that are lent."""
+        self.log.append(("look", None))
+        await self._wait("look")
+        self._break("look")
+        return frozenset(self.allowed)
+
+    def want(self, nodes: int, without: Collection[str] = ()) -> None:
+        """Remember it."""
+        self.log.append(("want", (nodes, frozenset(without))))
+
+    def hint(self) -> None:
+        """Remember it."""
+        self.log.append(("hint", None))
+
+    async def give_back(self, nodes: Collection[str]) -> None:
+        """Remember it."""
+        self.log.append(("give_back", tuple(nodes)))
+        await self._wait("give_back")
+        self._break("give_back")
+
+    async def leave(self) -> None:
+        """Remember it."""
+        self.log.append(("leave", None))
+        await self._wait("leave")
+        self._break("leave")
+
+    # -- the launcher
+
+    def add(self, task: str, job: Mapping[str, Any]) -> None:
+        """Know a task."""
+        self._break("add")
+        self.log.append(("add", task))
+        self.jobs[task] = job
+
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Do at once as ordered."""
+        self.log.append(("apply", [dict(action) for action in actions]))
+        for action in actions:
+            nodes = set(action["nodes"])
+            match action["action"]:
+                case "release":
+                    for task in self.held:
+                        self._vacate(task, nodes)
+                case "start":
+                    self.held[action["task"]] = nodes
+                case "grow":
+                    self.held.setdefault(action["task"], set()).update(nodes)
+                case "stop" if not nodes:
+                    self.held.pop(action["task"], None)
+                case _ if self.vacates:
+                    self._vacate(action["task"], nodes)
+
+    def drop(self, task: str) -> None:
+        """Forget a task."""
+        self.log.append(("drop", task))
+        self.held.pop(task, None)
+
+    def close(self) -> None:
+        """Remember it."""
+        self.log.append(("close", None))
+
+    def _vacate(self, task: str, nodes: set[str]) -> None:
+        left = sorted(self.held.get(task, set()) & nodes)
+        if left:
+            self.held[task].difference_update(left)
+            self.tell(task, "vacated", nodes=left)
+
+    def _break(self, what: str) -> None:
+        if what in self.breaks:
+            raise self.breaks[what]
+
+    async def _wait(self, what: str) -> None:
+        if what in self.waits:
+            await self.waits[what].wait()
+
+
+class Inside(NamedTuple):
+    """What stands in a live run's process."""
+
+    daemon: Daemon
+    office: Office
+    api: Api
+    world: World
+
+
+_here: World | None = None  # the world that the next daemon meets
+
+
+def make_scheduler(table: Mapping[str, object], site: Site) -> World:  # noqa: ARG001 - the port's signature
+    """Give the world as a scheduler."""
+    assert _here is not None
+    return _here
+
+
+def make_launcher(tell: Callable[[dict[str, Any]], None], hub: object) -> World:  # noqa: ARG001 - as above
+    """Give the world as a launcher."""
+    assert _here is not None
+    _here._hear = tell  # noqa: SLF001 - it is in this file
+    return _here
+
+
+def parts() -> Any:  # noqa: ANN401 - what patches the registry, as a context
+    """Let a scheduler and a launcher "inside" be found by name."""
+    found: Any = registry.BUILT_IN
+    own = {"scheduler": f"{HERE}:make_scheduler", "launcher": f"{HERE}:make_launcher"}
+    return mock.patch.dict(found, {port: {**found[port], "inside": target} for port, target in own.items()})
+
+
+def meet(world: World) -> None:
+    """Let the next daemon meet this world."""
+    global _here  # noqa: PLW0603 - registered parts are found by name
+    _here = world
+
+
+def site_of(folder: Path, world: World, **changes: Any) -> SiteSettings:  # noqa: ANN401 - any setting of a site
+    """Give settings with which a daemon lives in the world; the journal is ``folder/live/live.db``."""
+    home = str(folder / "live")
+    given: dict[str, Any] = {
+        "folder": home,
+        "state": home,
+        "launcher": "inside",
+        "scheduler": {"name": "inside"},
+        "deciding": Settings(),
+        "agents": Agents(used=world.agents, preload=()),
+        "times": Times(drain_s=5.0, reunion_s=5.0),
+    }
+    return SiteSettings(**{**given, **changes})
+
+
+@asynccontextmanager
+async def live_inside(
+    folder: Path,
+    world: World | None = None,
+    *,
+    begin: bool = True,
+    said: list[str] | None = None,
+    **changes: Any,  # noqa: ANN401 - any setting of a site
+) -> AsyncIterator[Inside]:
+    """Give a live run that has begun. It ends as if it were killed, unless the test drains it.
+
+    ``said`` takes what it says; ``changes`` are settings of the site.
+    """
+    world = world or World()
+    site = site_of(folder, world, **changes)
+    meet(world)
+    told: list[Daemon] = []
+    with parts():
+        opened = open_site(site, lambda what: told[0].tell(what))  # noqa: PLW0108 - there is none yet
+        daemon = Daemon(opened, (lambda _: None) if said is None else said.append)
+        told.append(daemon)
+        office = Office(daemon)
+        api = Api(office, site)
+        try:
+            await api.open()
+            if begin:
+                await daemon.begin()
+                await asyncio.sleep(0)  # it listens to the scheduler from here on
+            yield Inside(daemon, office, api, world)
+        finally:
+            daemon.close()
+            world._post = None  # noqa: SLF001 - it is in this file
+            world._hear = lambda _: None  # noqa: SLF001 - as above
+            await api.close()
+            if opened.hub is not None:
+                await asyncio.to_thread(opened.hub.close)
+            opened.close()
+
+
+async def submit(office: Office, name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskView:  # noqa: ANN401 - any field
+    """Hand in a task as whoever runs this."""
+    run = more.pop("run", None) or Run(argv=("train.py",))
+    return await office.submit(
+        ourselves(), Submission(run=run, name=name, min_nodes=smallest, max_nodes=largest, **more)
+    )
+
+
+async def until(true: Callable[[], object], what: str = "") -> None:
+    """Let the loop go round until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, what or "it never came to that"
+        await asyncio.sleep(0.001)
+
+
+async def decided(daemon: Daemon) -> None:
+    """Wait until all that happened so far was decided."""
+    await asyncio.sleep(0)  # what was told from other threads and what is looked over soon
+    await until(lambda: daemon.stepper.idle and not daemon._box, "a decision")  # noqa: SLF001 - nobody else asks
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine function."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - pytest's fixtures
+        async def go() -> None:
+            await test(*args, **kwargs)
+
+        asyncio.run(go())
+
+    return run

@@ -1,0 +1,99 @@
+"""A manager in a process of its own, so that it can be killed: ``manager.py LAUNCHER PORT SECRET FOLDER SCRIPT NODES``.
+
+It starts one task on the nodes (with commas between), prints what it is told as JSON lines, and does what it reads: a
+line of JSON is a list of actions. It ends when its input does, and all training with it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from bftrain import registry
+from bftrain_elastic.hub import Hub
+from bftrain_elastic.secret import read_secret
+
+TASK = "task"
+
+
+def main(name: str, port: str, secret: str, folder: str, script: str, nodes: str) -> None:
+    """Be the manager."""
+    # Closed until it is known what the task holds: so workers of a manager before us are recognised
+    hub = Hub(tell, read_secret(Path(secret)), port=int(port), closed=True)
+    launcher = registry.load("launcher", name)(tell, hub)
+    launcher.add(TASK, {"argv": [script, "--steps", "1000000"], "folder": folder})
+    launcher.apply([{"action": "start", "task": TASK, "nodes": nodes.split(",")}])
+    hub.open()
+    for line in sys.stdin:
+        launcher.apply(json.loads(line))
+    launcher.close()
+    hub.close()
+
+
+def tell(told: dict[str, Any]) -> None:
+    """Print what is told."""
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+class Manager:
+    """The test's side of such a process."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, __file__, *words]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.told: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._news:
+                self.told.append(json.loads(line))
+                self._news.notify_all()
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        """Give all of one kind that were told."""
+        return [one for one in list(self.told) if one["told"] == what]
+
+    def steps(self, size: int, count: int, patience_s: float = 60.0) -> None:
+        """Wait for so many steps at a size."""
+        with self._news:
+            enough = self._news.wait_for(
+                lambda: len([one for one in self.of("report") if one["size"] == size]) >= count, patience_s
+            )
+        assert enough, f"{count} steps at size {size}: {[one for one in self.told if one['told'] != 'report'][-8:]}"
+
+    def do(self, *actions: dict[str, Any]) -> None:
+        """Let it carry out actions."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(actions) + "\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """Kill it as nothing can be prepared for."""
+        self.process.kill()
+        self._gone()
+
+    def close(self) -> None:
+        """Let it end everything it started."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._gone()
+
+    def _gone(self) -> None:
+        self.process.wait(60)
+        self._reader.join(60)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

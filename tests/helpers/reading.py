@@ -1,0 +1,141 @@
+"""A reader who types what a page shows, block by block, in a folder of their own, and looks at what comes out."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+from typing import Final
+
+from bftrain.registry import BUILT_IN
+from bftrain.values import wire
+from bftrain.values.actions import Action
+from bftrain.values.events import Event
+from tests.helpers.pages import ROOT, Block, Page, shown_in
+from tests.helpers.program import ANSI, shell_on_terminal
+
+TYPED: Final = ("sh", "python")  # run as they stand, one after the other
+KEPT: Final = ("python", "toml", "json", "csv")  # may be the content of a file instead
+VERBS: Final = {
+    "not run": "why a block is not run",
+    "not compared": "why an output is not compared",
+    "file": "the block is the content of this file",
+    "read as": "the block is read as events, actions or entry points",
+    "first": "typed before the block, unseen",
+    "then": "typed after the block, unseen",
+    "shows": "the block is the output of this, typed unseen",
+}
+ABOUT_PAGES: Final = {
+    "needs": "markers of the tests that can run this page",
+    "in": "where the reader is, if not in an empty folder: a checkout, or a checkout with .venv activated",
+}
+CHECKOUT: Final = "a checkout"
+_WORDS: Final = 3  # what says less gives no reason
+
+
+def way(block: Block, before: Block | None) -> str:
+    """Say what is done with a block: not run, typed, output, file or read; AssertionError if nothing is."""
+    place = f"the block in line {block.line}"
+    strange = {verb for verb, _ in block.said} - set(VERBS)
+    assert not strange, f"{place}: what is '{strange}'? Known: {', '.join(VERBS)}"
+    reason = block.one("not compared" if block.kind == "text" else "not run")
+    if reason is not None:
+        assert len(reason.split()) >= _WORDS, f"{place}: say why"
+        return "not run"
+    if block.kind == "text":
+        shown = block.one("shows") is not None or (before is not None and _is_typed(before))
+        assert shown, f"{place} is no output: say which command shows it, or why it is not compared"
+        return "output"
+    if block.one("file") is not None and block.kind in KEPT:
+        return "file"
+    if block.one("read as") is not None and block.kind in ("json", "toml"):
+        return "read"
+    assert block.kind in TYPED, f"{place} is {block.kind or 'in no language'}: say what a test does with it"
+    return "typed"
+
+
+def _is_typed(block: Block) -> bool:
+    return block.kind in TYPED and block.one("file") is None and block.one("not run") is None
+
+
+@dataclass(slots=True)
+class Reader:
+    """Someone with a page, in a ``folder`` where nothing was before; ``state`` is outside of it."""
+
+    page: Page
+    folder: Path
+    state: Path
+    found: bool = True  # whether the shell finds bftrain
+
+    def read(self) -> None:
+        """Do what the page says, from its begin to its end."""
+        place = self.page.said.get("in", "")
+        assert place in ("", CHECKOUT, f"{CHECKOUT} with .venv activated"), f"{self.page.name}: where is {place}?"
+        self.found = place != CHECKOUT
+        if place:
+            copytree(ROOT / "examples", self.folder / "examples")
+            (self.folder / ".venv").symlink_to(sys.prefix)
+        before, seen = None, ""
+        for block in self.page.blocks:
+            for command in block.all("first"):
+                self._type(command, block)
+            seen = self._take(block, before, seen)
+            for command in block.all("then"):
+                self._type(command, block)
+            before = block
+
+    def _take(self, block: Block, before: Block | None, seen: str) -> str:
+        """Do what there is to do with a block, and give what is on the screen then."""
+        match way(block, before):
+            case "typed" if block.kind == "python":
+                return self._type(f"python -W error - <<'END OF BLOCK'\n{block.text}END OF BLOCK", block)
+            case "typed":
+                return self._type(block.text, block)
+            case "output":
+                if command := block.one("shows"):
+                    seen = self._type(command, block)
+                differs = f"shows\n{block.text}--- but seen was\n{seen}"
+                assert shown_in(block.text, seen), self._at(block, differs)
+            case "file":
+                self._keep(block)
+            case "read":
+                read_as(block)
+        return seen
+
+    def _keep(self, block: Block) -> None:
+        name = block.one("file") or ""
+        assert Path(name).name == name, self._at(block, f"{name} is no name of a file")
+        if block.kind == "toml":
+            tomllib.loads(block.text)
+        (self.folder / name).write_text(block.text, encoding="utf-8")
+
+    def _type(self, lines: str, block: Block) -> str:
+        """Type lines into the one shell that the reader has open."""
+        shell = self.state / "shell"
+        kept = f"export -p > '{shell}'; printf 'cd %q\\n' \"$PWD\" >> '{shell}'"
+        back = f". '{shell}'\n" if shell.exists() else ""
+        ended = shell_on_terminal(f"{back}{lines}\n{kept}", cwd=self.folder, found=self.found)
+        assert ended.code == 0, self._at(block, f"{lines}\n--- ended with {ended.code}\n{ended.out}")
+        return ANSI.sub("", ended.out)
+
+    def _at(self, block: Block, words: str) -> str:
+        return f"{self.page.name}:{block.line}: {words}"
+
+
+def read_as(block: Block) -> None:
+    """Read a block as what it is said to be."""
+    match block.one("read as"):
+        case "events":
+            for line in block.text.splitlines():
+                wire.decode(line, Event, where=line)
+        case "actions":
+            for line in block.text.splitlines():
+                wire.decode(line, Action, where=line)
+        case "entry points":
+            (group,) = tomllib.loads(block.text)["project"]["entry-points"].items()
+            assert group[0].removeprefix("bftrain.") in BUILT_IN, group
+            assert all(":" in target or "." in target for target in group[1].values()), group
+        case other:
+            raise AssertionError(f"nobody reads a block as {other}")

@@ -1,0 +1,105 @@
+"""Rounds for tests: small gangs, and a run in rounds task by task, as slow and plain as can be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def gang(name: str, work: float | None, nodes: int = 1, submit_s: float = 0.0, **more: object) -> TaskSpec:
+    """Give a task of one size; ``speeds`` by kind, or speed 1 on its nodes."""
+    speeds: Mapping[str, float] = more.pop("speeds", {})  # type: ignore[assignment]  # as said above
+    curves = {kind: SpeedCurve(nodes=(nodes,), rate=(speed,)) for kind, speed in speeds.items()}
+    curve = next(iter(curves.values()), SpeedCurve(nodes=(nodes,), rate=(1.0,)))
+    return TaskSpec(
+        name=name,
+        curve=curve,
+        curves=curves,
+        min_nodes=nodes,
+        max_nodes=nodes,
+        work_samples=work,
+        submit_s=submit_s,
+        **more,  # type: ignore[arg-type]  # fields of a task
+    )
+
+
+@dataclass
+class Job:
+    """A task on its way."""
+
+    spec: TaskSpec
+    left: float
+    got_node_s: float = 0.0
+    kind: str | None = None
+    overhead_s: float = 0.0
+    start_s: float | None = None
+    end_s: float | None = None
+    starts: int = 0
+    preemptions: int = 0
+    speeds: dict[str, float] = field(default_factory=dict)
+
+
+KEYS = {
+    "fifo": lambda job: job.spec.submit_s,
+    "las": lambda job: job.got_node_s / job.spec.weight,
+    "srtf": lambda job: job.left / max(job.speeds.values()),
+}
+
+
+def slowly(
+    tasks: Sequence[TaskSpec],
+    nodes: Mapping[str, int],
+    policy: str,
+    round_s: float,
+    finish: str,
+) -> dict[str, Job]:
+    """Run an order policy on a cluster, one round and one task after the other."""
+    jobs = [Job(spec, spec.work_samples or math.inf) for spec in sorted(tasks, key=lambda spec: spec.submit_s)]
+    for job in jobs:
+        size = job.spec.min_nodes
+        curves = {kind: job.spec.curve_on(kind) for kind in nodes}
+        job.speeds = {kind: curve.speed(size) for kind, curve in curves.items() if curve and size <= nodes[kind]}
+        job.speeds = {kind: speed for kind, speed in job.speeds.items() if speed}
+    number = 0
+    while any(job.end_s is None for job in jobs):
+        now_s = number * round_s
+        here = [job for job in jobs if job.spec.submit_s <= now_s and job.end_s is None]
+        free, running = dict(nodes), []
+        for job in sorted(here, key=KEYS[policy]):
+            for kind in sorted(job.speeds, key=lambda kind, job=job: -job.speeds[kind]):  # type: ignore[misc]  # one job
+                if job.spec.min_nodes <= free[kind]:
+                    free[kind] -= job.spec.min_nodes
+                    running.append((job, kind))
+                    break
+        chosen = {job.spec.name for job, _ in running}
+        for job in here:
+            if job.spec.name not in chosen and job.kind is not None:
+                job.kind, job.preemptions = None, job.preemptions + 1
+        for job, kind in running:
+            if job.kind != kind:
+                job.starts += 1
+                job.overhead_s = job.spec.start_cost_s
+            job.kind = kind
+            job.start_s = now_s if job.start_s is None else job.start_s
+            _work(job, now_s, round_s, finish)
+        number += 1
+    return {job.spec.name: job for job in jobs}
+
+
+def _work(job: Job, now_s: float, round_s: float, finish: str) -> None:
+    speed = job.speeds[job.kind or ""]
+    needs_s = job.overhead_s + job.left / speed
+    done = needs_s <= round_s * (1 + 1e-12)
+    ran_s = min(needs_s, round_s)
+    job.left -= max(0.0, ran_s - job.overhead_s) * speed
+    job.overhead_s = max(0.0, job.overhead_s - ran_s)
+    job.got_node_s += (ran_s if finish == "moment" else round_s) * job.spec.min_nodes
+    if done:
+        job.end_s = now_s + (needs_s if finish == "moment" else round_s)

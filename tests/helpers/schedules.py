@@ -1,0 +1,87 @@
+"""Jobs to schedule, without a file; and schedules made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from bftrain_datasets.scheduling.engine import Engine, Schedule
+from bftrain_datasets.scheduling.estimates import estimator
+from bftrain_datasets.scheduling.jobs import UNLIMITED, Jobs
+from bftrain_datasets.scheduling.policy import PolicyOptions
+from bftrain_datasets.scheduling.scheduling import find_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bftrain.ports import QueuePolicy
+
+NEVER = float("inf")
+
+
+class Row(NamedTuple):
+    """A job in seconds."""
+
+    submit: float
+    run: float
+    size: int = 1
+    limit: float = 0.0
+    user: int = 1
+
+
+def jobs_of(rows: Sequence[Row], shares: Sequence[float] = ()) -> Jobs:
+    """Make jobs out of rows, which must be in order of submission."""
+    users = sorted({row.user for row in rows})
+    fields = [
+        [str(number), f"{row.submit}", "-1", f"{row.run}", str(row.size), *["-1"] * 6, str(row.user), *["-1"] * 6]
+        for number, row in enumerate(rows, start=1)
+    ]
+    return Jobs(
+        begin_s=0.0,
+        submit_s=[float(row.submit) for row in rows],
+        run_s=[float(row.run) for row in rows],
+        limit_s=[float(row.limit) or UNLIMITED for row in rows],
+        size=[row.size for row in rows],
+        procs=[row.size for row in rows],
+        user=[users.index(row.user) for row in rows],
+        users=tuple(map(str, users)),
+        shares=tuple(shares) or (1.0,) * len(users),
+        fields=fields,
+    )
+
+
+def scheduled(  # noqa: PLR0913 - one option each
+    rows: Sequence[Row],
+    nodes: int,
+    policy: str | QueuePolicy,
+    estimates: str = "limit",
+    *,
+    shares: Sequence[float] = (),
+    depth: int = 50,
+    half_life_s: float = 0.0,
+    gap_s: float = 600.0,
+    until_s: float = NEVER,
+    max_backlog_s: float = NEVER,
+) -> Schedule:
+    """Schedule these jobs."""
+    jobs = jobs_of(rows, shares)
+    if isinstance(policy, str):
+        options = PolicyOptions(backfill_depth=depth, half_life_s=half_life_s, shares=jobs.shares)
+        policy = find_policy(policy, options)
+    engine = Engine(jobs, nodes, policy, estimator(estimates, jobs), gap_s)
+    return engine.run(until_s, max_backlog_s)
+
+
+def starts(rows: Sequence[Row], nodes: int, policy: str, estimates: str = "limit", **options: float) -> list[float]:
+    """Give when each job starts."""
+    return list(scheduled(rows, nodes, policy, estimates, **options).start_s)  # type: ignore[arg-type]  # see scheduled
+
+
+def swf(path: Path, rows: Sequence[Row], *header: str) -> Path:
+    """Write rows as an SWF log."""
+    lines = [f"; {line}" for line in header]
+    for number, row in enumerate(rows, start=1):
+        head = f"{number} {row.submit:.15g} -1 {row.run:g} {row.size} -1 -1 {row.size} {row.limit or -1:g}"
+        lines.append(f"{head} -1 1 {row.user} 1 -1 1 -1 -1 -1")
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,93 @@
+"""Sweeps that wait, or go slowly, until a test has done something to them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE_S: Final = 60.0
+
+OBJECTIVES: Final = """\
+import os, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def free(task, sizes):
+    return task.curve.speeds(sizes[-1])
+
+def held(task, sizes):
+    (HERE / f"at-work-{os.getpid()}").touch()
+    while (HERE / "hold").exists():
+        time.sleep(0.01)
+    return task.curve.speeds(sizes[-1])
+
+def slow(task, sizes):
+    (HERE / f"at-work-{os.getpid()}").touch()
+    time.sleep(0.05 if (HERE / "hold").exists() else 0.0)
+    return task.curve.speeds(sizes[-1])
+"""
+
+SPEC: Final = """\
+log = "log.npz"
+tasks = "tasks.toml"
+baseline = "greedy"
+
+[grid]
+objective = ["gate.py:free", "gate.py:held"]
+max_tasks = [1, 3]
+"""
+
+
+def prepare(folder: Path, spec: str = SPEC) -> Path:
+    """Write a small log, tasks, objectives and the sweep file; gives the last."""
+    from bftrain_datasets.files import save_log  # noqa: PLC0415 - only these tests need them
+    from bftrain_datasets.generators import generate_log  # noqa: PLC0415
+    from bftrain_datasets.task_generators import TaskShape, generate_mix  # noqa: PLC0415
+    from bftrain_datasets.taskfiles import save_tasks  # noqa: PLC0415
+
+    save_log(generate_log(12, 0.2, 3), folder / "log.npz")
+    save_tasks(generate_mix(3, 1, shape=TaskShape(max_nodes=4, work_samples=1e7)), folder / "tasks.toml")
+    (folder / "gate.py").write_text(OBJECTIVES)
+    (folder / "hold").touch()
+    path = folder / "sweep.toml"
+    path.write_text(spec)
+    return path
+
+
+def release(folder: Path) -> None:
+    """Let all that wait go on."""
+    (folder / "hold").unlink(missing_ok=True)
+
+
+def at_work(folder: Path) -> set[int]:
+    """Give the processes that have come to where they are held, or slow."""
+    return {int(path.name.rpartition("-")[2]) for path in folder.glob("at-work-*")}
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Wait until ``holds()``."""
+    until = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, f"it is still not so that {what}"
+        time.sleep(0.02)
+
+
+def outcomes(folder: Path) -> list[dict[str, Any]]:
+    """Read what is kept in the folder of a sweep, whole lines only."""
+    path = folder / "points.jsonl"
+    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def repeatable(folder: Path) -> str:
+    """Give the table of a sweep without the columns that a clock measured, as text."""
+    rows = list(csv.reader((folder / "table.csv").read_text().splitlines()))
+    end = rows[0].index("point") + 1
+    return "\n".join(",".join(row[:end]) for row in rows)

@@ -1,0 +1,88 @@
+"""How long sharing in rounds takes: whole commands on published traces, and rounds of many tasks."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from bftrain_datasets.taskfiles import save_tasks
+from bftrain_datasets.workloads.options import WorkloadOptions
+from bftrain_datasets.workloads.workload import import_workload
+from bftrain_replay.rounds.simulation import rounds
+from tests.helpers.program import PROGRAM, environment
+from tests.helpers.round_cases import gang
+from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.figures import Figures
+
+pytestmark = pytest.mark.bench
+
+KINDS = ("v100", "p100", "k80")
+
+
+def replayed(figures: Figures, what: str, tasks: Path, *words: str) -> float:
+    """Run the whole command; gives the seconds that it was on a core, which other programs change little."""
+    begin, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [PROGRAM, "replay", "--tasks", str(tasks), "--json", "-q", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    core_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    told: dict[str, Any] = json.loads(done.stdout)
+    figures.add(f"{what}, the whole command", core_s, "s")
+    figures.add("by the clock", perf_counter() - begin, "s")
+    figures.add("of that the simulation", told["wall_s"], "s")
+    figures.add("mean completion", told["completion_s"]["mean"], "s")
+    return core_s
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_blox(figures: Figures, tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "blox.csv"
+    save_tasks(import_workload(site_data("blox/jobs_load4.csv"), WorkloadOptions(begin_s=0.0)).tasks, path)
+    words = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100..200")
+    assert replayed(figures, f"jobs_load4 on 128, {policy}", path, *words, "--policy", policy) < 1.0
+
+
+@pytest.mark.parametrize("policy", ["fifo", "isolated", "las", "max-min"])
+def test_gavel(figures: Figures, tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "gavel.csv"
+    speeds = site_data("gavel/simulation_throughputs.json.gz")
+    trace = site_data("gavel/gen_seed0_lam9000_single.trace")
+    save_tasks(import_workload(trace, WorkloadOptions(speeds=speeds, kinds=KINDS)).tasks, path)
+    words = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50..149")
+    assert replayed(figures, f"gen_seed0_lam9000_single, {policy}", path, *words, "--policy", policy) < 5.0
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "srtf"])
+def test_many_tasks_at_once(figures: Figures, policy: str) -> None:
+    """2,000 tasks of 26 models at once on 300 nodes of three kinds: twelve times as many nodes are wanted."""
+    rng = np.random.default_rng(0)
+    models = [dict(zip(KINDS, row, strict=True)) for row in rng.lognormal(0.0, 0.5, (26, 3)).tolist()]
+    tasks = [
+        gang(
+            f"t{number}",
+            float(rng.lognormal(9.0, 1.0)),
+            int(rng.choice([1, 2, 4, 8], p=[0.7, 0.1, 0.15, 0.05])),
+            speeds=models[number % len(models)],
+        )
+        for number in range(2000)
+    ]
+    begin = process_time()
+    result = rounds(dict.fromkeys(KINDS, 100), tasks, policy=policy, round_s=360.0)
+    took_s = process_time() - begin
+    assert (result.ended, result.task_figures.tasks_unfinished) == ("all_done", 0)
+    all_s = process_time() - begin
+    figures.add(f"{policy}, 2,000 tasks on 300 nodes", took_s, "s")
+    figures.add("a round", 1e3 * took_s / result.summary.rounds, "ms")
+    figures.add("with all figures", all_s, "s")
+    assert took_s < 5.0
+    assert all_s < 10.0

@@ -1,0 +1,117 @@
+"""How long schedules of archive logs take, whole commands, and how fast the order of OStrich follows its changes."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+from dataclasses import dataclass
+from itertools import islice
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain_datasets.scheduling.campaigns import Campaigns
+from bftrain_datasets.scheduling.cluster import Cluster
+from bftrain_datasets.scheduling.ostrich import OStrich
+from bftrain_datasets.scheduling.policy import PolicyOptions
+from tests.helpers.program import PROGRAM, environment
+from tests.helpers.schedules import Row, jobs_of
+from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.figures import Figures
+
+pytestmark = pytest.mark.bench
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command told, and what it took: by the clock, and of a core.
+
+    The bars are on the second, which other programs on the machine change little; on an idle one both are the same.
+    """
+
+    took_s: float
+    core_s: float
+    told: dict[str, Any]
+
+    def show(self, figures: Figures, what: str) -> None:
+        """Print what it took."""
+        figures.add(what, self.core_s, "s")
+        figures.add("by the clock", self.took_s, "s")
+        figures.add("of that the simulation", self.told["jobs_per_s"], "jobs/s")
+
+
+def scheduled(log: Path, folder: Path, *options: str) -> Ended:
+    """Run the whole command, files and all."""
+    begin, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [PROGRAM, "schedule", str(log), "-o", str(folder), "--json", "-q", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    core_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return Ended(perf_counter() - begin, core_s, json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative", "fairshare", "ostrich"])
+def test_theta(figures: Figures, tmp_path: Path, policy: str) -> None:
+    ended = scheduled(site_data("swf/theta_2022.swf.gz"), tmp_path, "--nodes", "4392", "--policy", policy)
+    ended.show(figures, f"Theta 2022, {policy}")
+    assert ended.told["done"] == 23_911
+    assert ended.core_s < (15 if policy == "easy" else 30)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "fairshare", "ostrich"])
+def test_kth(figures: Figures, tmp_path: Path, policy: str) -> None:
+    ended = scheduled(site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path, "--policy", policy)
+    ended.show(figures, f"KTH-SP2, {policy}")
+    assert ended.told["done"] == 28_489
+    assert ended.core_s < 10
+
+
+def test_nasa(figures: Figures, tmp_path: Path) -> None:
+    log = site_data("swf/NASA-iPSC-1993-3.1-cln.swf.gz")
+    ended = scheduled(log, tmp_path, "--policy", "ostrich", "--first", "3000")
+    ended.show(figures, "NASA-iPSC, 3,000 jobs, ostrich")
+    assert (ended.told["nodes"], ended.told["done"], ended.told["beyond_bound"]) == (128, 3000, 0)
+    assert ended.core_s < 1.5
+
+
+@pytest.mark.parametrize("together", [1, 10])
+def test_priorities_of_many_waiting_jobs(figures: Figures, together: int) -> None:
+    users, waiting = 200, 50_000
+    campaigns_each = waiting // users // together
+    rows = [
+        Row(700 * number, 500 + (number * 31 + user * 17) % 5000, 1, user=user)
+        for number in range(campaigns_each)
+        for user in range(users)
+        for _ in range(together)
+    ]
+    jobs = jobs_of([*[Row(0, 9000, 1, user=user) for user in range(users)], *rows])
+    campaigns = Campaigns(jobs, 1, 600.0)
+    policy, cluster = OStrich(PolicyOptions(shares=jobs.shares)), Cluster(jobs, 1, campaigns)
+    for job, run_s in enumerate(jobs.run_s):
+        campaigns.submitted(job, run_s)
+        cluster.planned_s[job] = run_s
+        if job >= users:  # the others run
+            cluster.submitted.append(job)
+    cluster.free = 0
+    policy.starts(cluster)
+    took_s, pass_s = [], []
+    for user in range(20):
+        campaigns.virtual.advance(campaigns.virtual.now_s + 60.0, 1)
+        begin = process_time()
+        campaigns.ended(user, 9000.0 + 10.0 * user)  # its user's campaigns all end earlier now
+        ranked = list(policy.ranked(campaigns))
+        took_s.append(process_time() - begin)
+        begin = process_time()
+        first = list(islice(policy.ranked(campaigns), 51))
+        pass_s.append(process_time() - begin)
+        assert len(set(ranked)) == waiting
+        assert first == ranked[:51]
+    figures.add(f"{waiting:,} jobs in {len(campaigns):,} campaigns, all in order", 1e3 * min(took_s), "ms")
+    figures.add("as many as a pass looks at", 1e3 * min(pass_s), "ms")
+    assert min(took_s) < 0.04

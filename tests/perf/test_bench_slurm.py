@@ -1,0 +1,252 @@
+"""What harvesting costs those who use a Slurm: how long their jobs wait, and how soon a node is free."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import time
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from bftrain.live.schedulers.installing import install
+from bftrain.live.schedulers.spool import Heard, Listener, Spool
+from bftrain_elastic import launchers
+from bftrain_elastic.processes import descendants
+from tests.helpers import torch
+from tests.helpers.live_run import LiveRun
+from tests.helpers.main_jobs import Stream
+from tests.helpers.pilots import Pilots, end_all
+from tests.helpers.slurm import Slurm, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.helpers.figures import Figures
+
+pytestmark = [pytest.mark.bench, pytest.mark.slurm]
+
+NODES: Final = 8
+JOBS: Final = 20
+SRUNS: Final = 8
+HOOKS: Final = 300
+# Backfill as often as Slurm does it by itself. If it comes every second, as in other tests, it gives idle nodes that a
+# job is just about to get to pilots that wait, and the job has to take them back again
+SCHEDULING: Final = "bf_interval=30,sched_interval=60,batch_sched_delay=0"
+TIMES: Final = "slurmctld.times"  # its log once more, with times
+# What agents import for their workers -> how often such a one is preempted; torch takes seconds, which all share here
+PREEMPTIONS: Final = {"": 200} if torch.lacking() else {"torch": 40, "": 160}
+
+SITE: Final = """\
+name = "bench"
+folder = "{folder}/shared"
+state = "{folder}/state"
+
+[scheduler]
+name = "slurm"
+partition = "pilot"
+RESERVE
+
+[agents]
+python = "{python}"
+preload = []
+"""
+# It holds every node there is and would take more, so that pilots wait for each that becomes idle. It leaves the
+# processors, which all nodes share here, to Slurm
+TASK: Final = f"""\
+name = "everywhere"
+command = "sleep"
+args = ["100000"]
+launcher = "process"
+nodes = "1:{2 * NODES}"
+curve = {{nodes = [1, {2 * NODES}], rate = [100.0, {2 * NODES}00.0]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Slurm]:
+    times = f"SlurmctldLogFile={{home}}/{TIMES}\nLogTimeFormat=iso8601_ms\n"
+    with Slurm(nodes=NODES, more_settings=times, scheduling=SCHEDULING) as own:
+        yield own
+
+
+def p95(waits: list[float]) -> float:
+    return statistics.quantiles(waits, n=20)[-1]
+
+
+def holding(live: LiveRun) -> int:
+    """Say how many nodes the task holds."""
+    return len(live.tasks()["everywhere"]["nodes"])
+
+
+@contextmanager
+def harvesting(cluster: Slurm, *, reserve: int = 0) -> Iterator[None]:
+    """Have a task run on all nodes but ``reserve``, by bftrain live, while this is open."""
+    with LiveRun(cluster, SITE.replace("RESERVE", f"reserve = {reserve}")) as live:
+        (live.folder / "task.toml").write_text(TASK, encoding="utf-8")
+        live.call("submit", "task.toml")
+        live.until(lambda: holding(live) == NODES - reserve, "it holds the nodes")
+        yield
+        live.until(lambda: holding(live) > 0, "it comes back", 30)
+        assert live.end() == 0, live.tell()
+        live.gone()
+
+
+def test_main_jobs_wait_no_longer_because_of_harvesting(cluster: Slurm, tmp_path: Path, figures: Figures) -> None:
+    """The same stream without and with it, twice and in turn, so that no drift of this machine favours either."""
+    waits: dict[bool, list[float]] = {False: [], True: []}
+    for turn in range(2):
+        for with_it in (False, True):
+            end_all(cluster)
+            with harvesting(cluster) if with_it else nullcontext():
+                waits[with_it] += Stream(cluster, tmp_path / f"{turn}{with_it}", jobs=JOBS, seed=turn).run()
+    for with_it, name in ((False, "without"), (True, "with")):
+        figures.add(f"sbatch, {name} harvesting: median wait of {2 * JOBS}", statistics.median(waits[with_it]), "s")
+        figures.add(f"sbatch, {name} harvesting: p95 wait", p95(waits[with_it]), "s")
+    assert statistics.median(waits[True]) <= statistics.median(waits[False]) + 0.1
+    assert p95(waits[True]) <= p95(waits[False]) + 0.5
+
+
+def test_interactive_jobs_with_and_without_reserve(cluster: Slurm, figures: Figures) -> None:
+    def sruns() -> list[float]:
+        took = []
+        for _ in range(SRUNS):
+            begun = time.monotonic()
+            cluster.run("srun", "--nodes=1", "--exclusive", "--immediate=30", "true")
+            took.append(time.monotonic() - begun)
+            time.sleep(1.0)
+        return took
+
+    took = {}
+    end_all(cluster)
+    took["without harvesting"] = sruns()
+    for reserve in (0, 2):
+        end_all(cluster)
+        with harvesting(cluster, reserve=reserve):
+            took[f"with harvesting, reserve = {reserve}"] = sruns()
+    for name, seconds in took.items():
+        figures.add(f"srun, {name}: median", statistics.median(seconds), "s")
+        figures.add(f"srun, {name}: p95", p95(seconds), "s")
+    alone, _, reserved = map(statistics.median, took.values())
+    assert reserved <= alone + 0.1
+
+
+def test_a_hook_takes_no_time_whether_anybody_reads_or_not(tmp_path: Path, figures: Figures) -> None:
+    """Slurm runs it at each end of a job; it is compared with a script that does nothing."""
+    spool, hook, nothing = tmp_path / "spool", tmp_path / "hook", tmp_path / "nothing"
+    tmp_path.chmod(0o700)
+    install("slurm", spool=spool, hook=hook)
+    nothing.write_text("#!/bin/sh\nexit 0\n")
+    nothing.chmod(0o755)
+    heard: list[Heard] = []
+    listener = Listener(Spool(spool), heard.extend, lambda _: None)
+
+    def once(script: Path, job: int) -> float:
+        env = {
+            "SLURM_JOB_ID": f"{job}",
+            "SLURM_JOB_NODELIST": "nid[0001-0004]",
+            "SLURM_SCRIPT_CONTEXT": "epilog_slurmctld",
+        }
+        begun = time.monotonic()
+        subprocess.run([script], env=env, check=True)
+        return time.monotonic() - begun
+
+    took: dict[str, list[float]] = {"nothing": [], "unread": [], "read": []}
+    for job in range(HOOKS):
+        took["nothing"].append(once(nothing, job))
+        took["unread"].append(once(hook, job))
+    assert [path.name for path in spool.iterdir()] == []
+    listener.start()
+    try:
+        took["read"] = [once(hook, job) for job in range(HOOKS)]
+        wait_until(lambda: len(heard) == HOOKS, "all is heard")
+    finally:
+        listener.stop()
+    for name in ("nothing", "unread", "read"):
+        figures.add(f"hook, {name}: median", statistics.median(took[name]) * 1000, "ms")
+        figures.add(f"hook, {name}: p99", statistics.quantiles(took[name], n=100)[-1] * 1000, "ms")
+    assert statistics.median(took["unread"]) < statistics.median(took["nothing"]) + 0.001
+    assert statistics.median(took["read"]) < statistics.median(took["nothing"]) + 0.002
+
+
+def test_from_sigterm_to_a_free_node(cluster: Slurm, tmp_path: Path, figures: Figures) -> None:
+    """A node is free when nothing of ours is on it: agent, nursery with torch, and workers that do not want to go."""
+    took: list[float] = []
+    whole: list[float] = []
+    for preload, count in PREEMPTIONS.items():
+        end_all(cluster)
+        some: list[float] = []
+        with Pilots(cluster, tmp_path / f"site-{preload}", preload=preload, pending=4) as pilots:
+            launcher = launchers.process(pilots.told.append, pilots.hub)
+            turn = 0
+            while len(some) < count:
+                turn += 1
+                pilots.wait_for(cluster.nodes)
+                fresh, since_decided = preempted(pilots, launcher, f"stubborn{turn}", tmp_path / preload)
+                some += fresh
+                whole += since_decided
+            launcher.close()
+            pilots.ask(pilots.scheduler.leave())
+        figures.add(
+            f"SIGTERM to node free, {preload or 'nothing'} loaded: median", statistics.median(some) * 1000, "ms"
+        )
+        took += some
+    p99 = statistics.quantiles(took, n=100)[-1]
+    figures.add(f"SIGTERM to node free: p99 of {len(took)}", p99 * 1000, "ms")
+    figures.add("SIGTERM to node free: longest", max(took) * 1000, "ms")
+    figures.add("Slurm's decision to node free: median", statistics.median(whole) * 1000, "ms")
+    figures.add("Slurm's decision to node free: p99", statistics.quantiles(whole, n=100)[-1] * 1000, "ms")
+    assert len(took) >= 200
+    assert p99 < 0.5
+
+
+def preempted(pilots: Pilots, launcher: Any, task: str, folder: Path) -> tuple[list[float], list[float]]:  # noqa: ANN401 - a launcher
+    """Let a main job take four nodes; give how long it took until nothing of ours was there any more.
+
+    First from the goodbye of each agent, which is the first thing that it does with the signal; then from the moment
+    in which Slurm decided to take them all.
+    """
+    cluster = pilots.cluster
+    nodes = cluster.nodes
+    stubborn = "trap '' TERM INT HUP; while :; do sleep 60; done"
+    launcher.add(task, {"argv": ["sh", "-c", stubborn], "folder": str(folder / task)})
+    launcher.apply([{"action": "start", "task": task, "nodes": list(nodes)}])
+    agents = {
+        node: next(one["pid"] for one in reversed(pilots.told) if one["told"] == "registered" and one["node"] == node)
+        for node in nodes
+    }
+    wait_until(lambda: all(workers(pid) for pid in agents.values()), "workers run everywhere", pilots.tell)
+    pids = {node: {pid, *descendants(pid)} for node, pid in agents.items()}
+    begun = time.time()
+    job = cluster.submit("sleep 600", "--nodes=4", "--exclusive")
+    free_at: dict[str, float] = {}
+    deadline = time.monotonic() + 60
+    while len(free_at) < 4:
+        assert time.monotonic() < deadline, pilots.tell()
+        for node in set(nodes) - set(free_at):
+            if not any(os.path.exists(f"/proc/{pid}") for pid in pids[node]):  # noqa: PTH110 - called often
+                free_at[node] = time.time()
+        time.sleep(0.002)
+    said = {node: pilots.gone_at(node, begun) for node in free_at}
+    launcher.drop(task)
+    cluster.run("scancel", job)
+    wait_until(lambda: not cluster.run("squeue", "-h", "-p", "main").stdout, "the main job is gone", cluster.logs)
+    goodbyes = [max(0.0, at - goodbye) for node, at in free_at.items() if (goodbye := said[node]) is not None]
+    return goodbyes, [at - decided_at(cluster, job) for at in free_at.values()]
+
+
+def decided_at(cluster: Slurm, job: str) -> float:
+    """Say when Slurm decided to take the first node for a job."""
+    words = rf"\[(\S+)\] preempted JobId=\S+ has been killed to reclaim resources for JobId={job}$"
+    times = re.findall(words, (cluster.home / TIMES).read_text(encoding="utf-8"), re.MULTILINE)
+    return min(datetime.fromisoformat(at).timestamp() for at in times)
+
+
+def workers(agent: int) -> list[int]:
+    """Give the processes of workers below an agent: those that are not its nursery."""
+    return [pid for pid in descendants(agent) if b"trap" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -1,0 +1,271 @@
+"""``bftrain live`` with a scripted scheduler and launcher: what it says, what its demo shows, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from bftrain.cli.live_words import Narrator
+from bftrain.errors import NotAvailable
+from bftrain.live import demo, running, site
+from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
+from bftrain.live.schedulers.port import Site
+from bftrain.live.site import Api
+from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished
+from bftrain.values.plan import Plan
+from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from tests.helpers.in_process import CommandLine
+
+ENDS = "SIGTERM: ending in order; once more to end at once"
+
+
+class Eager(World):
+    """Lends two nodes when some are wanted, is warm when all tasks are there, and has tasks done soon after a start."""
+
+    def __init__(self, *, finishes: bool = True) -> None:
+        super().__init__()
+        self._finishes = finishes
+
+    def want(self, nodes: int, without: Collection[str] = ()) -> None:
+        super().want(nodes, without)
+        if nodes and not self.allowed:
+            self.lend("n1", "n2")
+
+    def lend_and_end(self, words: str) -> None:
+        """As systemd, hear that it is ready; then lend nodes to it, and end it."""
+        loop = asyncio.get_running_loop()
+        if words == "READY=1":
+            loop.call_later(0.02, self.lend, "n1", "n2")
+            loop.call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+
+    def add(self, task: str, job: Mapping[str, Any]) -> None:
+        super().add(task, job)
+        if len(self.jobs) == 3:
+            for node in ("n1", "n2"):
+                self._hear({"told": "warm", "node": node})
+
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        super().apply(actions)
+        for action in actions:
+            if action["action"] == "start" and action["nodes"]:
+                task = action["task"]
+                self.tell(task, "confirmed", size=len(action["nodes"]), step=0)
+                for step, loss in ((1, 2.0), (2, 0.5)):
+                    self.tell(task, "report", step=step, size=1, samples=96, loss=loss)
+                if self._finishes:
+                    self.tell(task, "done", step=2)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Give a folder whose path is short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="bft-") as folder:
+        yield Path(folder)
+
+
+def lives_in(world: World, home: Path) -> Any:  # noqa: ANN401 - a context
+    """Let the demo meet this world instead of real trainings."""
+    meet(world)
+    site = site_of(home, world, api=Api(tcp="127.0.0.1:0"))
+    return mock.patch.multiple(demo, demo_site=lambda _: site, insist_on_torch=lambda: None)
+
+
+def test_the_demo_tells_what_happens_and_what_was_harvested(bftrain: CommandLine, home: Path) -> None:
+    with lives_in(Eager(), home), parts():
+        ended = bftrain("live", "--demo")
+    assert ended.code == 0, ended.err
+    said = ended.err
+    for words in ("running; listening on", "warming up", "the timetable begins", "n1 n2 became idle: 2 nodes"):
+        assert words in said
+    for task in ("pictures", "letters", "waves"):
+        assert f"{task}: finished" in said
+        assert re.search(rf"{task}: 0 -> [12] nodes", said)
+    assert said.index("n1 n2 given back: 0 nodes") < said.index("ended; all is remembered in")
+    assert ended.out.startswith("harvested: 576 samples in ")
+    rows = [
+        line.split() for line in ended.out.splitlines() if line.split()[:1] in (["pictures"], ["letters"], ["waves"])
+    ]
+    assert [(row[1], row[3], row[-3:]) for row in rows] == [("done", "192", ["2", "->", "0.5"])] * 3
+
+
+def test_the_demo_as_json(bftrain: CommandLine, home: Path) -> None:
+    with lives_in(Eager(), home), parts():
+        ended = bftrain("live", "--demo", "--json")
+    result = json.loads(ended.out)
+    assert {task["name"]: task["state"] for task in result["tasks"]} == dict.fromkeys(
+        ("pictures", "letters", "waves"), "done"
+    )
+    assert result["nodes"] > 0
+
+
+def test_the_demo_ends_when_its_time_is_up_with_figures_of_after_the_end(bftrain: CommandLine, home: Path) -> None:
+    with lives_in(Eager(finishes=False), home), parts():
+        ended = bftrain("live", "--demo", "--for", "0.2", "--json")
+    assert ended.code == 0
+    assert "0.2 s are over" in ended.err
+    tasks = json.loads(ended.out)["tasks"]
+    assert [(task["state"], task["nodes"]) for task in tasks] == [("waiting", [])] * 3
+    assert max(task["node_s"] for task in tasks) > 0
+
+
+def test_a_site_is_run_until_a_signal(bftrain: CommandLine, home: Path) -> None:
+    config = home / "site.toml"
+    config.write_text('state = "state"\nlauncher = "inside"\n[scheduler]\nname = "inside"\n[agents]\nused = false\n')
+    said = {}
+    for loudness in ((), ("-v",)):
+        world = Eager()
+        meet(world)
+        with parts(), mock.patch.object(running, "notify_systemd", world.lend_and_end):
+            said[loudness] = bftrain("live", "--config", config, *loudness)
+    quiet, loud = said.values()
+    assert (quiet.code, quiet.out) == (0, "")
+    lines = quiet.err.splitlines()
+    assert lines[0].startswith("running; listening on unix:")
+    assert lines[1:] == [ENDS, f"ended; all is remembered in {home}/state/live.db"]
+    assert "n1 n2 became idle: 2 nodes" in loud.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--demo", "--config", "{site}"), 2, "the demo has settings of its own"),
+        (("--config", "{site}", "--for", "3"), 2, "is for the demo only"),
+        (("--config", "{site}"), 3, "unknown key 'no_such_key'"),
+        (("--config", "{none}"), 2, "does not exist"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    words: tuple[str, ...], code: int, says: str, bftrain: CommandLine, home: Path
+) -> None:
+    site = home / "site.toml"
+    site.write_text("no_such_key = 1\n")
+    ended = bftrain("live", *(word.format(site=site, none=home / "none.toml") for word in words))
+    assert ended.code == code
+    assert says in ended.err
+
+
+def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: CommandLine, home: Path) -> None:
+    config = home / "site.toml"
+    config.write_text('state = "state"\nlauncher = "inside"\n[scheduler]\nname = "inside"\n[agents]\nused = false\n')
+    world = Eager()
+    meet(world)
+    load = site.load
+
+    def loaded(path: Path) -> site.SiteSettings:
+        # While it is still being imported; to this thread, for those of other tests would take it
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return load(path)
+
+    with parts(), mock.patch.object(site, "load", loaded):
+        ended = bftrain("live", "--config", config)
+    assert ended.code == 0
+    assert ENDS in ended.err.splitlines()
+    assert ended.err.splitlines()[-1] == f"ended; all is remembered in {home}/state/live.db"
+    assert world.asked("leave") == [None], "also what a former run left at the scheduler"
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+
+# -- the demo's parts
+
+
+def test_the_demo_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)
+    with pytest.raises(NotAvailable, match="which is not installed") as error:
+        demo.insist_on_torch()
+    assert "pip install 'bftrain[torch]'" in str(error.value.fix)
+    monkeypatch.setattr(demo, "find_spec", lambda _: object())
+    demo.insist_on_torch()
+
+
+def test_the_demo_has_a_site_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "default_state", lambda: home / "usual")
+    site = demo.demo_site(home)
+    assert (site.socket, site.journal) == (home / "usual" / "api.sock", home / "live.db")
+    (home / "usual").mkdir()
+    (home / "usual" / "api.sock").write_text("of a live run that is there")
+    assert demo.demo_site(home).socket == home / "api.sock"
+
+
+@in_a_loop
+async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = LocalScheduler(LocalSettings(nodes=4, idle="2@0,4@1"), Site(name="demo", folder=home))
+    daemon: Any = SimpleNamespace(opened=SimpleNamespace(scheduler=slots), observers=[], memory=SimpleNamespace())
+    office: Any = SimpleNamespace(submit=mock.AsyncMock())
+    said: list[str] = []
+    warming = asyncio.create_task(demo.warm_up(daemon, office, said.append))
+    await asyncio.sleep(1.1)
+    assert office.submit.await_count == 3
+    assert len(await slots.look() or ()) == 2, "it has not begun"
+    for node in ("slot1", "slot1", "slot2"):
+        assert not warming.done()
+        daemon.observers[0]("told", {"told": "warm", "node": node})
+        daemon.observers[0]("events", ())
+        await asyncio.sleep(0)
+    await warming
+    assert daemon.observers == []
+    assert said == ["warming up: agents import PyTorch ...", "the timetable begins"]
+    assert len(await slots.look() or ()) == 2
+    await asyncio.sleep(1.1)
+    assert len(await slots.look() or ()) == 4
+    monkeypatch.setattr(demo, "_WARMING_S", 0.01)
+    await demo.warm_up(daemon, office, said.append)
+    assert said[-1] == "agents are slow today; the timetable begins all the same"
+
+
+# -- words
+
+
+def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    said: list[str] = []
+    narrator = Narrator(said.append)
+    harvester = SimpleNamespace(pool_size=0, plan=Plan(holdings={}))
+    daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running")
+    nothing: Any = None
+    asyncio.run(narrator.begin(daemon, nothing, nothing))
+    (observe,) = daemon.observers
+    nodes = tuple(f"n{number}" for number in range(6))
+    now += 2.0
+    harvester.pool_size = 6
+    observe("events", (NodesJoined(time_s=0.0, nodes=nodes),))
+    harvester.plan = Plan(holdings={"a": nodes[:2]})
+    observe("decision", None)
+    observe("told", {"told": "report", "task": "a", "loss": 2.0})
+    observe("told", {"told": "report", "task": "a", "loss": None})
+    observe("told", {"told": "report", "task": "a", "loss": 0.25})
+    now += 3.0
+    harvester.pool_size, harvester.plan = 4, Plan(holdings={})
+    observe("events", (NodesLeft(time_s=1.0, nodes=nodes[:1]), TaskFinished(time_s=1.0, task="a")))
+    daemon.state = "draining"
+    observe("events", (NodesLeft(time_s=1.0, nodes=nodes[1:3]),))
+    now += 1.0
+    office: Any = SimpleNamespace(tasks=lambda *_, over: ("all",) if over else ())
+    assert narrator.tasks(office) == ("all",)
+    assert narrator.idle_s == 6 * 3.0 + 4 * 1.0
+    assert said == [
+        "    2.0 s  n0 n1 n2 n3 and 2 others became idle: 6 nodes",
+        "    2.0 s  a: 0 -> 2 nodes",
+        "    5.0 s  n0 was taken back: 4 nodes",
+        "    5.0 s  a: finished",
+        "    5.0 s  a: 2 -> 0 nodes",
+        "    5.0 s  n1 n2 given back: 4 nodes",
+    ]
+    assert narrator.losses("a") == "2 -> 0.25"
+    assert narrator.losses("b") == ""
+    Narrator(None).tell("nobody listens")

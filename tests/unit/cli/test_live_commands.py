@@ -1,0 +1,400 @@
+"""The commands that talk to a live run: what they ask, what they print, how they end. The nodes are scripted."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.cli import logs as logs_command
+from bftrain.cli import status as status_command
+from bftrain.cli import talking
+from bftrain.live import client as client_module
+from bftrain.live.callers import ourselves
+from bftrain.live.documents import Harvested, StatusView, TaskView
+from bftrain.live.site import Api
+from tests.helpers.live_inside import submit
+from tests.helpers.live_thread import LiveThread, live_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.helpers.in_process import CommandLine
+
+ME = ourselves().user
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
+    """Give a live run without nodes, which commands find by themselves."""
+    with live_thread(tmp_path / "run", api=Api(tcp="127.0.0.1:0")) as found:
+        monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "train.py").write_text("")
+        yield found
+
+
+def hand_in(run: LiveThread, name: str, **more: Any) -> None:  # noqa: ANN401 - any field
+    run.do(lambda inside: submit(inside.office, name, **more))
+
+
+def lend(run: LiveThread, *nodes: str) -> None:
+    run.do(lambda inside: inside.world.lend(*nodes))
+
+
+def kept(run: LiveThread, name: str) -> Any:  # noqa: ANN401 - a Kept
+    return run.do(lambda inside: inside.daemon.memory.find(name))
+
+
+# -- submit
+
+
+def test_a_script_is_handed_in_with_its_words(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    ended = bftrain("submit", "train.py", "--nodes", "1:8", "--", "--steps", "5")
+    assert (ended.code, ended.out, ended.err) == (0, "train: submitted as #1\n", "")
+    task = kept(run, "train")
+    assert task.run.argv == (str(tmp_path / "train.py"), "--steps", "5")
+    assert (task.spec.min_nodes, task.spec.max_nodes, task.run.cwd, task.user) == (1, 8, str(tmp_path), ME)
+
+
+def test_everything_can_be_said(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "blue")
+    words = ("--nodes", "3", "--name", "n", "--launcher", "inside", "--work", "50", "--weight", "2", "--campaign", "c")
+    folders = ("--folder", "own", "--cwd", "/")
+    ended = bftrain("submit", "make", *words, *folders, "--env", "A=b=c", "--env", "COLOUR", "--json", "--", "-j")
+    assert ended.code == 0, ended.err
+    (printed,) = json.loads(ended.out)
+    assert (printed["name"], printed["number"], printed["state"]) == ("n", 1, "waiting")
+    task = kept(run, "n")
+    assert task.run.argv == ("make", "-j")
+    assert dict(task.run.env) == {"A": "b=c", "COLOUR": "blue"}
+    assert (task.run.folder, task.run.cwd) == (str(tmp_path / "own"), "/")
+    assert (task.spec.min_nodes, task.spec.max_nodes, task.spec.work_samples) == (3, 3, 50.0)
+    assert (task.spec.weight, task.spec.campaign) == (2.0, "c")
+
+
+def test_a_file_of_tasks_is_handed_in(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.py").write_text("")
+    (tmp_path / "jobs" / "two.toml").write_text(
+        """
+[[task]]
+name = "one"
+script = "a.py"
+args = ["-x"]
+nodes = "1:4"
+profile = "resnet18"
+deadline = 2030-01-31T18:00:00Z
+folder = "one"
+env = { A = "1" }
+
+[[task]]
+command = "true"
+max_nodes = 2
+curve = { nodes = [1, 2], rate = [10.0, 18.0] }
+deadline = 2000000000
+stop_grace_s = 3
+"""
+    )
+    ended = bftrain("submit", "jobs/two.toml")
+    assert (ended.code, ended.out) == (0, "one: submitted as #1\ntrue: submitted as #2\n"), ended.err
+    one, two = kept(run, "one"), kept(run, "true")
+    assert one.run.argv == (str(tmp_path / "jobs" / "a.py"), "-x")
+    assert (one.run.folder, one.run.cwd) == (str(tmp_path / "jobs" / "one"), str(tmp_path / "jobs"))
+    assert one.spec.deadline_s == 1896112800.0
+    assert (one.guessed, two.guessed, two.spec.deadline_s, two.run.stop_grace_s) == (False, False, 2e9, 3.0)
+    assert two.spec.curve.rate == (10.0, 18.0)
+
+
+def test_words_and_options_change_the_task_of_a_file(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text('script = "train.py"\nargs = ["-a"]\nnodes = "1:2"\n')
+    assert bftrain("submit", "one.toml", "--nodes", "2:6", "--name", "x", "--", "-b").code == 0
+    task = kept(run, "x")
+    assert (task.run.argv[1:], task.spec.max_nodes) == (("-a", "-b"), 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("nothing.py", "--nodes", "1:2"), 3, "there is no such file"),
+        (("train.py",), 3, "on how many nodes"),
+        (("train.py", "--nodes", "x"), 3, "'x' is not MIN:MAX"),
+        (("train.py", "--nodes", "3:2"), 3, "below min_nodes"),
+        (("train.py", "--nodes", "1:2", "--name", "-x"), 3, "letters, digits"),
+        (("train.py", "--nodes", "1:2", "--launcher", "nativ"), 3, "'nativ'"),
+        (("train.py", "--nodes", "1:2", "--env", "NOT_SET_HERE"), 2, "is not set here"),
+        (("two.toml", "--", "x"), 2, "arguments are for one"),
+        (("two.toml", "--name", "x"), 2, "a name is for one"),
+        (("none.toml",), 3, "cannot be read"),
+        (("bad.toml",), 3, "is not valid TOML"),
+        (("odd.toml",), 3, "several as [[task]]"),
+        (("key.toml",), 3, "did you mean 'nodes'?"),
+        (("both.toml",), 3, "either script or command"),
+        (("args.toml",), 3, "must be a list of texts"),
+        (("gone.toml",), 3, "there is no file"),
+        (("twice.toml",), 3, "profile and curve are both given"),
+        (("when.toml",), 3, "deadline: must be a time"),
+        (("type.toml",), 3, "stop_grace_s"),
+        (("weight.toml",), 3, "weight"),
+        (("unknown.toml",), 3, "profile"),
+    ],
+)
+def test_what_cannot_be_handed_in_is_said(
+    words: tuple[str, ...], code: int, said: str, bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    files = {
+        "two": '[[task]]\ncommand = "a"\nnodes = "1"\n[[task]]\ncommand = "b"\nnodes = "1"\n',
+        "bad": "x = \n",
+        "odd": 'x = 1\n[[task]]\ncommand = "a"\n',
+        "key": 'command = "a"\nnode = "1"\n',
+        "both": 'command = "a"\nscript = "train.py"\nnodes = "1"\n',
+        "args": 'command = "a"\nargs = [1]\nnodes = "1"\n',
+        "gone": 'script = "gone.py"\nnodes = "1"\n',
+        "twice": 'command = "a"\nnodes = "1"\nprofile = "resnet18"\ncurve = { nodes = [1], rate = [1.0] }\n',
+        "when": 'command = "a"\nnodes = "1"\ndeadline = "soon"\n',
+        "type": 'command = "a"\nnodes = "1"\nstop_grace_s = "long"\n',
+        "weight": 'command = "a"\nnodes = "1"\nweight = "heavy"\n',
+        "unknown": 'command = "a"\nnodes = "1"\nprofile = "resnet81"\n',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    ended = bftrain("submit", *words)
+    assert (ended.code, ended.out) == (code, ""), ended.err
+    assert said in ended.err
+    assert run.do(lambda inside: inside.daemon.memory.next_number) == 1
+
+
+# -- looking
+
+
+def test_a_queue_lists_what_waits_and_with_all_what_is_over(bftrain: CommandLine, run: LiveThread) -> None:
+    assert bftrain("queue").out.startswith("0 tasks\n")
+    hand_in(run, "a", largest=1, work_samples=40.0)
+    hand_in(run, "b", largest=1)
+    hand_in(run, "c")
+    lend(run, "n1")
+    run.do(lambda inside: inside.office.cancel(ourselves(), "c"))
+    run.do(lambda inside: inside.world.tell("a", "report", step=1, samples=10, size=1, loss=0.5))
+    out = bftrain("queue").out
+    assert out.startswith("2 tasks\n")
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
+    assert lines["a"][:7] == ["a", ME, "running", "1", "25%", "0.5", "0"]
+    assert lines["b"][:4] == ["b", ME, "waiting", "0"]
+    assert "c" not in lines
+    assert [task["state"] for task in json.loads(bftrain("queue", "--all", "--json").out)] == [
+        "cancelled",
+        "running",
+        "waiting",
+    ]
+
+
+def test_a_status_says_how_it_stands(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a")
+    lend(run, "n1", "n2", "n3")
+    run.do(lambda inside: inside.daemon.remark("something [odd] happened"))
+    out = bftrain("status").out
+    assert "3 ours, 3 of them used" in out
+    assert "1 running, 0 waiting, 0 paused, 0 over" in out
+    assert f"unix:{run.socket}" in out
+    assert "something [odd] happened" in out
+    seen = json.loads(bftrain("status", "--json").out)
+    assert (seen["pool"], seen["state"], seen["scheduler"]) == (3, "running", "inside")
+
+
+def test_a_status_of_a_task_says_all_of_it(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a", smallest=2, largest=3)
+    lend(run, "n1", "n2")
+    for step in (1, 2):
+        run.do(lambda inside, step=step: inside.world.tell("a", "report", step=step, samples=10, size=2, loss=1 / step))
+    for name in ("a", "#1"):
+        out = bftrain("status", name).out
+        for words in ("2: n1 n2", "2 to 3", "20 samples, 2 steps", "0.5", "train.py", "inside"):
+            assert words in out, out
+    assert json.loads(bftrain("status", "a", "--json").out)["nodes"] == ["n1", "n2"]
+    lost = bftrain("status", "b")
+    assert (lost.code, lost.out) == (3, "")
+    assert "no task is called 'b'" in lost.err
+
+
+def test_words_for_every_state_of_a_run_and_a_task() -> None:
+    view = TaskView(
+        number=1, name="t", user="u", state="failed", launcher="l", min_nodes=1, max_nodes=2, submitted_s=0.0,
+        started_s=86400.0, ended_s=86400.0 + 3 * 86400 + 7200, step=1200, speed=12.0, speeds={1: 10.0, 2: 19.0},
+        costs={"grow": 0.25}, failures=3, reason="boom",
+    )  # fmt: skip
+    assert talking.row(view, time.time())[3:] == ("", "step 1,200", "12/s", "", "3 d 2 h")
+    assert talking.duration(-1) == "0 s"
+    assert talking.duration(3725) == "1 h 2 min"
+    assert talking.duration(125) == "2 min 5 s"
+    assert talking.clock(0.0).startswith("19")
+    assert len(talking.clock(time.time())) == len("12:34:56")
+    from rich.console import Console  # noqa: PLC0415 - heavy
+
+    console = Console(width=120)
+    with console.capture() as seen:
+        console.print(talking.described(view))
+    for words in ("10/s", "grow: 0.25 s", "boom", "12 samples/s", "failures"):
+        assert words in seen.get()
+    status = StatusView(
+        version="1", site="s", state="running", user="u", pid=1, scheduler="x", solver="y", objective="z",
+        since_s=0.0, now_s=60.0, pool=0, used=0, agents=0, drained=0, running=0, waiting=0, paused=0, over=0,
+        speed=0.0, steps=0, harvested=(Harvested(day="2030-01-31", samples=1200.0, node_s=1800.0),),
+    )  # fmt: skip
+    with console.capture() as seen:
+        console.print(status_command.words(status))
+    words = seen.get()
+    assert "running, for 1 min 0 s" in words
+    assert "decided" not in words
+    assert "1,200 samples in 0.50 node-hours (2030-01-31)" in words
+
+
+# -- changing
+
+
+def test_tasks_are_paused_resumed_and_cancelled(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a")
+    hand_in(run, "b")
+    lend(run, "n1")
+    assert bftrain("pause", "a", "#2").out == "a: paused\nb: paused\n"
+    assert bftrain("resume", "a").out == "a: waiting\n"
+    assert [task["state"] for task in json.loads(bftrain("cancel", "b", "--json").out)] == ["cancelled"]
+    assert bftrain("cancel", "b").code == 3
+
+
+def test_one_that_cannot_be_changed_stops_no_other(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a")
+    ended = bftrain("cancel", "x", "a", "#7")
+    assert (ended.code, ended.out) == (1, "a: cancelled\n")
+    assert "warning: " in ended.err
+    assert "'x'" in ended.err
+    assert "2 of 3 tasks could not be changed" in ended.err
+
+
+def test_nodes_are_drained_by_set_and_used_again(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a")
+    lend(run, "n01", "n02", "n03")
+    ended = bftrain("drain", "n[01-02]", "n07")
+    assert ended.code == 0, ended.err
+    rows = [line.split()[:2] for line in ended.out.splitlines() if "n0" in line]
+    assert [name for name, _ in rows] == ["n01", "n02", "n07"]
+    assert {state for _, state in rows} <= {"draining", "drained"}
+    assert rows[2][1] == "drained"
+    run.do(lambda _: None)
+    listed = {one["name"]: one for one in json.loads(bftrain("drain", "--json").out)}
+    assert (listed["n03"]["state"], listed["n03"]["task"], listed["n01"]["state"]) == ("used", "a", "drained")
+    assert bftrain("drain", "--end", "n[01-02,07]").code == 0
+    run.do(lambda _: None)
+    assert {one["state"] for one in json.loads(bftrain("drain", "--json").out)} == {"used"}
+    refused = bftrain("drain", "n[1-")
+    assert (refused.code, "nid[0001-0004,7]" in refused.err) == (3, True)
+
+
+# -- logs
+
+
+def write_logs(run: LiveThread, **files: str) -> Path:
+    folder = Path(kept(run, "a").run.folder, "logs")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.log").write_text(text)
+    return folder
+
+
+def test_logs_are_printed_line_by_line_with_their_worker(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a")
+    assert bftrain("logs", "a").out == ""
+    write_logs(run, n1="one\ntwo\r\n\x1b[31mred\nend", n2="x\n")
+    assert bftrain("logs", "a").out == "n1: one\nn1: two\nn1: \ufffd[31mred\nn2: x\nn1: end\n"
+    lines = [json.loads(line) for line in bftrain("logs", "#1", "--json").out.splitlines()]
+    assert lines[2] == {"worker": "n1", "line": "\x1b[31mred"}
+    assert bftrain("logs", "a", "-n", "1").out == "n1: \ufffd[31mred\nn2: x\nn1: end\n"
+
+
+def test_long_logs_come_in_pieces(bftrain: CommandLine, run: LiveThread) -> None:
+    hand_in(run, "a")
+    text = "".join(f"line {number}\n" for number in range(60_000))
+    write_logs(run, n1=text)
+    assert bftrain("logs", "a").out == "".join(f"n1: {line}\n" for line in text.splitlines())
+    assert bftrain("logs", "a", "-n", "2").out == "n1: line 59998\nn1: line 59999\n"
+
+
+def test_following_goes_on_until_the_task_is_over(
+    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_in(run, "a")
+    folder = write_logs(run, n1="one\nhal")
+    turns: list[int] = []
+
+    def between(_: float) -> None:
+        turns.append(1)
+        if len(turns) == 1:
+            with (folder / "n1.log").open("a") as log:
+                log.write("f\ntwo\n")
+            (folder / "n2.log").write_text("new\n")
+        else:
+            run.do(lambda inside: inside.world.tell("a", "done", step=9))
+
+    monkeypatch.setattr(logs_command.time, "sleep", between)
+    ended = bftrain("logs", "-f", "a")
+    assert (ended.code, ended.out) == (0, "n1: one\nn1: half\nn1: two\nn2: new\n")
+    assert len(turns) == 2
+
+
+def test_following_can_be_ended(bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_in(run, "a")
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(logs_command.time, "sleep", interrupt)
+    ended = bftrain("logs", "-f", "a")
+    assert (ended.code, "the task goes on" in ended.err) == (130, True)
+
+
+# -- where the live run is
+
+
+def test_it_is_found_over_tcp_with_the_token(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_in(run, "a")
+    assert "running" in bftrain("status", "--live", run.http, "--token-file", run.token_file).out
+    assert bftrain("pause", "a", "--live", run.http, "--token-file", run.token_file).out == "a: paused\n"
+    monkeypatch.setenv("BFTRAIN_TOKEN", str(run.token_file))
+    assert "1 task\n" in bftrain("queue", "--live", run.http).out
+    (tmp_path / "wrong").write_text("x" * 40)
+    refused = bftrain("status", "--live", run.http, "--token-file", tmp_path / "wrong")
+    assert (refused.code, "a token is needed" in refused.err) == (3, True)
+    lost = bftrain("status", "--live", run.http, "--token-file", tmp_path / "none")
+    assert (lost.code, "cannot be read" in lost.err) == (3, True)
+    monkeypatch.delenv("BFTRAIN_TOKEN")
+    assert "BFTRAIN_TOKEN" in bftrain("status", "--live", run.http).err
+
+
+def test_where_nobody_answers_that_is_said(
+    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(client_module, "SYSTEM_SOCKET", tmp_path / "system.sock")
+    ended = bftrain("queue")
+    assert (ended.code, ended.out) == (4, "")
+    assert f"{tmp_path}/bftrain/live/api.sock: no live run answers" in ended.err
+    (tmp_path / "system.sock").touch()
+    assert str(tmp_path / "system.sock") in bftrain("queue").err
+
+
+def test_a_live_run_that_is_not_ours_to_ask_is_said(
+    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(client_module._UnixConnection, "connect", refuse)  # noqa: SLF001 - who root is may connect
+    ended = bftrain("queue", "--live", run.socket)
+    assert (ended.code, "you may not talk to this live run" in ended.err) == (4, True)

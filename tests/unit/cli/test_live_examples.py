@@ -1,0 +1,194 @@
+"""Examples of settings load as they stand, tell every key there is, and say truly what holds without it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from bftrain import registry
+from bftrain.config import Settings
+from bftrain.errors import BadInput
+from bftrain.live import examples
+from bftrain.live.schedulers.local import LocalSettings
+from bftrain.live.schedulers.pbs import PbsSettings
+from bftrain.live.schedulers.pbs_nodes import PbsNodesSettings
+from bftrain.live.schedulers.slurm import SlurmSettings
+from bftrain.live.schedulers.slurm_nodes import SlurmNodesSettings
+from bftrain.live.site import Agents, Api, SiteSettings, Times, load
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
+
+FOLDER = Path(__file__).parents[3] / "examples" / "live"
+SCHEDULERS: dict[str, type[msgspec.Struct]] = {
+    "slurm": SlurmSettings,
+    "slurm-nodes": SlurmNodesSettings,
+    "pbs": PbsSettings,
+    "pbs-nodes": PbsNodesSettings,
+    "local": LocalSettings,
+}
+TABLES = {"agents": Agents, "deciding": Settings, "api": Api, "times": Times}
+# What stands there to show how it is written, and is another on every machine
+SHOWN = {"python", "state"}
+_KEY = re.compile(r"(?P<off>#?)(?P<key>\w+) = (?P<value>.*?)(?P<why>  # .+| # .+)?")
+
+every_site = pytest.mark.parametrize("name", examples.SITES)
+
+
+def site(folder: Path, text: str) -> SiteSettings:
+    file = folder / "site.toml"
+    file.write_text(text, encoding="utf-8")
+    return load(file)
+
+
+def keys(text: str) -> list[tuple[str, re.Match[str]]]:
+    """Give all keys, those behind a # too, with their tables."""
+    found, table = [], ""
+    for line in text.splitlines():
+        if head := re.fullmatch(r"\[(\w+)\]", line):
+            table = head[1]
+        elif line and not line.startswith("# "):
+            key = _KEY.fullmatch(line)
+            assert key, f"neither a key nor a comment: {line}"
+            found.append((table, key))
+    return found
+
+
+@every_site
+def test_it_loads_and_makes_its_scheduler(name: str, tmp_path: Path) -> None:
+    settings = site(tmp_path, examples.text(name))
+    scheduler = registry.load("scheduler", settings.scheduler["name"])(settings.scheduler_table, settings.for_scheduler)
+    assert scheduler.name == name
+    assert settings.folder == str(tmp_path / "shared")
+
+
+@every_site
+def test_every_key_is_there_and_explained(name: str) -> None:
+    found = keys(examples.text(name))
+    tables = {"": SiteSettings, "scheduler": SCHEDULERS[name], **TABLES}
+    for table, kind in tables.items():
+        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        known = known - {"scheduler", *TABLES} if not table else known | ({"name"} if table == "scheduler" else set())
+        assert {key["key"] for where, key in found if where == table} == known
+    assert [key["key"] for _, key in found if not key["why"] and key["key"] != "name"] == []
+
+
+@every_site
+def test_what_stands_behind_a_mark_is_what_holds_without_it(name: str, tmp_path: Path) -> None:
+    text = examples.text(name)
+    shown = "".join(f"#?{key} =|" for key in SHOWN).rstrip("|")
+    whole = "\n".join(
+        line.removeprefix("#") if _KEY.fullmatch(line) and not re.match(shown, line) else line
+        for line in text.splitlines()
+    )
+    assert whole != text
+    plain, told = site(tmp_path, text), site(tmp_path, whole)
+    table = tomllib.loads(whole)["scheduler"]
+    assert told.scheduler["name"] == table.pop("name")
+    kind = SCHEDULERS[name]
+    assert msgspec.convert(table, kind) == msgspec.convert(plain.scheduler_table, kind)
+    alike = [field.name for field in msgspec.structs.fields(SiteSettings) if field.name != "scheduler"]
+    assert [getattr(plain, field) for field in alike] == [getattr(told, field) for field in alike]
+
+
+@pytest.mark.parametrize("name", examples.NAMES)
+def test_the_files_of_the_checkout_are_what_the_command_knows(name: str) -> None:
+    """Written by: bftrain live --example NAME, for the user jane on login1."""
+    file = FOLDER / (f"{name}.toml" if name in examples.SITES else f"{name}.service")
+    assert file.read_text(encoding="utf-8") == examples.text(name)
+    assert len(list(FOLDER.iterdir())) == len(examples.NAMES)
+
+
+def test_the_command_fills_in_who_asks_and_where(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "joe")
+    monkeypatch.setattr(socket, "gethostname", lambda: "head2.site.example")
+    told = bftrain("live", "--example", "slurm")
+    assert told.code == 0
+    assert 'name = "joe" ' in told.out
+    assert "pilots are called bftrain-joe" in told.out
+    assert 'reach = "head2" ' in told.out
+    assert "jane" not in told.out.replace(sys.executable, "")
+    unit = bftrain("live", "--example", "systemd-user").out
+    assert f"ExecStart={sys.executable} -m bftrain live --config %h/bftrain/site.toml" in unit
+    assert bftrain("live", "--example", "slurm", "--json").out.startswith('{"example":')
+
+
+def test_a_name_that_would_have_to_be_quoted_is_left_to_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: 'o"neil')
+    assert 'name = "jane" ' in examples.for_us("pbs")
+
+
+def test_an_example_that_is_not_there_is_refused_with_the_nearest(bftrain: CommandLine) -> None:
+    with pytest.raises(BadInput, match="slrum"):
+        examples.text("slrum")
+    ended = bftrain("live", "--example", "slrum")
+    assert ended.code == 3
+    assert "did you mean 'slurm'?" in ended.err
+
+
+# -- units
+
+every_unit = pytest.mark.parametrize("name", examples.UNITS)
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    said: dict[str, list[str]] = {}
+    for line in examples.text(name).splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            said.setdefault(key, []).append(value)
+    return said
+
+
+@needs_systemd
+@every_unit
+def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"bftrain-{name}.service"
+    text = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", examples.text(name))
+    file.write_text(text.replace("User=bftrain", f"User={getpass.getuser()}"), encoding="utf-8")
+    tmp_path.chmod(0o700)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(["--user"] if name == "systemd-user" else []), str(file)],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_the_unit_of_the_machine_leaves_little_open(tmp_path: Path) -> None:
+    file = tmp_path / "bftrain-live.service"
+    file.write_text(examples.text("systemd"), encoding="utf-8")
+    said = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    level = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
+    assert level, said
+    assert float(level[1]) < 2.5
+
+
+@pytest.mark.parametrize("name", ["systemd", "systemd-user"])
+def test_a_unit_has_time_to_end_in_order_and_begins_again_whatever_happens(name: str) -> None:
+    said = unit(name)
+    assert said["Type"] == ["notify"]
+    assert said["Restart"] == ["always"]
+    assert said["KillMode"] == ["mixed"], "SIGTERM is for the daemon: agents of slots and commands are its own affair"
+    assert int(said["TimeoutStopSec"][0]) > Times().drain_s + 30 + 2, "tasks, then pilots, then goodbye"
+    assert int(said["TimeoutStartSec"][0]) > Times().reunion_s + 20 + 20

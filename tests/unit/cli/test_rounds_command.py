@@ -1,0 +1,217 @@
+"""``bftrain replay --round``: what is asked for, written, shown and refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import fields
+
+from bftrain.cli import rounds
+from bftrain.cli.replay import OPTIONS as OF_REPLAYS
+from bftrain.cli.rounds import OPTIONS, SHARED
+from bftrain_datasets.files import load_log, save_log
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.taskfiles import save_tasks
+from bftrain_replay.rounds import engine
+from bftrain_replay.rounds.settings import FINISHES, GANGS, KIND_ORDERS, RoundSettings
+from tests.helpers.round_cases import gang
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.in_process import CommandLine
+
+KINDS = {"v100": 4.0, "k80": 1.0}
+CLUSTER = "v100=2,k80=2"
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    path = tmp_path / "tasks.toml"
+    specs = [
+        gang(f"t{number}", 9000.0 + number, 1 + number % 2, 100.0 * number, speeds=KINDS, user=f"u{number % 2}")
+        for number in range(8)
+    ]
+    save_tasks(specs, path)
+    return path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_setting_has_its_option() -> None:
+    own = [field.name for field in fields(RoundSettings)]
+    assert {*OPTIONS, *SHARED, "until_s", "entities", "prices"} == set(own)
+    assert set(SHARED) <= set(OF_REPLAYS)
+    assert not set(OPTIONS) & set(OF_REPLAYS)
+    for name, choices in (("finish", FINISHES), ("kind_order", KIND_ORDERS), ("gang", GANGS)):
+        assert OPTIONS[name][0].choices == choices
+    usual = RoundSettings()
+    for name, told in (("policy", "fifo"), ("finish", "moment"), ("kind_order", "priority"), ("overtaking", "yes")):
+        assert getattr(usual, name) == told
+        assert OPTIONS[name][1].endswith(f"[{told}].")
+    assert OPTIONS["max_backlog_s"][1].endswith(f"[{usual.max_backlog_s:.0f}].")
+
+
+def test_it_says_what_became_of_the_tasks(bftrain: CommandLine, tasks: Path) -> None:
+    ended = bftrain("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "--policy", "max-min")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"{tasks} on v100=2,k80=2: max-min in rounds of 6 min")
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["tasks", "done", "8", "of", "8"] in lines
+    for words in ("ended", "all done", "makespan", "moves to another kind", "(v100 ", "completion, s", "rho"):
+        assert words in ended.out
+    assert len(lines) <= 24
+
+
+def test_the_folder_and_the_figures(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "--policy", "fifo", "--measure", "2..5")
+    ended = bftrain(*words, "-o", folder, "--json", "-q", "--finish", "boundary", "--seed", 3)
+    assert (ended.code, ended.err) == (0, "")
+    told = json.loads(ended.out)
+    assert told == json.loads((folder / "summary.json").read_text())
+    table = rows(folder / "tasks.csv")
+    measured = [float(row["finish_s"]) - float(row["submit_s"]) for row in table if row["measured"] == "true"]
+    assert told["completion_s"]["mean"] == pytest.approx(sum(measured) / 4)
+    assert (told["measured"], told["ended"], told["completion_s"]["count"]) == (4, "measured_done", 4)
+    assert set(told["users"]) == {"u0", "u1"}
+    held_h = sum(float(row["node_h"]) for row in table)
+    assert told["used_node_h"] == pytest.approx(held_h)
+    steps = rows(folder / "rounds.csv")
+    assert told["used_node_h"] * 3600 == pytest.approx(sum(float(row["used_node_s"]) for row in steps))
+    assert told["rounds"] == sum(int(row["rounds"]) for row in steps) == told["simulated_s"] / 360
+    over_time = rows(folder / "over_time.csv")
+    assert len(over_time) == 1000
+    assert float(over_time[-1]["harvested"]) == pytest.approx(told["harvested"])
+    assert told["settings"]["seed"] == 3
+    assert told["inputs"]["cluster"] == {"v100": 2, "k80": 2}
+
+
+def test_the_configuration_runs_it_again(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    shares = tmp_path / "shares.toml"
+    shares.write_text("[entities]\nu0 = 3\n[prices]\nv100 = 2.5\n", encoding="utf-8")
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "--policy", "hierarchical")
+    ended = bftrain(*words, "--shares", shares, "--tables", "parquet", "-o", tmp_path / "one")
+    assert ended.code == 0
+    assert "cost" in ended.out
+    config = tmp_path / "one" / "config.toml"
+    first = config.read_text().splitlines()[0]
+    assert first == (
+        f"# bftrain replay --cluster v100=2,k80=2 --tasks {tasks} --tables parquet --config THIS_FILE -o NEW_FOLDER"
+    )
+    again = bftrain(*words[:5], "--config", config, "-o", tmp_path / "two")
+    assert again.code == 0, again.err
+    one, two = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("one", "two"))
+    assert one["figures_sha256"] == two["figures_sha256"]
+    assert one["settings"]["entities"]["u0"]["weight"] == 3.0
+    assert one["cost"] == pytest.approx(2.5 * one["kinds"]["v100"]["used_node_h"] + one["kinds"]["k80"]["used_node_h"])
+    assert (tmp_path / "one" / "tasks.parquet").exists()
+
+
+def test_on_a_log(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.npz"
+    save_log(generate_log(8, 0.2, 1), log)
+    kinds = tmp_path / "kinds.csv"
+    names = load_log(log).node_names
+    kinds.write_text("nodes,kind\n" + "".join(f"{name},{'v100' if name < names[4] else 'k80'}\n" for name in names))
+    words = ("replay", log, "--tasks", tasks, "--round", 60, "--kinds", kinds, "--json", "-q")
+    ended = bftrain(*words, "-o", tmp_path / "out")
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
+    assert set(told["kinds"]) == {"v100", "k80"}
+    assert told["ended"] in {"log_end", "all_done"}
+    assert len(told["inputs"]["log"]["sha256"]) == 64
+    assert f"replay {log} --kinds {kinds} --tasks" in (tmp_path / "out" / "config.toml").read_text()
+
+
+def test_warnings(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    words = ("replay", "--cluster", "v100=2", "--tasks", tasks, "--round", 60, "-q")
+    ended = bftrain(*words, "--max-backlog", 100)
+    assert ended.code == 0
+    assert "warning: overload: after 0.0 days" in ended.err
+    assert "8 of 8 measured tasks are not done: the means are of the others only" in ended.err
+    own = tmp_path / "own.py"
+    own.write_text(
+        "class Never:\n    name = 'never'\n    def priorities(self, contenders):\n"
+        "        return contenders.submit_s * float('nan')\n"
+    )
+    ended = bftrain(*words, "--policy", f"{own}:Never")
+    assert "warning: stalled: 8 tasks wait" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "las"), "--policy: goes with --round"),
+        (("--round", "360", "--solver", "greedy"), "--solver: means nothing in rounds"),
+        (("--round", "360", "--baseline", "greedy"), "--baseline: means nothing in rounds"),
+        (("--round", "360", "--resume"), "--resume: means nothing in rounds"),
+        (("--round", "0"), "--round: must be above 0, not 0"),
+        (("--round", "360", "--measure", "1..99"), "--measure: goes to 99 (there are 8 tasks, the last is 7)"),
+        (("--round", "360", "--measure", "x"), "--measure: is 'x'"),
+        (("--round", "360", "--window", "1..2"), "window: means nothing on a cluster"),
+        (("--round", "360", "--kinds", "{tasks}"), "--kinds: a cluster names its kinds itself"),
+    ],
+)
+def test_what_is_refused(bftrain: CommandLine, tasks: Path, words: tuple[str, ...], said: str) -> None:
+    given = [word.replace("{tasks}", str(tasks)) for word in words]
+    ended = bftrain("replay", "--cluster", CLUSTER, "--tasks", tasks, *given)
+    assert ended.code in {2, 3}
+    assert said in ended.err
+
+
+def test_what_is_missing(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.npz"
+    save_log(generate_log(2, 0.1, 1), log)
+    assert "--tasks: is missing" in bftrain("replay", "--cluster", 4, "--round", 60).err
+    assert "LOG: is missing" in bftrain("replay", "--tasks", tasks, "--round", 60).err
+    both = bftrain("replay", log, "--cluster", 4, "--tasks", tasks, "--round", 60)
+    assert "--cluster: a cluster takes the place of a log" in both.err
+
+
+def test_interrupted_it_keeps_what_is_done(
+    bftrain: CommandLine, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def pressed_at_once() -> Iterator[Callable[[], bool]]:
+        yield lambda: True
+
+    monkeypatch.setattr(engine, "_WATCH_EVERY", 3)
+    monkeypatch.setattr(rounds, "interruption", pressed_at_once)
+    folder = tmp_path / "out"
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "--policy", "las")
+    ended = bftrain(*words, "-o", folder)
+    assert ended.code == 130
+    assert f"interrupted; the result in {folder} covers a part" in ended.err
+    told = json.loads((folder / "summary.json").read_text())
+    assert (told["ended"], told["complete"]) == ("interrupted", False)
+    assert "bftrain: interrupted\n" in bftrain(*words).err
+
+
+def test_a_run_in_rounds_has_a_page_and_pictures(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert bftrain("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "-o", folder).code == 0
+    at_once = (folder / "report.html").read_text()
+    assert "Time shared in rounds" in at_once
+    (folder / "report.html").unlink()
+    assert bftrain("report", folder).code == 0
+    assert (folder / "report.html").read_text() == at_once
+    ended = bftrain("report", folder, "--svg", tmp_path / "svg", "--json")
+    assert {path.name for path in (tmp_path / "svg").iterdir()} >= {"completion.svg", "rho.svg", "users.svg"}
+    assert len(json.loads(ended.out)["written"]) == len(list((tmp_path / "svg").iterdir()))
+
+
+def test_a_run_in_rounds_is_no_replay(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert bftrain("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "-o", folder).code == 0
+    ended = bftrain("export", folder, "--to", "perfetto", "-o", tmp_path / "trace.json")
+    assert ended.code == 3
+    assert "a run in rounds has figures, tables and a page: docs/rounds.md" in ended.err

@@ -1,0 +1,60 @@
+"""``bftrain solve`` on a problem that counts nodes by kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
+
+KINDS = Path(__file__).parents[3] / "examples" / "problems" / "kinds.json"
+
+
+def test_shares_and_speeds_are_shown(bftrain: CommandLine) -> None:
+    ended = bftrain("solve", KINDS)
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("water-filling: 1.308056872 (speed of the slowest")
+    rows = [line.split() for line in ended.out.splitlines()]
+    assert ["resnet", "19.91%", "80.09%", "1.19905"] in rows
+
+
+def test_as_json_with_another_policy(bftrain: CommandLine) -> None:
+    told = json.loads(bftrain("solve", KINDS, "--policy", "makespan", "--json").out)
+    assert (told["policy"], told["value_is"]) == ("makespan", "seconds until all are done")
+    assert told["value"] == pytest.approx(253_846.153846)
+    assert set(told["shares"]) == {"resnet", "lstm", "bert"}
+    assert told["speeds"]["lstm"] == pytest.approx(500_000 / 253_846.153846)
+
+
+def test_what_is_wrong_is_said(bftrain: CommandLine) -> None:
+    ended = bftrain("solve", KINDS, "--policy", "max")
+    assert (ended.code, ended.out) == (3, "")
+    assert "no sharing is called 'max' (did you mean 'max-min'?)" in ended.err
+    for words in ("--objective", "throughput"), ("--solver", "all"):
+        ended = bftrain("solve", KINDS, *words)
+        assert (ended.code, ended.out) == (2, "")
+        assert f"{words[0]}: a problem with node kinds has none" in ended.err
+    quickstart = KINDS.with_name("quickstart.json")
+    assert (
+        "--policy: is for problems that count nodes by kind" in bftrain("solve", quickstart, "--policy", "max-min").err
+    )
+    ended = bftrain("solve", "-", stdin='{"nodes": {"a": 1}, "tasks": [{"name": "x", "speeds": {"b": 1}}]}')
+    assert "task 'x' has a speed on 'b', which is no kind here" in ended.err
+
+
+def test_many_solvers_stand_below_each_other_with_their_plans(bftrain: CommandLine) -> None:
+    ended = bftrain("solve", KINDS.with_name("quickstart.json"), "--solver", "all")
+    assert ended.code == 0, ended.err
+    rows = [line.split() for line in ended.out.splitlines() if line.strip()]
+    found = {row[0]: row[1:] for row in rows}
+    assert found["exact"][:4] == ["1", "6334.730769", "6334.730769", "optimal"]
+    assert found["greedy"][:4] == ["1", "6334.730769", "-", "heuristic"]
+    assert found["equal-share"][0] != "1"
+    assert found["resnet"][0] == "4"
+    values = [float(row[2]) for row in rows if row[3:] and row[-2] in {"optimal", "heuristic"}]
+    assert values == sorted(values, reverse=True)
+    assert max(map(len, ended.out.splitlines())) <= 80

@@ -1,0 +1,461 @@
+"""``bftrain top`` and ``bftrain page``: what they show, in a pipe and on a screen, and how they end."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import sys
+import termios
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from bftrain.cli import keyboard as keyboards
+from bftrain.cli import page as pages
+from bftrain.cli import top
+from bftrain.cli.keyboard import Keyboard
+from bftrain.cli.top_screen import BLOCKS, PLAIN, View, spark
+from bftrain.live import following
+from bftrain.live.client import Client
+from bftrain.live.documents import Harvested, StatusView
+from bftrain.live.following import Follower, Scene
+from bftrain.live.seen import Cell, Happening, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
+from tests.helpers.live_seen import SeenRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.helpers.in_process import CommandLine
+
+NOW = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+DAY = "2026-11-21"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
+
+
+def status(**changes: Any) -> StatusView:  # noqa: ANN401 - any field
+    given: dict[str, Any] = {
+        "version": "1",
+        "site": "physics",
+        "state": "running",
+        "user": "ann",
+        "pid": 1,
+        "scheduler": "slurm",
+        "solver": "exact",
+        "objective": "throughput",
+        "since_s": NOW - 3700,
+        "now_s": NOW,
+        "pool": 10,
+        "used": 8,
+        "agents": 10,
+        "drained": 0,
+        "running": 1,
+        "waiting": 1,
+        "paused": 0,
+        "over": 0,
+        "speed": 1234.0,
+        "steps": 9,
+    }
+    return StatusView(**{**given, **changes})
+
+
+def task(number: int, name: str, **changes: Any) -> TaskRow:  # noqa: ANN401 - any field
+    given: dict[str, Any] = {
+        "number": number,
+        "name": name,
+        "user": "ann",
+        "state": "running",
+        "size": 4,
+        "min_nodes": 1,
+        "max_nodes": 8,
+        "samples": 50.0,
+        "work_samples": 100.0,
+        "step": 5,
+        "loss": 0.25,
+        "speed": 617.0,
+        "since_s": NOW - 60,
+        "ended_s": None,
+        "node_s": 240.0,
+        "rescales": 1,
+        "preemptions": 0,
+        "failures": 0,
+    }
+    return TaskRow(**{**given, **changes})
+
+
+def scene(*rows: TaskRow, happened: int = 0, **changes: Any) -> Scene:  # noqa: ANN401 - any field of the status
+    cells = tuple(
+        Cell(begin_s=NOW - 600 + second, known_s=1.0, pool=10.0, speed=second, sizes={1: 4.0 if second > 300 else 0.0})
+        for second in range(600)
+    )
+    told = tuple(Happening(number=n, time_s=NOW + n, kind="joined", text=f"n{n} became idle") for n in range(happened))
+    history = HistoryView(span_s=600.0, width_s=1.0, cells=cells, happened=told)
+    return Scene(Update(status=status(**changes), day=DAY, tasks=TaskChanges(changed=rows), history=history))
+
+
+def drawn(view: View, width: int, *, encoding: str = "utf-8") -> list[str]:
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=out, width=width, force_terminal=False, highlight=False, markup=False)
+    console.print(view)
+    out.seek(0)
+    return out.read().splitlines()
+
+
+# -- what is shown
+
+
+def test_pool_speed_harvest_and_tasks_are_shown() -> None:
+    rows = (task(1, "cnn"), task(2, "bert", state="waiting", size=0, speed=0.0, work_samples=None, loss=None))
+    day = Harvested(day=DAY, samples=2e6, node_s=7200.0)
+    text = "\n".join(drawn(View(scene(*rows, happened=2, drained=3, harvested=(day,))), 140))
+    assert "physics  running for 1 h 1 min" in text
+    assert "8 of 10 nodes used, 3 drained" in text
+    assert "speed 1,234 samples/s" in text
+    assert "harvested today: 2.00 node-hours, 2 M samples" in text
+    assert re.search(r"cnn +ann +running +4 +1-8 +50% +617 +0.25 +1 min 0 s +█+", text)
+    assert re.search(r"bert +ann +waiting +0 +1-8 +5 +1 min 0 s", text)
+    assert text.index("n1 became idle") < text.index("n0 became idle")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140, 250])
+@pytest.mark.parametrize("height", [None, 8, 24])
+def test_no_line_is_broken_whatever_the_terminal(width: int, height: int | None) -> None:
+    rows = [task(number, f"a-task-with-a-very-long-name-indeed-{number}") for number in range(1, 40)]
+    view = View(scene(*rows, happened=30), (NOW, "it ended " * 30), height=height, ends_with="q ends")
+    lines = drawn(view, width)
+    assert max(map(len, lines)) <= width
+    if height is not None:
+        assert len(lines) <= height
+        assert lines[-1].startswith("q ends")
+        assert any("more: bftrain queue" in line for line in lines)
+    assert any(line.startswith("lost contact at ") for line in lines)
+    if width >= 60 and height != 8:
+        assert sum("running" in line and "50%" in line for line in lines) >= 5
+
+
+@pytest.mark.parametrize("height", range(7, 40))
+def test_where_there_is_little_room_tasks_come_before_what_happened(height: int) -> None:
+    lines = drawn(View(scene(*(task(number, f"t{number}") for number in range(3)), happened=30), height=height), 80)
+    shown = sum(line.startswith(("t0", "t1", "t2")) for line in lines)
+    told = sum("became idle" in line for line in lines)
+    assert len(lines) <= height
+    assert shown == min(3, height - 6) or (shown == height - 7 and f"and {3 - shown} more" in "\n".join(lines))
+    assert told == max(0, min(8, height - 10))
+
+
+def test_an_ascii_terminal_gets_ascii() -> None:
+    text = "\n".join(drawn(View(scene(task(1, "cnn"))), 80, encoding="ascii"))
+    assert "pool ####" in text
+    assert "?" not in text
+
+
+def test_tasks_that_run_come_first_and_those_long_over_are_gone() -> None:
+    rows = (
+        task(1, "old", state="done", ended_s=NOW - 5000),
+        task(2, "done", state="done", ended_s=NOW - 50, size=0),
+        task(3, "waits", state="waiting", size=0),
+        task(4, "small", size=1),
+        task(5, "large", size=5),
+    )
+    lines = drawn(View(scene(*rows)), 80)
+    shown = [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in {row.name for row in rows}]
+    assert shown == ["large", "small", "waits", "done"]
+
+
+def test_neither_node_nor_task() -> None:
+    text = "\n".join(drawn(View(scene(pool=0, used=0, speed=0.0)), 80))
+    assert "0 of 0 nodes used" in text
+    assert "no task yet: bftrain submit" in text
+    assert "harvested today: nothing yet" in text
+
+
+def test_sparks_have_the_height_of_their_values() -> None:
+    assert spark([0.0, 1.0, 4.0, 8.0], BLOCKS) == " ▂▅█"
+    assert spark([0.0, 8.0], PLAIN, 16.0) == " ="
+    assert spark([0.0, 0.0], BLOCKS) == "  "
+
+
+def test_a_scene_forgets_what_is_gone_and_what_is_too_long_ago() -> None:
+    seen = scene(task(1, "a"), task(2, "b"))
+    old = min(seen.cells)
+    history = HistoryView(span_s=600.0, width_s=1.0, cells=(Cell(begin_s=NOW, known_s=0.5, pool=1, speed=2),))
+    nodes = NodeChanges(changed={"n1": ("used", 1), "n2": ("free", 0)})
+    seen.update(
+        Update(
+            status=status(now_s=NOW + 5), day=DAY, tasks=TaskChanges(gone=(2,), more=7), nodes=nodes, history=history
+        )
+    )
+    assert list(seen.tasks) == [1]
+    assert seen.more == 7
+    assert old not in seen.cells
+    assert NOW in seen.cells
+    seen.update(Update(status=status(now_s=NOW + 6), day=DAY, nodes=NodeChanges(gone=("n1",))))
+    assert seen.nodes == {"n2": ("free", 0)}
+
+
+# -- in a pipe
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenRun]:
+    with SeenRun(tmp_path_factory.mktemp("live")) as running:
+        running.submit("cnn", largest=3)
+        running.lend("n1", "n2", "n3", "n4")
+        yield running
+
+
+def test_in_a_pipe_it_prints_once(bftrain: CommandLine, live: SeenRun) -> None:
+    ended = bftrain("top", "--live", live.run.socket)
+    assert (ended.code, ended.err) == (0, "")
+    assert "3 of 4 nodes used" in ended.out
+    assert re.search(r"^cnn +running +3 +1-3 ", ended.out, re.MULTILINE)
+    assert "\x1b" not in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 100
+
+
+def test_as_json_it_is_the_first_update(bftrain: CommandLine, live: SeenRun) -> None:
+    ended = bftrain("top", "--json", "--live", live.run.socket)
+    told = json.loads(ended.out)
+    assert told["status"]["pool"] == 4
+    assert told["nodes"]["changed"]["n4"] == ["free", 0]
+    assert [row["name"] for row in told["tasks"]["changed"]] == ["cnn"]
+
+
+def test_nobody_there_is_an_error_and_no_screen(bftrain: CommandLine, tmp_path: Path) -> None:
+    ended = bftrain("top", "--live", tmp_path / "none")
+    assert ended.code == 4
+    assert "no live run answers" in ended.err
+    assert ended.out == ""
+
+
+def test_what_the_live_run_refuses_is_told(bftrain: CommandLine, live: SeenRun, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("x" * 40)
+    ended = bftrain("top", "--live", live.run.http, "--token-file", wrong)
+    assert ended.code == 3
+    assert "a token is needed" in ended.err
+
+
+# -- on a screen
+
+
+class Terminal:
+    """Our end of a pseudo-terminal, and what a program wrote there."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = pty.openpty()
+        self.before = termios.tcgetattr(self.theirs)
+
+    def close(self) -> None:
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    made = Terminal()
+    yield made
+    made.close()
+
+
+@contextmanager
+def watched(live: SeenRun, terminal: Terminal, script: Callable[[Callable[[str], str]], None]) -> Iterator[str]:
+    """Watch ``live`` while ``script`` plays: it is given a way to wait until something is on the screen."""
+    screen = io.StringIO()
+    problems: list[BaseException] = []
+
+    def until(words: str) -> str:
+        deadline = time.monotonic() + 30
+        while words not in (text := ESCAPES.sub("", screen.getvalue())):
+            assert time.monotonic() < deadline, f"{words!r} never came: {text[-2000:]}"
+            time.sleep(0.01)
+        screen.seek(0)
+        screen.truncate()
+        return text
+
+    def play() -> None:
+        try:
+            script(until)
+        except BaseException as error:  # noqa: BLE001 - raised in the test's own thread
+            problems.append(error)
+            os.write(terminal.ours, b"q")
+
+    console = Console(file=screen, force_terminal=True, width=90, height=24, highlight=False, markup=False)
+    player = threading.Thread(target=play)
+    player.start()
+    with ExitStack() as stack:
+        client = Client(live.run.socket)
+        stack.callback(client.close)
+        with Keyboard(terminal.theirs) as keyboard:
+            top.watch(client, console, keyboard)
+        player.join()
+        if problems:
+            raise problems[0]
+        yield screen.getvalue()
+
+
+def test_it_keeps_itself_up_to_date_and_leaves_the_terminal_as_it_was(live: SeenRun, terminal: Terminal) -> None:
+    def script(until: Callable[[str], str]) -> None:
+        until("3 of 4 nodes used")
+        assert not termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
+        live.lend("n5")
+        until("3 of 5 nodes used")
+        live.take("n5")
+        until("n5 left: 4 nodes ours")
+        os.write(terminal.ours, b"2")
+        until("q ends")
+        os.write(terminal.ours, b"\x1b[A")  # an arrow, which means nothing
+        until("q ends")
+        os.write(terminal.ours, b"xq")
+
+    with watched(live, terminal, script) as left:
+        assert termios.tcgetattr(terminal.theirs) == terminal.before
+        assert "\x1b[?1049l" in left  # the screen of before is back
+
+
+def test_ctrl_c_ends_it(live: SeenRun, terminal: Terminal) -> None:
+    def script(until: Callable[[str], str]) -> None:
+        until("nodes used")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with watched(live, terminal, script):
+        assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
+    live: SeenRun, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = []
+
+    def stop(pid: int, number: int) -> None:
+        assert (pid, number) == (os.getpid(), signal.SIGSTOP)
+        stopped.append(termios.tcgetattr(terminal.theirs) == terminal.before)
+
+    def script(until: Callable[[str], str]) -> None:
+        until("nodes used")
+        signal.raise_signal(signal.SIGTSTP)
+        until("nodes used")
+        os.write(terminal.ours, b"q")
+
+    kill = os.kill
+    monkeypatch.setattr(keyboards.os, "kill", lambda pid, n: stop(pid, n) if n == signal.SIGSTOP else kill(pid, n))
+    with watched(live, terminal, script):
+        assert stopped == [True]
+
+
+def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, terminal: Terminal) -> None:
+    with SeenRun(tmp_path) as live:
+        live.lend("n1")
+
+        def script(until: Callable[[str], str]) -> None:
+            until("0 of 1 nodes used")
+            live.end()
+            until("lost contact at ")
+            os.write(terminal.ours, b"3")  # nobody answers: what is shown stays
+            live.world.allowed.add("n2")
+            live.begin()
+            until("0 of 2 nodes used")
+            os.write(terminal.ours, b"q")
+
+        with watched(live, terminal, script):
+            pass
+
+
+def test_a_follower_that_is_ended_takes_nothing_more(live: SeenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = threading.Semaphore(0)
+    client = Client(live.run.socket)
+    follower = Follower(client, 600.0, changes.release)
+    assert changes.acquire(timeout=20)
+    follower.end()
+    follower._thread.join(20)  # noqa: SLF001 - whether it ends is the question
+    assert not follower._thread.is_alive()  # noqa: SLF001 - as above
+    monkeypatch.setattr(following, "_AGAIN_S", (0.01,))
+
+
+def test_a_keyboard_that_is_gone_is_no_end(terminal: Terminal) -> None:
+    with Keyboard(terminal.theirs) as keyboard:
+        keyboard.wake()
+        assert keyboard.wait(5.0) == ""
+        os.write(terminal.ours, b"\x04")
+        keyboard._terminal = os.open(os.devnull, os.O_RDONLY)  # noqa: SLF001 - it gives nothing, as one that is gone
+        assert keyboard.wait(5.0) == ""
+        assert keyboard._terminal is None  # noqa: SLF001 - as above
+        assert keyboard.wait(0.0) == ""
+
+
+def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert keyboards.keyboard_of_ours() is None
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdin", closed)
+    assert keyboards.keyboard_of_ours() is None
+    with os.fdopen(os.dup(terminal.theirs)) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert keyboards.keyboard_of_ours() == stdin.fileno()
+    with Keyboard(None) as keyboard:
+        assert keyboard.wait(0.0) == ""
+    keyboard.wake()  # whoever comes late wakes nobody, and writes into no file that came after
+
+
+# -- where the page is
+
+
+def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live: SeenRun) -> None:
+    ended = bftrain("page", "--live", live.run.socket)
+    assert (ended.code, ended.out) == (0, f"{live.address}#token={live.token}\n")
+    assert json.loads(bftrain("page", "--json", "--live", live.run.socket).out) == {"address": ended.out.strip()}
+
+
+def test_a_browser_is_told_by_a_private_file_and_not_in_its_arguments(
+    bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(pages.webbrowser, "open", lambda address: bool(opened.append(address)) or True)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    ended = bftrain("page", "--open", "--live", live.run.socket)
+    assert (ended.code, ended.out) == (0, "")
+    assert live.token not in ended.err + opened[0]
+    (file,) = tmp_path.glob("bftrain-page-*.html")
+    assert opened == [file.as_uri()]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert f"url={live.address}#token={live.token}" in file.read_text()
+
+
+def test_without_a_browser_it_says_so(
+    bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pages.webbrowser, "open", lambda _: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ended = bftrain("page", "--open", "--live", live.run.socket)
+    assert ended.code == 4
+    assert "no browser was found" in ended.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_whoever_can_read_the_token_gets_it(bftrain: CommandLine, live: SeenRun) -> None:
+    token = live.run.token_file
+    hidden = token.rename(token.with_name("elsewhere"))
+    try:
+        ended = bftrain("page", "--live", live.run.socket)
+    finally:
+        hidden.rename(token)
+    assert ended.code == 3
+    assert "the token cannot be read" in ended.err
+    assert ended.out == ""
+
+
+def test_without_tcp_there_is_no_page(bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live.inside.office, "addresses", ("unix:/somewhere",))
+    ended = bftrain("page", "--live", live.run.socket)
+    assert ended.code == 4
+    assert 'tcp = "127.0.0.1:8765"' in ended.err

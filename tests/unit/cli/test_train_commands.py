@@ -1,0 +1,352 @@
+"""``train`` and ``elastic check`` with trainings that follow a script of ours: what is told, measured and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from bftrain.cli import train, trials
+from bftrain.cli.trials import Logs
+from bftrain_elastic import launchers, trying
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.trying import TASK, Trying
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
+
+Play = Callable[["Played", int], None]
+
+
+class Played(Trying):
+    """A training without agents or processes: at each new size, ``play`` says what is told."""
+
+    play: Play
+    warm = True
+    closed: list[Path] = []  # noqa: RUF012 - of all that were
+
+    def __enter__(self) -> Self:
+        self.folder = self._given_folder or Path("/nonexistent")
+        self._launcher = self
+        self.step = 0
+        self.t = time.time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Played.closed.append(self.folder)
+
+    def is_warm(self) -> bool:
+        return Played.warm
+
+    def add(self, task: str, job: Mapping[str, Any]) -> None:
+        """As a launcher."""
+
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Take the orders as a launcher would; only the size counts."""
+        del actions
+        Played.play(self, len(self.held))
+
+    def close(self) -> None:
+        """As a launcher."""
+
+    def tell(self, what: str, **more: object) -> None:
+        """Tell of the task."""
+        self._hear({"t": self.t, "told": what, "task": TASK, **more})
+
+    def steps(self, count: int, size: int, *, loss: float | None = 1.0) -> None:
+        """Tell of steps, a tenth of a second each."""
+        for _ in range(count):
+            self.step += 1
+            self.t += 0.1
+            fallen = None if loss is None else loss / self.step
+            self.tell("report", step=self.step, size=size, samples=32 * size, loss=fallen)
+
+
+def well(played: Played, size: int) -> None:
+    """Train as a good script does."""
+    if not size:
+        played.tell("paused", step=played.step)
+        return
+    played.tell("starting" if not played.step else "note", text="it changes", nodes=[])
+    played.tell("confirmed", size=size, step=played.step)
+    played.steps(40, size)
+    played.tell("committed", step=played.step)
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a script, whose training is played."""
+    path = tmp_path / "cnn.py"
+    path.write_text("from bftrain_elastic import run\n")
+    monkeypatch.setattr(trying, "Trying", Played)
+    monkeypatch.setattr(Played, "play", staticmethod(well), raising=False)
+    monkeypatch.setattr(Played, "warm", True)
+    monkeypatch.setattr(train, "_REST_S", 0.05)
+    Played.closed.clear()
+    return path
+
+
+def plays(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
+    monkeypatch.setattr(Played, "play", staticmethod(play), raising=False)
+
+
+# -- train
+
+
+def test_sizes_are_gone_through_and_measured(bftrain: CommandLine, script: Path) -> None:
+    ended = bftrain("train", script, "--nodes", "1:3", "--for", "1")
+    assert ended.code == 0, ended.err
+    assert ended.err.startswith("starting 3 agents on this machine ...")
+    for words in ("1 node, from step 0 on", "3 nodes, from step 40 on", "1 node, from step 80 on", "it changes"):
+        assert words in ended.err
+    assert re.search(r"step \d+, 320 samples/s, loss", ended.err)
+    assert ended.out.startswith("stopped after 120 steps, loss 1 -> 0.008333")
+    rows = [line.split() for line in ended.out.splitlines() if line.split()[:1] in (["1"], ["3"])]
+    assert rows == [["1", "320", "100.0"], ["3", "960", "100.0"]]
+    assert "Costs of changing the size" in ended.out
+    assert Played.closed
+
+
+def test_figures_as_json_and_a_folder_that_stays(bftrain: CommandLine, script: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    changes = ("--script", "2@0,1@0.05", "--for", "0.7", "--folder", folder)
+    ended = bftrain("train", script, "--nodes", "1:2", *changes, "--json", "--", "--steps", "5")
+    result = json.loads(ended.out)
+    assert (ended.code, result["ended"], result["steps"]) == (0, "stopped", 80)
+    assert result["speed"] == pytest.approx({"1": 320.0, "2": 640.0})
+    assert result["step_s"] == pytest.approx({"1": 0.1, "2": 0.1})
+    assert set(result["cost_s"]) == {"shrink", "start"} or set(result["cost_s"]) == {"shrink"}
+    assert Played.closed == [folder]
+    assert "paused at step 80" in ended.err, "its state is in the folder"
+
+
+def test_a_script_that_ends_ends_the_trial(bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(played: Played, size: int) -> None:
+        well(played, size)
+        played.tell("done", step=played.step)
+
+    plays(monkeypatch, ends)
+    ended = bftrain("train", script, "--nodes", "2")
+    assert ended.code == 0
+    assert ended.out.startswith("done after 40 steps")
+    assert "done at step 40" in ended.err
+
+
+def test_a_script_that_fails_is_told_with_its_last_words(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(played: Played, size: int) -> None:
+        del size
+        reason = "exit code 1\nTraceback (most recent call last):\n  File x\nValueError: no such layer"
+        played.tell("failed", reason=reason)
+
+    plays(monkeypatch, fails)
+    ended = bftrain("train", script)
+    assert ended.code == 3
+    assert "its last words:\n      File x\n    ValueError: no such layer" in ended.err
+    assert "it failed: ValueError: no such layer" in ended.err
+
+
+def test_a_script_that_reports_nothing_is_told_what_helps(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays(monkeypatch, lambda played, _: played.tell("confirmed", size=1, step=0))
+    ended = bftrain("train", script, "--nodes", "1", "--for", "0.05")
+    assert ended.code == 3
+    assert "no step was reported" in ended.err
+    assert "report(samples=..., loss=...)" in ended.err
+
+
+def test_sizes_at_which_nothing_was_done_are_named(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_one(played: Played, size: int) -> None:
+        if size == 1:
+            played.tell("confirmed", size=1, step=0)
+            played.steps(5, 1, loss=None)
+
+    plays(monkeypatch, only_one)
+    ended = bftrain("train", script, "--nodes", "1:2", "--for", "0.8")
+    assert ended.code == 0
+    assert "no step was done on 2 nodes, because nothing was committed: call state.commit()" in ended.err
+    assert "loss" not in ended.out
+
+
+def test_ctrl_c_keeps_the_figures(bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(played: Played, size: int) -> None:
+        well(played, size)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    plays(monkeypatch, interrupted)
+    ended = bftrain("train", script, "--nodes", "1")
+    assert ended.code == 130
+    assert ended.out.startswith("stopped after 40 steps")
+    assert "interrupted; the figures are of what was done until then" in ended.err
+
+    plays(monkeypatch, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    ended = bftrain("train", script, "--nodes", "1")
+    assert (ended.code, ended.out) == (130, "")
+    assert "interrupted before a step was reported" in ended.err
+
+
+def test_ctrl_c_while_agents_start(bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(_: Played) -> bool:
+        os.kill(os.getpid(), signal.SIGHUP)  # as a terminal that is closed; it stops us like SIGTERM
+        return False
+
+    monkeypatch.setattr(Played, "is_warm", asked)
+    monkeypatch.setattr(trials, "_POLL_S", 0.01)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may be to outlive the terminal
+    try:
+        ended = bftrain("train", script)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert ended.code == 130
+    assert "interrupted before the script was started" in ended.err
+
+
+def test_who_is_to_outlive_the_terminal_does(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hung_up(played: Played, size: int) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        well(played, size)
+        played.tell("done", step=played.step)
+
+    plays(monkeypatch, hung_up)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert bftrain("train", script, "--nodes", "1").code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_agents_that_never_get_warm_are_not_waited_for_for_ever(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Played, "warm", False)
+    monkeypatch.setattr(trials, "_WARMING_S", 0.05)
+    monkeypatch.setattr(trials, "_POLL_S", 0.01)
+    assert bftrain("train", script, "--nodes", "1", "--for", "0.05").code == 0
+
+
+def test_with_v_the_scripts_own_words_are_shown(
+    bftrain: CommandLine, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "n1-0.log").write_text("of a former run\n")
+
+    def prints(played: Played, size: int) -> None:
+        with (folder / "logs" / "n1-0.log").open("a") as log:
+            log.write("epoch 1\nhalf a li")
+        well(played, size)
+        played.tell("done", step=played.step)
+
+    plays(monkeypatch, prints)
+    ended = bftrain("train", script, "--nodes", "1", "--folder", folder, "-v")
+    assert "n1-0: epoch 1" in ended.err
+    assert "of a former run" not in ended.err
+    assert "half a li" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--nodes", "four"), "'four' is not MIN:MAX"),
+        (("--nodes", "3:1"), "'3:1' is not MIN:MAX"),
+        (("--nodes", "0:1"), "'0:1' is not MIN:MAX"),
+        (("--script", "1@5"), "the first size must be given for second 0"),
+        (("--script", "9@0"), "9 is outside --nodes 1:4"),
+        (("--backend", "none-such"), "none-such"),
+        (("--for", "0"), "--for"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(words: tuple[str, ...], says: str, bftrain: CommandLine, script: Path) -> None:
+    ended = bftrain("train", script, *words)
+    assert ended.code in {2, 3}
+    assert says in ended.err
+
+
+def test_a_backend_that_is_not_here_is_told(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Missing:
+        ok, reason, fix = False, "torch is not installed", "pip install it"
+
+    def make(*_: object) -> None:
+        raise AssertionError
+
+    make.available = Missing  # type: ignore[attr-defined]  # as launchers have it
+    monkeypatch.setattr(launchers, "native", make)
+    ended = bftrain("train", script)
+    assert ended.code == 4
+    assert "torch is not installed" in ended.err
+    monkeypatch.undo()
+    monkeypatch.setattr(trying, "Trying", Played)
+    monkeypatch.setattr(
+        Played, "__enter__", lambda _: (_ for _ in ()).throw(ElasticError("no port is free", fix="wait"))
+    )
+    ended = bftrain("train", script)
+    assert ended.code == 3
+    assert "no port is free" in ended.err
+
+
+def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "_TAIL_BYTES", 8)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "w.log").write_text("a\nb\nlonger than a piece\n")
+    logs = Logs(tmp_path)
+    found = [line for _ in range(6) for line in logs.new_lines()]
+    assert found[:2] == ["w: a", "w: b"]
+    assert "".join(line.removeprefix("w: ") for line in found[2:]) == "longer than a piece"
+
+
+# -- elastic check
+
+
+def test_a_script_that_is_ready_is_told_so(bftrain: CommandLine, script: Path) -> None:
+    ended = bftrain("elastic", "check", script, "--steps", "10")
+    assert ended.code == 0, ended.err
+    for words in ("reports", "commits", "resizes", "trained on 1 -> 2 -> 1 nodes", "keeps its progress"):
+        assert words in ended.out
+    assert "running it on 1, 2 and 1 nodes" in ended.err
+
+
+def test_a_script_that_is_not_ready_is_told_what_it_lacks(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgets(played: Played, size: int) -> None:
+        played.tell("confirmed", size=size, step=0)
+        played.step = 0
+        played.steps(20, size, loss=None)
+
+    plays(monkeypatch, forgets)
+    ended = bftrain("elastic", "check", script, "--json")
+    assert ended.code == 3
+    found = {one["name"]: one["ok"] for one in json.loads(ended.out)}
+    assert found["keeps its progress"] is False
+    assert found["commits"] is False
+    assert "not ready to be resized: " in ended.err
+
+
+def test_a_check_can_be_interrupted_and_a_script_that_fails_says_why(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays(monkeypatch, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    ended = bftrain("elastic", "check", script)
+    assert ended.code == 130
+    assert "interrupted before all was seen" in ended.err
+    plays(monkeypatch, lambda played, _: played.tell("failed", reason="exit code 1\nKeyError: 'lr'"))
+    ended = bftrain("elastic", "check", script)
+    assert ended.code == 3
+    assert "KeyError: 'lr'" in ended.err
+    assert "runs" in ended.out

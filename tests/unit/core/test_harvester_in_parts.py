@@ -1,0 +1,165 @@
+"""The harvester asked in parts: a question, an answer, a decision; events in between; and where it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.objectives import throughput
+from bftrain.deciding.standing import Standing
+from bftrain.errors import BadInput
+from bftrain.values import wire
+from bftrain.values.actions import Cause, Start, Stop
+from bftrain.values.decision import Decision
+from bftrain.values.events import TaskPaused, TaskResumed
+from bftrain.values.plan import Plan
+from bftrain.values.solution import Quality, Termination
+from bftrain_solvers.greedy import solver as greedy
+from tests.unit.core import parts
+from tests.unit.core.samples import joined, left, make, nodes, spec, submitted
+
+
+def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - whatever a Harvester takes
+    return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=throughput, **more)
+
+
+def ready(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as above
+    """Give a harvester with nodes n1 to n6 and the tasks a and b, which has decided nothing yet."""
+    made = harvester(*script, **more)
+    made.absorb(joined(0, *nodes(1, 6)), submitted(0, spec("a", 2, 4)), submitted(0, spec("b", 1, 4)))
+    return made
+
+
+# -- asking
+
+
+def test_a_question_and_its_answer_are_the_decision() -> None:
+    asked, at_one_go = ready(), ready()
+    question = asked.ask(3)
+    assert asked.plan == Plan(holdings={}), "asking changes nothing"
+    decision = asked.settle(question, asked.answer(question))
+    assert decision.same_as(at_one_go.decide(3))
+    assert asked.standing == at_one_go.standing
+
+
+def test_an_answer_to_an_outdated_question_is_refused_and_changes_nothing() -> None:
+    core = ready()
+    question = core.ask(3)
+    choice = core.answer(question)
+    assert not core.outdated(question)
+    core.absorb(left(4, "n1"))
+    assert core.outdated(question)
+    before = core.standing
+    with pytest.raises(BadInput, match="events were taken in since this was asked"):
+        core.settle(question, choice)
+    assert core.standing == before
+    assert core.decide(4).pool == 5
+
+
+def test_who_is_in_a_hurry_gets_the_fallback_and_a_reason() -> None:
+    core = ready(fallback=greedy)
+    question = core.ask(1)
+    decision = core.settle(question, core.answer(question, hurry="events came faster"))
+    assert decision.fallback == "scripted: events came faster; sizes of greedy taken"
+    assert (decision.termination, decision.quality) == (Termination.FAILED, Quality.FEASIBLE)
+    assert sum(core.plan.sizes.values()) == 6
+    alone = ready()
+    question = alone.ask(1)
+    assert alone.settle(question, alone.answer(question, hurry="late")).fallback.endswith("sizes stay as they were")
+
+
+def test_an_unknown_name_is_noted_once_however_often_it_was_asked() -> None:
+    core = ready(admission=parts.Fickle(3))
+    core.answer(core.ask(1))
+    core.answer(core.ask(1))
+    notes = core.decide(1).notes
+    assert len(notes) == len(set(notes))
+
+
+# -- pausing
+
+
+def test_a_paused_task_gives_up_its_nodes_and_does_not_compete() -> None:
+    core = ready()
+    core.decide(0)
+    held = core.plan.holdings["a"]
+    assert core.absorb(TaskPaused(time_s=1, task="a")) == (Stop(task="a", nodes=held, cause=Cause.PAUSED),)
+    decision = core.decide(1)
+    assert set(decision.sizes) == {"b"}
+    assert core.unfinished == ("a", "b")
+
+
+def test_a_resumed_task_has_its_old_place_in_the_queue() -> None:
+    core = harvester()
+    core.absorb(joined(0, "n1"), submitted(0, spec("a", 1, 1)), submitted(0, spec("b", 1, 1)))
+    core.decide(0)
+    core.handle(TaskPaused(time_s=1, task="a"))
+    assert core.plan.sizes == {"b": 1}
+    core.handle(TaskPaused(time_s=2, task="a"))  # once more is no harm
+    assert core.handle(TaskResumed(time_s=3, task="a"), TaskPaused(time_s=3, task="b")) == (
+        Stop(task="b", nodes=("n1",), cause=Cause.PAUSED),
+        Start(task="a", nodes=("n1",)),
+    )
+    assert core.ask(3).admitted == ("a",)
+
+
+@pytest.mark.parametrize("kind", [TaskPaused, TaskResumed])
+def test_nobody_can_be_paused_or_resumed_who_is_not_there(kind: type) -> None:
+    core = ready()
+    assert core.absorb(kind(time_s=1, task="x")) == ()
+    assert "task 'x' is unknown or over" in core.decide(1).notes
+
+
+# -- where it stands
+
+
+def test_where_it_stands_has_a_json_form_and_another_goes_on_from_there() -> None:
+    core = ready()
+    core.decide(0)
+    core.absorb(left(5, "n1", "n9"), TaskPaused(time_s=5, task="b"))
+    text = wire.encode(core.standing)
+    other = harvester()
+    other.take_up(wire.decode(text, Standing))
+    assert other.standing == core.standing
+    assert (other.plan, other.pool, other.time_s, other.owed) == (core.plan, core.pool, core.time_s, core.owed)
+    core.absorb(joined(6, "n1", "n7"))
+    other.absorb(joined(6, "n1", "n7"))
+    assert other.decide(6).same_as(core.decide(6))
+
+
+def test_a_harvester_to_which_nothing_happened_stands_nowhere() -> None:
+    core = harvester()
+    assert core.standing.time_s is None
+    other = harvester()
+    other.take_up(wire.decode(wire.encode(core.standing), Standing))
+    other.absorb(joined(-5, "n1"))
+    assert other.pool == {"n1"}
+
+
+# -- following
+
+
+def test_what_was_decided_can_be_followed_without_a_solver() -> None:
+    core = ready()
+    decision = core.decide(2)
+    other = ready(parts.raises)
+    other.follow(decision)
+    assert other.standing == core.standing
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [{"action": "start", "task": "x", "nodes": ["n1"]}],
+        [{"action": "start", "task": "a", "nodes": ["n9"]}],
+        [{"action": "stop", "task": "a", "nodes": ["n1"]}],
+        [{"action": "shrink", "task": "x", "nodes": ["n1"]}],
+        [{"action": "release", "nodes": ["n1"]}],
+    ],
+)
+def test_what_does_not_follow_from_the_events_is_refused(actions: list[dict[str, Any]]) -> None:
+    recorded = wire.plain(make(Decision)) | {"actions": actions}
+    with pytest.raises(BadInput, match="decision: does not follow from the events before"):
+        ready().follow(wire.convert(recorded, Decision))

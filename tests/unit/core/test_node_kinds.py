@@ -1,0 +1,522 @@
+"""Nodes of several kinds in the decision core: who gets which, what moving costs, what is noted, what is remembered."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
+from bftrain.deciding.fairness import max_min
+from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throughput
+from bftrain.deciding.pool import NodePool
+from bftrain.deciding.standing import Standing
+from bftrain.deciding.tabulate import Tabulator
+from bftrain.errors import BadValue
+from bftrain.values import wire
+from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop
+from bftrain.values.events import NodesJoined, TaskFinished, TaskMeasured, TaskPaused, TaskResumed
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers import equal_share, exact, greedy, highs
+from tests.unit.core.parts import Scripted, say
+from tests.unit.core.samples import curve, joined, left, make, spec, submitted
+
+if TYPE_CHECKING:
+    from bftrain.ports import Solver
+
+FAST, SLOW = curve(10.0, 19.0, 27.0, 34.0), curve(4.0, 8.0, 12.0, 16.0)
+
+
+def core(solver: Solver = exact.solver, **more: Any) -> Harvester:  # noqa: ANN401 - settings of any type
+    return Harvester(solver=solver, objective=more.pop("objective", throughput), horizon_s=100.0, **more)
+
+
+def joined_as(kind: str, time_s: float, *nodes: str) -> NodesJoined:
+    return NodesJoined(time_s=time_s, nodes=nodes, kind=kind)
+
+
+def held(harvester: Harvester) -> dict[str, set[str]]:
+    return {task: set(nodes) for task, nodes in harvester.held.items()}
+
+
+# -- the pool
+
+
+def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
+    pool = NodePool()
+    pool.join(["n1", "n2"])
+    assert (pool.counts, pool.kinds_told) == ({}, False)
+    pool.join(["v1", "v2", "v3"], "v100")
+    pool.join(["k1"], "k80")
+    assert pool.counts == {"": 2, "k80": 1, "v100": 3}
+    assert [pool.kind_of(node) for node in ("n1", "v1", "k1", "x")] == ["", "v100", "k80", ""]
+    assert pool.take(["v2"]) == {"v2": 1}
+    assert {group: list(nodes) for group, nodes in pool.free_of("v100").items()} == {1: ["v1", "v3"]}
+    assert list(pool.free_of("p100")) == []
+    assert {node for nodes in pool.free.values() for node in nodes} == {"n1", "n2", "v1", "v3", "k1"}
+    assert pool.leave(["v2", "k1", "n1"]) == {"v2": 1, "k1": 2, "n1": 0}
+    pool.give_back(["v2"])
+    assert pool.counts == {"": 1, "v100": 2}
+    pool.leave(["v1", "v3"])
+    assert (pool.counts, pool.kinds_told) == ({}, False)
+
+
+def test_a_node_that_comes_back_may_be_of_another_kind_but_not_while_it_is_there() -> None:
+    harvester = core()
+    harvester.handle(joined_as("v100", 0, "n1", "n2"))
+    harvester.absorb(joined_as("k80", 1, "n2", "n3"))
+    assert harvester.pools == {"k80": 1, "v100": 2}
+    assert harvester.decide(1).notes == (
+        "node 'n2' joined but was in the pool already",
+        "node 'n2' is in the pool as another kind than 'k80'",
+    )
+    harvester.handle(left(2, "n2"), joined_as("k80", 2, "n2"))
+    assert (harvester.pools, harvester.kind_of("n2")) == ({"k80": 2, "v100": 1}, "k80")
+
+
+# -- decisions
+
+
+def test_each_task_gets_nodes_of_one_kind_and_the_decision_says_of_which() -> None:
+    harvester = core()
+    picky = spec("picky", curves={"k80": SLOW})
+    either = spec("either", curves={"v100": FAST, "k80": SLOW})
+    harvester.absorb(
+        joined_as("v100", 0, "v1", "v2"), joined_as("k80", 0, "k1", "k2"), submitted(0, either), submitted(0, picky)
+    )
+    decision = harvester.decide(0)
+    assert dict(decision.sizes) == {"either": 2, "picky": 2}
+    assert dict(decision.kinds) == {"either": "v100", "picky": "k80"}
+    assert held(harvester) == {"either": {"v1", "v2"}, "picky": {"k1", "k2"}}
+    assert decision.value == 100 * (19 + 8)
+
+
+def test_where_no_kind_is_told_a_decision_says_none_and_curves_by_kind_are_not_looked_at() -> None:
+    harvester = core()
+    harvester.absorb(joined(0, "n1", "n2"), submitted(0, spec("a", curve=SLOW, curves={"v100": FAST})))
+    decision = harvester.decide(0)
+    assert (decision.value, dict(decision.kinds), dict(decision.sizes)) == (800.0, {}, {"a": 2})
+
+
+def test_nodes_of_no_kind_beside_others_are_run_on_at_the_plain_curve() -> None:
+    harvester = core()
+    harvester.absorb(
+        joined(0, "n1", "n2"), joined_as("v100", 0, "v1"), submitted(0, spec("a", curve=SLOW, curves={"v100": FAST}))
+    )
+    decision = harvester.decide(0)
+    assert (decision.value, dict(decision.kinds), held(harvester)) == (1000.0, {"a": "v100"}, {"a": {"v1"}})
+    harvester.absorb(left(1, "v1"))
+    assert harvester.decide(1).value == 800.0
+    assert held(harvester) == {"a": {"n1", "n2"}}
+
+
+def test_one_kind_with_a_name_is_decided_like_one_without() -> None:
+    plain, named = core(), core()
+    for harvester, kind in ((plain, ""), (named, "v100")):
+        tasks = [spec(name, largest=largest, grow_cost_s=3.0) for name, largest in (("a", 3), ("b", 4), ("c", 2))]
+        harvester.handle(joined_as(kind, 0, "n1", "n2", "n3"), *(submitted(0, each) for each in tasks))
+        harvester.handle(left(5, "n2"), joined_as(kind, 5, "n4", "n5"))
+    assert plain.held == named.held
+    assert plain.decide(9).actions == named.decide(9).actions
+    assert dict(named.decide(9).kinds) == dict.fromkeys(named.held, "v100")
+    assert dict(plain.decide(9).kinds) == {}
+
+
+def test_a_task_moves_to_a_better_kind_by_stopping_and_starting_if_that_is_worth_its_costs() -> None:
+    # 2 k80 give 8/s, 2 v100 give 19/s. Moving costs 10 s at 8/s and start_cost_s at 19/s
+    for start_cost_s, moves in ((50.0, True), (60.0, False)):
+        harvester = core()
+        task = spec("a", 2, 2, curves={"v100": FAST, "k80": SLOW}, shrink_cost_s=10.0, start_cost_s=start_cost_s)
+        harvester.handle(joined_as("k80", 0, "k1", "k2"), submitted(0, task))
+        harvester.absorb(joined_as("v100", 10, "v1", "v2"))
+        decision = harvester.decide(10)
+        if moves:
+            assert decision.actions == (Stop(task="a", nodes=("k1", "k2")), Start(task="a", nodes=("v1", "v2")))
+            assert (decision.value, dict(decision.kinds)) == (100 * 19 - 10 * 8 - 50 * 19, {"a": "v100"})
+        else:
+            assert decision.actions == ()
+            assert (decision.value, dict(decision.kinds)) == (800.0, {"a": "k80"})
+
+
+def test_all_give_up_before_any_takes_and_nobody_does_both_on_one_kind() -> None:
+    # a goes to the nodes that b has, and b to those of a
+    swapping = Scripted(
+        lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "v100", "b": "k80"}),
+        lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "k80", "b": "v100"}),
+    )
+    swapping.kinds = True  # type: ignore[attr-defined]  # what its port may say
+    harvester = core(swapping)
+    both = {"v100": FAST, "k80": SLOW}
+    harvester.handle(
+        joined_as("v100", 0, "v1", "v2"),
+        joined_as("k80", 0, "k1", "k2"),
+        *(submitted(0, spec(name, curves=both)) for name in "ab"),
+    )
+    assert held(harvester) == {"a": {"v1", "v2"}, "b": {"k1", "k2"}}
+    assert harvester.decide(1).actions == (
+        Stop(task="a", nodes=("v1", "v2")),
+        Stop(task="b", nodes=("k1", "k2")),
+        Start(task="a", nodes=("k1", "k2")),
+        Start(task="b", nodes=("v1", "v2")),
+    )
+
+
+def test_a_task_whose_nodes_vanish_starts_on_what_is_left_and_its_minimum_holds_on_every_kind() -> None:
+    harvester = core()
+    task = spec("a", 2, 3, curves={"v100": FAST, "k80": SLOW})
+    harvester.handle(joined_as("v100", 0, "v1", "v2"), joined_as("k80", 0, "k1"), submitted(0, task))
+    assert held(harvester) == {"a": {"v1", "v2"}}
+    actions = harvester.handle(left(1, "v1"))
+    assert actions == (Release(nodes=("v1",)), Stop(task="a", nodes=("v1", "v2"), cause="below_minimum"))  # type: ignore[arg-type]
+    assert held(harvester) == {}  # 1 v100 and 1 k80 are no two nodes
+    assert harvester.handle(joined_as("k80", 2, "k2")) == (Start(task="a", nodes=("k1", "k2")),)
+    assert harvester.handle(joined_as("k80", 3, "k3")) == (Grow(task="a", nodes=("k3",)),)
+
+
+def test_what_runs_on_no_kind_that_is_there_waits_and_a_note_says_so_once() -> None:
+    harvester = core()
+    harvester.absorb(joined_as("k80", 0, "k1"), submitted(0, spec("a", largest=1, curves={"v100": FAST})))
+    decision = harvester.decide(0)
+    assert dict(decision.sizes) == {"a": 0}
+    assert "task 'a': runs on v100 only, and none of these nodes is idle now: it waits" in decision.notes
+    assert harvester.decide(1).notes == ()
+    harvester.handle(joined_as("v100", 2, "v1"))
+    assert held(harvester) == {"a": {"v1"}}
+
+
+def test_what_was_not_measured_is_told_for_every_kind() -> None:
+    harvester = core()
+    harvester.absorb(submitted(0, spec("a", largest=5, curves={"v100": FAST, "k80": curve(1.0)})))
+    assert harvester.decide(0).notes == (
+        "task 'a': on v100: nothing measured beyond 4 nodes, taken as flat there",
+        "task 'a': on k80: nothing measured beyond 1 nodes, taken as flat there",
+    )
+
+
+def test_a_measurement_that_takes_a_kind_away_ends_the_run_there() -> None:
+    harvester = core()
+    harvester.handle(
+        joined_as("v100", 0, "v1"),
+        joined_as("k80", 0, "k1"),
+        submitted(0, spec("a", curves={"v100": FAST, "k80": SLOW}, shrink_cost_s=5.0)),
+    )
+    actions = harvester.handle(TaskMeasured(time_s=1, task="a", curves={"k80": SLOW}))
+    assert actions == (Stop(task="a", nodes=("v1",)), Start(task="a", nodes=("k1",)))
+
+
+def test_a_solver_that_knows_no_kinds_is_not_asked_and_the_fallback_helps() -> None:
+    lone = Scripted(lambda table: say(table, {}))
+    harvester = core(lone, fallback=greedy.solver)
+    harvester.absorb(
+        joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", curves={"v100": FAST}))
+    )
+    decision = harvester.decide(0)
+    assert (lone.asked, decision.termination) == ([], Termination.FAILED)
+    assert "'scripted' cannot tell kinds of nodes apart" in decision.fallback
+    assert decision.fallback.endswith("sizes of greedy taken")
+    assert (dict(decision.sizes), dict(decision.kinds)) == ({"a": 1}, {"a": "v100"})
+
+
+def test_without_any_answer_everybody_stays_on_its_kind() -> None:
+    leaving = Scripted(lambda table: replace(exact.solver.solve(table, Limits()), solver="scripted"))
+    leaving.kinds = True  # type: ignore[attr-defined]  # what its port may say
+    harvester = core(leaving)
+    harvester.handle(
+        joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", curves={"k80": SLOW}))
+    )
+    leaving.kinds = False  # type: ignore[attr-defined]  # from here on it is not asked
+    decision = harvester.decide(1)
+    assert decision.fallback.endswith("sizes stay as they were")
+    assert (dict(decision.sizes), dict(decision.kinds), decision.actions) == ({"a": 1}, {"a": "k80"}, ())
+
+
+# -- what is remembered
+
+
+def busy() -> Harvester:
+    harvester = core()
+    harvester.handle(
+        joined_as("v100", 0, "v1", "v2", "v3"),
+        joined(0, "n1"),
+        submitted(0, spec("a", largest=2, curves={"v100": FAST})),
+        submitted(0, spec("b", largest=1)),
+    )
+    harvester.handle(joined_as("k80", 5, "k1", "k2"), submitted(5, spec("c", curves={"k80": SLOW, "v100": FAST})))
+    harvester.absorb(left(7, "v1"))
+    return harvester
+
+
+def test_another_harvester_goes_on_from_where_one_stood_with_kinds() -> None:
+    one, other = busy(), core()
+    other.take_up(wire.decode(wire.encode(one.standing), Standing))
+    assert other.standing == one.standing
+    assert (other.pools, other.held, other.kind_of("v2")) == (one.pools, one.held, "v100")
+    for event in (joined_as("v100", 9, "v4", "v5"), left(9.5, "k1"), TaskFinished(time_s=10, task="a")):
+        assert one.handle(event) == other.handle(event)
+    assert other.standing == one.standing
+
+
+def test_following_decisions_leads_to_where_deciding_led() -> None:
+    one, follower = core(), core()
+    for events in (
+        (joined_as("v100", 0, "v1", "v2"), submitted(0, spec("a", curves={"v100": FAST, "k80": SLOW}))),
+        (joined_as("k80", 3, "k1"), left(3, "v1", "v2")),
+        (joined_as("v100", 5, "v3"),),
+    ):
+        one.absorb(*events)
+        follower.absorb(*events)
+        follower.follow(one.decide(one.time_s))
+        assert follower.standing == one.standing
+
+
+def test_a_standing_of_an_earlier_version_is_taken_up() -> None:
+    told = wire.plain(busy().standing)
+    for task in told["tasks"]:
+        del task["past"]
+    harvester = core()
+    harvester.take_up(wire.convert(told, Standing))
+    assert harvester.held == busy().held
+    assert [task.past.since_s for task in harvester.standing.tasks if task.past] == [7.0] * 3
+
+
+# -- what tasks had so far
+
+
+class Looking:
+    """An objective that asks what tasks had so far."""
+
+    name = "looking"
+    uses_history = True
+
+    def values(self, task: CompetingTask, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> Any:  # noqa: ANN401
+        return speed(task, sizes)
+
+
+def seen(harvester: Harvester, time_s: float) -> dict[str, tuple[float, float, float]]:
+    problem = harvester.ask(time_s).problem
+    assert problem is not None
+    return {task.name: (task.age_s, task.held_node_s, task.done_samples) for task in problem.tasks}
+
+
+def test_what_a_task_had_is_told_to_those_who_ask_for_it() -> None:
+    harvester = core(objective=Looking())
+    harvester.handle(
+        joined_as("v100", 10, "v1", "v2"), submitted(10, spec("a", largest=2, curves={"v100": FAST, "k80": SLOW}))
+    )
+    assert seen(harvester, 14) == {"a": (4.0, 8.0, 76.0)}
+    assert seen(harvester, 13) == {"a": (3.0, 6.0, 57.0)}  # to ask changes nothing
+    harvester.handle(joined_as("k80", 14, "k1"), left(14, "v1", "v2"))
+    assert seen(harvester, 16) == {"a": (6.0, 10.0, 84.0)}
+    harvester.handle(TaskMeasured(time_s=18, task="a", curves={"k80": curve(1.0)}))
+    harvester.handle(TaskPaused(time_s=20, task="a"))
+    harvester.handle(TaskResumed(time_s=30, task="a"))
+    assert seen(harvester, 30) == {"a": (20.0, 14.0, 94.0)}
+
+
+def test_others_are_not_told_so_that_tables_stay_as_they_are() -> None:
+    harvester = core()
+    harvester.handle(joined(0, "n1"), submitted(0, spec("a")))
+    first, second = harvester.ask(5).problem, harvester.ask(9).problem
+    assert first is not None
+    assert second is not None
+    assert first.tasks[0] is second.tasks[0]
+    assert seen(harvester, 9) == {"a": (0.0, 0.0, 0.0)}
+
+
+def test_a_solver_or_a_fallback_may_ask_for_it_too() -> None:
+    for solver, fallback in ((Scripted(lambda t: say(t, {})), None), (exact.solver, Scripted(lambda t: say(t, {})))):
+        asking = fallback or solver
+        asking.uses_history = True  # type: ignore[attr-defined]  # what its port may say
+        harvester = core(solver, fallback=fallback)
+        harvester.absorb(submitted(3, spec("a")))
+        assert seen(harvester, 5) == {"a": (2.0, 0.0, 0.0)}
+
+
+def test_what_a_task_had_is_the_same_however_often_the_run_began_anew() -> None:
+    through, broken = core(objective=Looking()), core(objective=Looking())
+    rng = np.random.default_rng(3)
+    for harvester in (through, broken):
+        harvester.handle(joined_as("v100", 0, "v1", "v2", "v3"), submitted(0, spec("a", largest=3)))
+    for time_s in np.cumsum(rng.uniform(0.0, 10.0, 20)).tolist():
+        again = core(objective=Looking())
+        again.take_up(wire.decode(wire.encode(broken.standing), Standing))
+        broken = again
+        event = (left if "v2" in through.pool else joined)(time_s, "v2")
+        assert through.handle(event) == broken.handle(event)
+    assert broken.standing == through.standing
+    assert seen(through, 500.0) == seen(broken, 500.0)
+
+
+# -- tables
+
+
+def problem(**more: Any) -> AllocationProblem:  # noqa: ANN401 - any field
+    tasks = (
+        CompetingTask(name="a", max_nodes=3, curve=SLOW, curves={"v100": FAST, "k80": SLOW}),
+        CompetingTask(
+            name="b",
+            size=2,
+            kind="k80",
+            min_nodes=2,
+            max_nodes=4,
+            curve=SLOW,
+            curves={"k80": SLOW, "v100": FAST},
+            grow_cost_s=1.0,
+            shrink_cost_s=10.0,
+            start_cost_s=20.0,
+        ),
+        CompetingTask(name="c", max_nodes=1, curve=SLOW, curves={"p100": FAST}),
+    )
+    return AllocationProblem(**{"pool": 7, "horizon_s": 100.0, "tasks": tasks, "pools": {"v100": 2, "k80": 5}, **more})
+
+
+def test_a_table_has_a_block_of_columns_for_every_kind() -> None:
+    table = Tabulator(throughput).table(problem())
+    assert (table.kinds, table.nodes.tolist(), table.kind_of.tolist()) == (
+        ("v100", "k80"),
+        [0, 1, 2, 1, 2, 3, 4],
+        [-1, 0, 0, 1, 1, 1, 1],
+    )
+    never = -np.inf
+    assert table.values.tolist() == [
+        [0, 1000, 1900, 400, 800, 1200, never],
+        [-80, never, 80 * 19 - 80, never, 800, 1200 - 8, 1600 - 8],
+        [0, never, never, never, never, never, never],
+    ]
+    assert table.speeds(0).tolist() == [0, 10, 19, 4, 8, 12, 16]
+    assert table.speeds(2).tolist() == [0] * 7
+
+
+def test_kinds_that_change_in_number_and_come_and_go_give_the_tables_that_a_new_one_gives() -> None:
+    kept = Tabulator(speedup)
+    for pools in ({"v100": 2, "k80": 5}, {"v100": 1, "k80": 6}, {"k80": 7}, {"": 2, "k80": 5}, {"v100": 0, "k80": 7}):
+        again = problem(pools=pools)
+        assert np.array_equal(kept.table(again).values, Tabulator(speedup).table(again).values)
+        assert kept.table(again).values.shape[1] == len(kept.table(again).columns)
+
+
+def test_a_speedup_is_over_one_node_of_the_fastest_kind() -> None:
+    table = Tabulator(speedup).table(problem())
+    assert table.values[0].tolist() == [0, 100, 190, 40, 80, 120, -np.inf]
+
+
+def test_a_choice_of_kinds_has_a_value_and_must_fit() -> None:
+    table = Tabulator(throughput).table(problem())
+    assert table.value_of({"a": 2, "b": 4}, {"a": "v100", "b": "k80"}) == 1900 + 1592
+    assert table.allowed({"a": 2, "b": 4}, {"a": "v100", "b": "k80"})
+    assert not table.allowed({"a": 2, "b": 2}, {"a": "v100", "b": "v100"})  # there are two of them
+    assert table.value_of({"a": 2, "b": 4}, {"a": "v100"}) == -np.inf  # there are none of no kind
+    assert not table.allowed({"a": 2, "b": 4}, {"a": "v100"})
+    assert not table.allowed({"a": 3}, {"a": "v100"})
+    assert not table.allowed({"c": 1}, {"c": "p100"})
+    assert not table.allowed({"z": 1}, {"z": "k80"})
+
+
+def test_a_table_with_the_wrong_number_of_columns_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"has 3 columns for 7 sizes of 2 kinds"):
+        ValueTable(problem=problem(), values=np.zeros((3, 3)))
+
+
+def test_an_objective_is_shown_the_task_as_it_is_on_each_kind() -> None:
+    shown: list[tuple[str, str, int, float]] = []
+
+    def looking(task: CompetingTask, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> Any:  # noqa: ANN401
+        shown.append((task.name, task.kind, task.size, task.curve.speed(1)))
+        return np.zeros(sizes.size)
+
+    Tabulator(FunctionObjective("looking", looking)).table(problem())
+    assert {each for each in shown if each[0] != "c"} == {
+        ("a", "v100", 0, 10.0),
+        ("a", "k80", 0, 4.0),
+        ("b", "v100", 0, 10.0),
+        ("b", "k80", 2, 4.0),
+    }
+
+
+# -- solvers
+
+
+def random_problem(seed: int) -> AllocationProblem:
+    rng = np.random.default_rng(seed)
+    pools = {kind: int(rng.integers(0, 5)) for kind in ("v100", "k80", "p100", "")[: int(rng.integers(2, 5))]}
+    free = dict(pools)
+    tasks = []
+    for place in range(int(rng.integers(1, 4))):
+        kinds = [kind for kind in pools if rng.random() < 0.8]
+        smallest = int(rng.integers(1, 4))
+        largest = int(rng.integers(smallest, 6))
+        curves = {kind: curve(*np.cumsum(rng.uniform(0.0, 9.0, 5)).tolist()) for kind in kinds}
+        kind = str(rng.choice(kinds)) if kinds else ""
+        size = int(rng.integers(0, 1 + free.get(kind, 0))) if kinds else 0
+        free[kind] = free.get(kind, 0) - size
+        costs = dict(zip(("grow_cost_s", "shrink_cost_s", "start_cost_s"), rng.uniform(0, 60, 3).tolist(), strict=True))
+        task = {"curve": SLOW, "curves": curves, "min_nodes": smallest, "max_nodes": largest, **costs}
+        tasks.append(make(CompetingTask, name=f"t{place}", size=size, kind=kind if size else "", **task))
+    return AllocationProblem(pool=sum(pools.values()), pools=pools, horizon_s=60.0, tasks=tuple(tasks))
+
+
+def best_by_trying_all(table: ValueTable) -> float:
+    best = -np.inf
+    pools = list(table.problem.by_kind.values())
+    for chosen in product(*(np.flatnonzero(row > -np.inf).tolist() for row in table.values)):
+        used = [0] * len(pools)
+        for column in chosen:
+            if column:
+                used[table.kind_of[column]] += int(table.nodes[column])
+        if all(need <= pool for need, pool in zip(used, pools, strict=True)):
+            best = max(best, table.value_at(chosen))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_solvers_find_the_best_of_all_choices_and_rules_find_an_allowed_one(seed: int) -> None:
+    table = Tabulator(throughput).table(random_problem(seed))
+    best = best_by_trying_all(table)
+    for solver in (exact.solver, highs.solver):
+        found = solver.solve(table, Limits())
+        assert found.termination is Termination.OPTIMAL
+        assert found.value == pytest.approx(best, rel=1e-9)
+        assert table.allowed(found.sizes, found.kinds)
+    for rule in (greedy.solver, equal_share.solver):
+        found = rule.solve(table, Limits())
+        assert table.allowed(found.sizes, found.kinds)
+        assert found.value == table.value_of(found.sizes, found.kinds)
+        assert found.value <= best * (1 + 1e-12) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_objective_that_ties_tasks_together_sees_each_on_the_kind_chosen_for_it(seed: int) -> None:
+    table = Tabulator(max_min).table(random_problem(seed))
+    found = highs.solver.solve(table, Limits())
+    assert found.value == pytest.approx(best_by_trying_all(table), rel=1e-6, abs=1e-9)
+    assert found.value == table.value_of(found.sizes, found.kinds)
+
+
+def test_equal_share_sends_tasks_where_most_nodes_are_and_they_do_not_wander() -> None:
+    pools = {"v100": 4, "k80": 2}
+    tasks = [CompetingTask(name=name, max_nodes=4, curve=FAST) for name in "abc"]
+    table = Tabulator(throughput).table(AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(tasks)))
+    found = equal_share.solver.solve(table, Limits())
+    assert (dict(found.sizes), dict(found.kinds)) == (
+        {"a": 2, "b": 2, "c": 2},
+        {"a": "v100", "b": "v100", "c": "k80"},
+    )
+    moved = [make(CompetingTask, name="a", curve=FAST, size=2, kind="k80"), *tasks[1:]]
+    table = Tabulator(throughput).table(AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(moved)))
+    assert dict(equal_share.solver.solve(table, Limits()).kinds) == {"a": "k80", "b": "v100", "c": "v100"}
+
+
+def test_the_settings_of_a_site_make_a_core_that_tells_kinds_apart() -> None:
+    harvester = build_harvester(Settings())
+    actions: list[Action] = [
+        *harvester.handle(joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", largest=1)))
+    ]
+    assert [type(action) for action in actions] == [Start]
+    assert not any(isinstance(action, Shrink) for action in actions)

@@ -1,0 +1,129 @@
+"""The suites for admissions and placements: what is built in passes them, and what breaks the contract does not."""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain import conformance, registry
+from bftrain.conformance import USERS, Nonconformance
+from bftrain.deciding.campaigns import Campaigns
+from bftrain.deciding.placement import grouped
+from tests.unit.core import parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from bftrain.ports import Queue
+    from bftrain.values.news import News
+
+PAGE = (Path(__file__).parents[3] / "docs/adding/admission.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN["admission"])
+def test_every_built_in_admission_passes(name: str) -> None:
+    settings = {"entities": USERS} if name in {"quota", "campaigns"} else {}
+    conformance.check_admission(registry.load("admission", name), **settings)
+
+
+def test_the_admission_in_the_documents_passes() -> None:
+    names: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(\"\"\"One task of every user.*?)```", PAGE, re.DOTALL)
+    exec(block, names)  # noqa: S102 - our own page
+    conformance.check_admission(names["Turns"], most=6)
+    with pytest.raises(ValueError, match="nobody would get a node"):
+        names["Turns"](5, most=0)
+
+
+class Base:
+    name = "odd"
+
+    def __init__(self, max_tasks: int) -> None:
+        self.max_tasks = max_tasks
+
+    def choose(self, queue: Queue) -> Sequence[str] | Mapping[str, int]:
+        return list(queue)[: self.max_tasks]
+
+
+class Nameless(Base):
+    name = ""
+
+
+class Inventive(Base):
+    def choose(self, queue: Queue) -> Sequence[str]:
+        return [*list(queue), "nobody"]
+
+
+class Stingy(Base):
+    def choose(self, queue: Queue) -> Mapping[str, int]:
+        return dict.fromkeys(queue, 1)
+
+
+class Dice(parts.Fickle):
+    name = "dice"
+    _seeds = count()
+
+    def __init__(self, max_tasks: int) -> None:  # noqa: ARG002 - it does not count
+        super().__init__(next(self._seeds))
+
+    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
+        return super().admit(waiting_or_running, pool)[:-1]  # but for the one who does not exist
+
+
+class Learns(Base):
+    """It changes while it is asked."""
+
+    asked = 0
+
+    def choose(self, queue: Queue) -> Sequence[str]:
+        self.asked += 1
+        return list(queue)[: self.asked % 3]
+
+
+class Forgets(Campaigns):
+    """It loses what it should keep."""
+
+    def take_up(self, kept: Mapping[str, Any]) -> None:
+        super().take_up({**kept, "numbers": kept["numbers"] + 1})
+
+
+class Stumbles(Campaigns):
+    def note(self, news: News) -> None:
+        raise KeyError(news.time_s)
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        (Nameless, "is called '', which is no name"),
+        (lambda _most: object(), "has no name, or neither choose(queue) nor admit"),
+        (Inventive, "names 'nobody', which is no unfinished task"),
+        (Stingy, "lets task '"),
+        (Dice, "answers otherwise"),
+        (Learns, "answers otherwise when it is asked again"),
+        (Forgets, "does not take up what it kept as it was"),
+        (Stumbles, "admission 'campaigns': raised KeyError"),
+    ],
+)
+def test_whoever_breaks_the_contract_is_found_out(factory: Callable[..., object], words: str) -> None:
+    with pytest.raises(Nonconformance) as found:
+        conformance.check_admission(factory)
+    assert words in str(found.value)
+
+
+def test_placements() -> None:
+    conformance.check_placement(grouped)
+    conformance.check_placement(parts.Scattered(1))
+
+    class Mean(parts.Scattered):
+        def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
+            return list(super().take(held, free, count))[1:]
+
+    with pytest.raises(Nonconformance, match="was asked for"):
+        conformance.check_placement(Mean(1))
+    with pytest.raises(Nonconformance, match="has not all that"):
+        conformance.check_placement(object())  # type: ignore[arg-type]  # that is what is tested

@@ -1,0 +1,136 @@
+"""Each policy on cases that were worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrain_datasets.scheduling.campaign_figures import figures
+from bftrain_datasets.scheduling.fairshare import Usage
+from tests.helpers.schedules import Row, scheduled, starts
+
+# Ten nodes, six of them taken until 100. The second job must wait for that; who may pass it?
+BUSY = Row(0, 100, 6, 100)
+HEAD = Row(1, 50, 8, 50)
+SHORT = Row(2, 50, 4, 50)  # would end in time
+LONG = Row(3, 200, 4, 200)  # would not, and needs nodes of the head
+NARROW = Row(60, 300, 2, 300)  # would not, and needs none of them
+
+
+def test_first_come_first_served_lets_nobody_pass() -> None:
+    assert starts([BUSY, HEAD, SHORT, LONG, NARROW], 10, "fcfs") == [0, 100, 150, 150, 150]
+
+
+def test_easy_lets_pass_who_does_not_delay_the_head() -> None:
+    made = scheduled([BUSY, HEAD, SHORT, LONG, NARROW], 10, "easy")
+    assert list(made.start_s) == [0, 100, 2, 150, 60]
+    assert made.promised_s[1] == 100
+    assert made.overtook == [False, False, True, False, True]
+
+
+def test_easy_delays_others_than_the_head_and_conservative_does_not() -> None:
+    head, second, wide = Row(1, 100, 6, 100), Row(2, 10, 8, 10), Row(3, 300, 4, 300)
+    rows = [BUSY, head, second, wide]
+    easy, conservative = scheduled(rows, 10, "easy"), scheduled(rows, 10, "conservative")
+    assert list(easy.start_s) == [0, 100, 303, 3]  # beside the head there is room for the last job for ever
+    assert list(conservative.start_s) == [0, 100, 200, 210]
+    assert list(conservative.promised_s) == [0, 100, 200, 210]
+
+
+def test_conservative_moves_all_up_in_order_when_a_job_ends_early() -> None:
+    rows = [Row(0, 40, 6, 100), Row(1, 50, 8, 50), Row(2, 30, 4, 60), Row(3, 20, 4, 20)]
+    made = scheduled(rows, 10, "conservative")
+    assert list(made.promised_s) == [0, 100, 2, 62]
+    # At 32 four nodes are free: too few for the second, but the last moves up. At 40 the second moves up to its end
+    assert list(made.start_s) == [0, 52, 2, 32]
+
+
+def test_conservative_moves_into_the_hole_that_another_one_left() -> None:
+    # At 10 the first ends 90 s early: the wide one moves up to 10, so does the narrow one that was to follow it
+    rows = [Row(0, 10, 10, 100), Row(1, 50, 10, 50), Row(2, 30, 3, 30)]
+    made = scheduled(rows, 10, "conservative")
+    assert list(made.promised_s) == [0, 100, 150]
+    assert list(made.start_s) == [0, 10, 60]
+
+
+def test_conservative_promises_anew_in_the_order_of_promises_when_a_job_overruns() -> None:
+    rows = [Row(0, 130, 6, 100), Row(1, 50, 8, 50), Row(2, 50, 6, 50), Row(3, 95, 4, 95)]
+    made = scheduled(rows, 10, "conservative")
+    assert list(made.promised_s) == [0, 100, 150, 3]
+    assert list(made.start_s) == [0, 130, 180, 3]  # believed to end at 100, 160 and 460; it did at 130
+    assert list(made.prolonged) == [1, 0, 0, 0]
+
+
+def test_fair_share_puts_the_user_first_who_used_least() -> None:
+    rows = [Row(0, 100, 10, 100, 1), Row(1, 10, 10, 10, 1), Row(2, 10, 10, 10, 2), Row(3, 10, 10, 10, 1)]
+    assert starts(rows, 10, "easy") == [0, 100, 110, 120]
+    assert starts(rows, 10, "fairshare") == [0, 110, 100, 120]
+
+
+def test_fair_share_counts_usage_over_share_and_forgets_by_half() -> None:
+    rows = [
+        Row(0, 100, 10, 100, 1),
+        Row(1, 40, 10, 40, 2),
+        Row(2, 10, 10, 10, 1),
+        Row(3, 10, 10, 10, 2),
+    ]
+    # At 100 the second user has used nothing; at 140 he has used 400 node-seconds, and the first 1,000
+    assert starts(rows, 10, "fairshare") == [0, 100, 150, 140]
+    assert starts(rows, 10, "fairshare", shares=(4.0, 1.0)) == [0, 100, 140, 150]
+    assert starts(rows, 10, "fairshare", half_life_s=5.0) == [0, 100, 140, 150]  # all but the last seconds is forgotten
+
+
+def test_usage_decays_as_the_integral_says() -> None:
+    usage = Usage(1, half_life_s=50.0)
+    usage.hold(0, 4, 10.0)
+    usage.hold(0, -3, 30.0)
+    step = 0.001
+    summed = sum(
+        (4 if at < 30 else 1) * 0.5 ** ((100 - at) / 50) * step
+        for at in (10 + (number + 0.5) * step for number in range(90_000))
+    )
+    assert usage.of(0, 100.0) == pytest.approx(summed, rel=1e-7)
+    forever = Usage(1, half_life_s=0.0)
+    forever.hold(0, 4, 10.0)
+    forever.hold(0, -3, 30.0)
+    assert forever.of(0, 100.0) == 4 * 20 + 70
+
+
+def six(run_s: float, user: int) -> list[Row]:
+    return [Row(0, run_s, 1, run_s, user) for _ in range(6)]
+
+
+def test_ostrich_serves_the_small_campaign_first() -> None:
+    slowed = [*six(1200, 1), *six(600, 2)]
+    assert figures(scheduled(slowed, 6, "fcfs")).stretch.tolist() == [1.0, 3.0]
+    assert figures(scheduled(slowed, 6, "ostrich")).stretch.tolist() == [1.5, 1.0]
+
+
+def test_ostrich_lets_equal_campaigns_end_one_after_the_other() -> None:
+    assert figures(scheduled([*six(600, 1), *six(600, 2)], 6, "ostrich")).end_s.tolist() == [600.0, 1200.0]
+
+
+def test_ostrich_gives_a_larger_share_its_way() -> None:
+    equal = [*six(600, 1), *six(600, 2)]
+    assert figures(scheduled(equal, 6, "ostrich", shares=(1.0, 2.0))).end_s.tolist() == [1200.0, 600.0]
+    slowed = [*six(1200, 1), *six(600, 2)]
+    assert figures(scheduled(slowed, 6, "ostrich", shares=(3.0, 1.0))).stretch.tolist() == [1.0, 3.0]
+
+
+def test_ostrich_starts_the_shorter_jobs_of_a_campaign_first() -> None:
+    rows = [Row(0, 50, 2, 50, 1), Row(1, 30, 2, 30, 1), Row(2, 10, 2, 10, 1)]
+    assert starts(rows, 2, "ostrich") == [0, 60, 50]
+
+
+def test_a_campaign_ends_where_a_later_one_begins() -> None:
+    rows = [Row(0, 10), Row(599, 10), Row(600, 10), Row(1300, 10), Row(650, 10, user=2)]
+    made = scheduled(sorted(rows), 9, "fcfs")
+    assert made.campaigns.of == [0, 0, 1, 2, 3]
+    assert made.campaigns.created_s == [0, 600, 650, 1300]
+
+
+@pytest.mark.parametrize("policy", ["fairshare", "ostrich"])
+def test_backfilling_looks_as_deep_as_it_is_told(policy: str) -> None:
+    wide = [Row(1, 10, 10, 10) for _ in range(3)]
+    rows = [Row(0, 100, 9, 100), *wide, Row(2, 50, 1, 50)]
+    found = [starts(rows, 10, policy, depth=depth)[4] for depth in (4, 3, 0)]
+    assert found == [2, 130, 130]

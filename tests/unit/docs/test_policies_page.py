@@ -1,0 +1,54 @@
+"""The page of policies: every policy is on it, and its measured table is what the script measures."""
+
+from __future__ import annotations
+
+import re
+import runpy
+
+import pytest
+
+from bftrain.registry import BUILT_IN
+from tests.helpers.pages import ROOT
+
+PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "scripts" / "policy_costs.py"))
+
+
+def rows(section: str) -> dict[str, tuple[str, ...]]:
+    """Give the rows of the first table of a section by what is in their first cell."""
+    text = PAGE.split(f"## {section}\n")[1]
+    table = re.search(r"(^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    cells = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in table[0].splitlines()]
+    return {row[0].strip("`"): row for row in cells[2:]}
+
+
+def test_every_objective_has_its_formula_and_its_use() -> None:
+    told = rows("Objectives")
+    assert set(told) == set(BUILT_IN["objective"])
+    assert all(len(row) == 3 and all(row) for row in told.values())
+
+
+def test_every_rule_is_explained() -> None:
+    milp = {"exact", "highs", "cbc", "gurobi"}
+    assert set(rows("Allocators")) == set(BUILT_IN["solver"]) - milp - {"equal-share-published"}
+
+
+def test_every_policy_was_measured() -> None:
+    told = rows("What each costs")
+    assert set(told) == {*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"]}
+    assert {*SCRIPT["OBJECTIVES"]} == set(BUILT_IN["objective"]) - {"max_min"}
+    assert tuple(told) == (*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"])
+
+
+def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
+    told = rows("What each costs")
+    result = SCRIPT["replayed"]("throughput")
+    most = result.harvested_samples
+    assert SCRIPT["row"]("throughput", result, most) == told["throughput"]
+    assert SCRIPT["row"]("equal-share", SCRIPT["replayed"]("equal-share"), most) == told["equal-share"]
+
+
+@pytest.mark.parametrize("name", ["late", "users"])
+def test_the_examples_are_named(name: str) -> None:
+    assert f"examples/problems/{name}.json" in PAGE

@@ -1,0 +1,40 @@
+"""The page on schedules: every column, figure, policy and option is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.cli.schedule import OPTIONS
+from bftrain.cli.settings import option_of
+from bftrain.registry import BUILT_IN
+from bftrain_datasets.scheduling.estimates import KINDS
+from bftrain_datasets.scheduling.scheduling import schedule
+from bftrain_datasets.scheduling.tables import tables
+from tests.helpers.schedules import Row, swf
+
+if TYPE_CHECKING:
+    from bftrain_datasets.scheduling.result import Result
+
+PAGE = (Path(__file__).parents[3] / "docs" / "schedule.md").read_text()
+WORDS = set(re.findall(r"`([\w-]+)`", PAGE))
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    return schedule(swf(tmp_path / "log.swf", [Row(0, 9), Row(1, 9)], "MaxNodes: 1"))
+
+
+def test_every_column_of_every_table_is_told(result: Result) -> None:
+    for name, table in tables(result).items():
+        assert f"**{name}**" in PAGE
+        assert set(table) <= WORDS, name
+
+
+def test_every_policy_estimate_and_option_is_told() -> None:
+    assert set(BUILT_IN["queue_policy"]) | set(KINDS) <= WORDS
+    told = set(re.findall(r"(--[a-z-]+)", PAGE))
+    assert {option_of(name) for name in OPTIONS} <= told

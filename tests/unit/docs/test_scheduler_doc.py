@@ -1,0 +1,123 @@
+"""The page on adding a scheduler: its example is one, and keeps pilots under an LSF that is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain import registry
+from bftrain.doctor import examine
+from bftrain.live.schedulers.batch import Batch, Command, CommandFailed, PilotState
+from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
+from bftrain.live.schedulers.spool import read_line
+from tests.unit.core import plugins
+
+if TYPE_CHECKING:
+    from bftrain.live.schedulers.pilots import PilotJobs
+
+PAGE = (Path(__file__).parents[3] / "docs" / "adding" / "scheduler.md").read_text()
+CODE = re.findall(r"<!-- file: lsf\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
+
+
+class FakeLsf:
+    """Answers bsub, bjobs, bkill and bhosts."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.nodes = nodes
+        self.jobs: dict[str, list[str]] = {}  # id -> state, host, mark
+        self.scripts: list[str] = []
+
+    async def run(self, command: Command) -> str:
+        name, *words = command.argv
+        if name == "bsub":
+            self.scripts.append(command.stdin)
+            self.jobs[str(len(self.jobs) + 1)] = ["PEND", "-", words[words.index("-Jd") + 1]]
+            return f"Job <{len(self.jobs)}> is submitted to queue <idle>.\n"
+        held = {job[1] for job in self.jobs.values() if job[0] == "RUN"}
+        if name == "bhosts":
+            return "".join(f"{node} ok {int(node in held)}\n" for node in self.nodes)
+        if name == "bkill":
+            for id_ in words:
+                self.jobs[id_][0] = "EXIT"
+            return ""
+        free = iter([node for node in self.nodes if node not in held])
+        for job in self.jobs.values():
+            if job[0] == "PEND" and (node := next(free, None)):
+                job[0], job[1] = "RUN", node
+        if not self.jobs:
+            raise CommandFailed(command.argv, 255, "Job <bftrain-t> is not found")
+        lines = (f"{id_}|{state}|{host}|12 second(s)|{mark}" for id_, (state, host, mark) in self.jobs.items())
+        return "\n".join(lines) + "\n"
+
+    def count(self, state: str) -> int:
+        return sum(job[0] == state for job in self.jobs.values())
+
+
+@pytest.fixture
+def lsf(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
+    """Install the example as the package of its entry point would."""
+    ((name, target),) = re.findall(r"bftrain\.scheduler\"\]\n(\w+) = \"([\w.:]+)\"$", PAGE, re.MULTILINE)
+    module = ModuleType(target.partition(":")[0])
+    monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(CODE, vars(module))  # noqa: S102 - our own page
+    plugins.register(monkeypatch, ("scheduler", name, target))
+    return module
+
+
+def test_the_example_is_a_small_plugin_that_is_found(lsf: Any) -> None:  # noqa: ANN401 - a module
+    assert len(CODE.splitlines()) < 250
+    assert registry.load("scheduler", "lsf") is lsf.make
+    (shown,) = [found for found in examine() if found.kind == "scheduler" and "lsf" in found.name]
+    assert shown.state.value == "ok"
+    wanted = {name for name in vars(Batch) if not name.startswith("_")} | set(Batch.__annotations__)
+    assert [name for name in wanted if not hasattr(lsf.Lsf, name)] == []
+    assert "| `name`, `avoids` |" in PAGE
+    told = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
+    methods = {name for port in (Batch, Scheduler) for name in vars(port) if not name.startswith("_")}
+    assert {name for name in methods if callable(getattr(Batch, name, getattr(Scheduler, name, None)))} <= told
+
+
+def test_the_line_of_a_hook_is_one() -> None:
+    (line,) = re.findall(r"^bftrain1 .*$", PAGE, re.MULTILINE)
+    heard = read_line(line, 0.0)
+    assert heard is not None
+    assert (heard.what, heard.job, heard.nodes) == ("end", "4711", ("nid0001", "nid0002", "nid0003"))
+
+
+def test_the_example_keeps_pilots(lsf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - a module
+    monkeypatch.setattr("bftrain.live.schedulers.pilots._BETWEEN_S", 0.001)
+    fake = FakeLsf("n1", "n2", "n3")
+    monkeypatch.setattr(lsf, "Runner", lambda **_: fake.run)
+    table = {"queue": "idle", "pending": 1, "lengths_s": [3600], "poll_s": 0.01, "submits_per_min": 100_000}
+    scheduler: PilotJobs = registry.load("scheduler", "lsf")(table, Site(name="t", folder=tmp_path))
+    ours: set[str] = set()
+
+    async def play() -> None:
+        all_came = asyncio.Event()
+
+        def post(one: News) -> None:
+            assert isinstance(one, Allowed)
+            ours.update(one.nodes)
+            if ours == {"n1", "n2", "n3"}:
+                all_came.set()
+
+        running = asyncio.create_task(scheduler.run(post, AgentOrder(argv=("agent", "{node}"))))
+        async with asyncio.timeout(20):
+            await all_came.wait()
+            assert await scheduler.look() == ours
+            await scheduler.leave()
+        running.cancel()
+
+    asyncio.run(play())
+    assert fake.count("RUN") == fake.count("PEND") == 0
+    assert all(script.splitlines()[-1] == 'exec agent "$node"' for script in fake.scripts)
+    assert set(lsf.STATES.values()) >= {PilotState.WAITING, PilotState.RUNNING, PilotState.STOPPED, PilotState.TAKEN}
+    assert shutil.which("bsub") or not scheduler.available().ok

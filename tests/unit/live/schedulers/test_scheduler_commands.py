@@ -1,0 +1,285 @@
+"""What Slurm and PBS are asked, in which order, and what follows from what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bftrain.errors import BadConfig
+from bftrain.live.schedulers import pbs, pbs_nodes, slurm, slurm_limits, slurm_nodes
+from bftrain.live.schedulers.batch import LATER, Command, CommandFailed, PilotOrder
+from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+
+SITE = Site(name="t", folder=Path("/nowhere"))
+ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=3600.0)
+AGENT = AgentOrder(argv=("agent", "--node", "{node}"))
+
+
+class Said:
+    """Answers commands: by the words they begin with, the first that fits; an exception is raised."""
+
+    def __init__(self, **answers: str | Exception) -> None:
+        self.answers = {words.replace("_", " "): answer for words, answer in answers.items()}
+        self.asked: list[tuple[str, ...]] = []
+
+    async def __call__(self, command: Command) -> str:
+        self.asked.append(command.argv)
+        words = " ".join(command.argv)
+        answer = next((answer for begin, answer in self.answers.items() if words.startswith(begin)), "")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def programs(self) -> list[str]:
+        return [argv[0] for argv in self.asked]
+
+
+def failed(said: str, printed: str = "") -> CommandFailed:
+    return CommandFailed(("it",), 1, said, printed)
+
+
+def of_slurm(**settings: Any) -> slurm.Slurm:  # noqa: ANN401 - settings of any kind
+    return slurm.Slurm(slurm.SlurmSettings(**{"partition": "pilot", **settings}))
+
+
+def of_pbs() -> pbs.Pbs:
+    return pbs.Pbs(pbs.PbsSettings(queue="idle"))
+
+
+# -- Slurm
+
+
+def test_many_pilots_are_one_array_if_the_site_has_arrays() -> None:
+    said = Said()
+    assert asyncio.run(of_slurm().submit(said, ORDER, 5)) == 5
+    assert asyncio.run(of_slurm(arrays=False).submit(said, ORDER, 5)) == 1
+    assert ["--array=1-5" in argv for argv in said.asked] == [True, False]
+
+
+def test_slurms_script_names_the_node_as_slurm_knows_it() -> None:
+    text = of_slurm().script(AGENT, SITE)
+    assert "node=$SLURMD_NODENAME" in text
+    assert text.splitlines()[-1] == 'exec agent --node "$node"'
+
+
+def test_pilots_that_are_gone_already_are_no_trouble_to_cancel() -> None:
+    said = Said(scancel=failed("scancel: error: Kill job error on job id 7: Invalid job id specified"))
+    asyncio.run(of_slurm().cancel(said, [f"{number}" for number in range(501)]))
+    assert [len(argv) - 1 for argv in said.asked] == [500, 1], "as many as fit on a command line"
+    with pytest.raises(CommandFailed, match="Unable to contact"):
+        asyncio.run(of_slurm().cancel(Said(scancel=failed("Unable to contact slurm controller")), ["7"]))
+
+
+def test_slurm_is_asked_for_idle_nodes_and_plans() -> None:
+    said = Said(sinfo="nid0001|idle\nnid0002|idle~\n", squeue="wrap|1795287431|nid[0001-0002]\n")
+    assert asyncio.run(of_slurm().idle(said)) == {"nid0001"}
+    assert asyncio.run(of_slurm().plans(said, "bftrain-t")) == dict.fromkeys(("nid0001", "nid0002"), 1795287431.0)
+    assert "--partition=pilot" in said.asked[0]
+    assert "--start" in said.asked[1]
+    assert not any(word.startswith("--partition") for word in slurm.sinfo("").argv)
+
+
+def test_slurms_limits_are_those_of_its_partition() -> None:
+    said = Said(
+        scontrol_show_config="PreemptType = preempt/partition_prio\nPreemptMode = CANCEL\nMaxJobCount = 10000\n",
+        scontrol_show_partition="PartitionName=pilot Nodes=nid[1-4] MaxTime=1-00:00:00 PreemptMode=CANCEL GraceTime=0",
+    )
+    limits = asyncio.run(of_slurm().limits(said))
+    assert (limits.longest_s, limits.submitted, limits.running) == (86_400.0, 10_000.0, LATER)
+    assert limits.nodes == {"nid1", "nid2", "nid3", "nid4"}
+    assert limits.remarks == ()
+    assert "sacctmgr" not in said.programs, "there is no accounting to ask"
+
+
+def test_limits_of_an_account_hold_and_who_may_not_ask_is_not_stopped() -> None:
+    config = (
+        "PreemptType = preempt/qos\nPreemptMode = CANCEL\nAccountingStorageType = accounting_storage/slurmdbd\n"
+        "PreemptExemptTime = 00:01:00\n"
+    )
+    qos = "Name|PreemptMode|GraceTime|MaxJobsPU|MaxTRESPU\nlow|cancel|00:00:30|20|cpu=400,node=10\n"
+    said = Said(
+        scontrol_show_config=config,
+        **{"sacctmgr_--parsable2_show_assoc": failed("no"), "sacctmgr_--parsable2_show_qos": qos},
+    )
+    limits = asyncio.run(slurm_limits.ask(said, slurm_limits.Chosen("", "low", "physics")))
+    assert limits.running == 10
+    assert [text.split(" is ")[0] for text in limits.remarks] == ["GraceTime", "PreemptExemptTime"]
+    assoc = next(argv for argv in said.asked if "assoc" in argv)
+    assert {f"user={getpass.getuser()}", "account=physics"} < set(assoc)
+
+
+def test_a_controller_that_is_away_is_not_taken_for_a_partition_that_is_missing() -> None:
+    said = Said(
+        scontrol_show_config="PreemptType = preempt/partition_prio\n",
+        scontrol_show_partition=failed("Unable to contact slurm controller"),
+    )
+    with pytest.raises(CommandFailed, match="Unable to contact"):
+        asyncio.run(of_slurm().limits(said))
+
+
+# -- PBS
+
+
+def test_pbs_submits_one_by_one_and_its_script_names_the_host() -> None:
+    said = Said()
+    assert asyncio.run(of_pbs().submit(said, ORDER, 5)) == 1
+    assert said.programs == ["qsub"]
+    assert "node=${node%%.*}" in of_pbs().script(AGENT, SITE)
+
+
+def queue(**attributes: object) -> Said:
+    return Said(qstat=json.dumps({"Queue": {"idle": {"started": "True", "enabled": "True", **attributes}}}))
+
+
+def test_what_a_queue_allows_is_read_and_what_is_odd_is_told() -> None:
+    limits = asyncio.run(
+        of_pbs().limits(
+            queue(max_run="[u:PBS_GENERIC=3]", max_queued="[o:PBS_ALL=9]", resources_max={"walltime": "12:00:00"})
+        )
+    )
+    assert (limits.running, limits.submitted, limits.longest_s, limits.remarks) == (3, 9, 43_200, ())
+    odd = asyncio.run(of_pbs().limits(queue(started="False", enabled="False", Priority=200)))
+    assert [text.removeprefix("queue 'idle' ") for text in odd.remarks] == [
+        "starts no jobs now",
+        "takes no jobs now",
+        "jobs of queue 'idle' preempt others'",
+    ]
+    assert odd.longest_s == LATER
+    with pytest.raises(CommandFailed, match="cannot connect"):
+        asyncio.run(of_pbs().limits(Said(qstat=failed("cannot connect to server"))))
+
+
+def test_a_server_without_a_history_is_asked_without_once_and_for_all() -> None:
+    batch, asked = of_pbs(), list[tuple[str, ...]]()
+
+    async def run(command: Command) -> str:
+        asked.append(command.argv)
+        if "-x" in command.argv:
+            raise failed("qselect: PBS is not configured to maintain job history")
+        return ""
+
+    for _ in range(2):
+        assert asyncio.run(batch.pilots(run, "bftrain-t")) == []
+    assert ["-x" in argv for argv in asked] == [True, False, False]
+
+
+def test_any_other_failure_to_list_pbs_jobs_is_one() -> None:
+    with pytest.raises(CommandFailed, match="End of File"):
+        asyncio.run(of_pbs().pilots(Said(qselect=failed("End of File")), "bftrain-t"))
+    with pytest.raises(CommandFailed, match="No route"):
+        asyncio.run(of_pbs().pilots(Said(qselect="7.pbs\n", qstat=failed("No route to host")), "bftrain-t"))
+
+
+def test_jobs_that_went_while_they_were_listed_are_left_out() -> None:
+    printed = json.dumps({"Jobs": {"8.pbs": {"job_state": "Q"}}})
+    said = Said(qselect="7.pbs\n8.pbs\n", qstat=failed("qstat: Unknown Job Id 7.pbs", printed))
+    assert [one.id for one in asyncio.run(of_pbs().pilots(said, "bftrain-t"))] == ["8.pbs"]
+
+
+def test_an_old_pbs_that_knows_no_json_is_asked_for_lines() -> None:
+    batch, asked = of_pbs(), list[tuple[str, ...]]()
+
+    async def run(command: Command) -> str:
+        asked.append(command.argv)
+        if "json" in command.argv:
+            raise failed("qstat: invalid option -- 'F'\nusage: qstat ...")
+        return "7.pbs\n" if command.argv[0] == "qselect" else "Job Id: 7.pbs\n    job_state = Q\n"
+
+    for _ in range(2):
+        assert [one.id for one in asyncio.run(batch.pilots(run, "bftrain-t"))] == ["7.pbs"]
+    assert sum("json" in argv for argv in asked) == 1
+
+
+def test_deleting_what_is_gone_is_no_trouble() -> None:
+    said = Said(qdel=failed("qdel: Unknown Job Id 7.pbs"))
+    asyncio.run(of_pbs().cancel(said, ["7.pbs"]))
+    assert said.asked == [("qdel", "7.pbs")]
+    with pytest.raises(CommandFailed, match="Unauthorized"):
+        asyncio.run(of_pbs().cancel(Said(qdel=failed("qdel: Unauthorized Request")), ["7.pbs"]))
+
+
+def test_pbs_is_asked_for_free_nodes_and_plans() -> None:
+    nodes = {"nodes": {"n1": {"state": "free"}, "n2": {"state": "free", "jobs": ["1.pbs/0"]}}}
+    jobs = {"Jobs": {"1.pbs": {"estimated": {"start_time": 1795287431, "exec_vnode": "(n1:ncpus=4)"}}}}
+    said = Said(pbsnodes=json.dumps(nodes), qselect="1.pbs\n" * 201, qstat=json.dumps(jobs))
+    assert asyncio.run(of_pbs().idle(said)) == {"n1"}
+    assert asyncio.run(of_pbs().plans(said, "bftrain-t")) == {"n1": 1795287431.0}
+    assert said.asked[-1].count("1.pbs") == 200, "the first ones will do"
+    quiet = Said()
+    assert asyncio.run(of_pbs().plans(quiet, "bftrain-t")) == {}
+    assert quiet.programs == ["qselect"], "nobody waits, so there is nothing to ask"
+
+
+# -- their commands, on this machine or not
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Put programs onto PATH, which has nothing else: each prints a text, and notes how it was called."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def put(**texts: str) -> Path:
+        for name, text in texts.items():
+            program = tmp_path / name
+            program.write_text(f"#!/bin/sh\necho \"$@\" >>'{tmp_path}/asked'\ncase $* in *json*) {text} ;; esac\n")
+            program.chmod(0o755)
+        return tmp_path / "asked"
+
+    return put
+
+
+def looks(scheduler: Scheduler) -> frozenset[str] | None:
+    return asyncio.run(scheduler.look())  # type: ignore[arg-type]  # it is a coroutine
+
+
+def test_nodes_that_slurm_calls_idle_are_ours(commands: Callable[..., Path], tmp_path: Path) -> None:
+    scheduler = slurm_nodes.make({"partition": "batch"}, SITE)
+    assert not scheduler.available().ok
+    assert scheduler.available().reason == "no command sinfo here"
+    asked = commands(sinfo="")
+    (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho \"$@\" >>'{asked}'\necho 'nid0001|idle'\necho 'nid0002|idle*'\n")
+    assert scheduler.available().ok
+    assert looks(slurm_nodes.make({"partition": "batch"}, SITE)) == {"nid0001"}
+    assert "--partition=batch" in asked.read_text()
+
+
+def test_nodes_that_pbs_calls_free_are_ours_in_both_forms(commands: Callable[..., Path], tmp_path: Path) -> None:
+    assert pbs_nodes.make({}, SITE).available().fix == pbs.REMEDY
+    commands(pbsnodes='echo \'{"nodes": {"n1": {"state": "free"}}}\'')
+    assert looks(pbs_nodes.make({}, SITE)) == {"n1"}
+    (tmp_path / "pbsnodes").write_text("#!/bin/sh\nprintf 'n2\\n    state = free\\n'\n")
+    scheduler = pbs_nodes.make({"json": False}, SITE)
+    assert scheduler.available().ok
+    assert looks(scheduler) == {"n2"}
+    (tmp_path / "pbsnodes").write_text("#!/bin/sh\nexit 3\n")
+    assert looks(scheduler) is None, "who is away says nothing"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(slurm_nodes.make, "partition"), (pbs_nodes.make, "json"), (slurm_nodes.make, "poll_s")]
+)
+def test_settings_of_who_watches_are_held_to_their_rules(make: Callable[..., Scheduler], name: str) -> None:
+    with pytest.raises(BadConfig, match=name):
+        make({name: -1}, SITE)
+    with pytest.raises(BadConfig, match="did you mean"):
+        make({f"{name}s": 1}, SITE)
+
+
+@pytest.mark.parametrize(("batch", "programs"), [(of_slurm(), slurm.PROGRAMS), (of_pbs(), pbs.PROGRAMS)])
+def test_all_commands_that_are_missing_are_named(
+    batch: slurm.Slurm | pbs.Pbs, programs: Sequence[str], commands: Callable[..., Path]
+) -> None:
+    first, *others = programs
+    assert batch.available().reason == f"no command {', '.join(programs)} here"
+    commands(**dict.fromkeys(others, "true"))
+    assert batch.available().reason == f"no command {first} here"
+    assert batch.available().fix
+    commands(**{first: "true"})
+    assert batch.available().ok

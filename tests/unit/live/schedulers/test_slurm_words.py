@@ -1,0 +1,284 @@
+"""Slurm's commands are built and read right; what is read here was printed by a real Slurm 22.05."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain.live.schedulers import slurm, slurm_limits
+from bftrain.live.schedulers.batch import LATER, Command, CommandFailed, Limits, PilotOrder, PilotState, Trouble
+from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from bftrain.live.schedulers.script import pilot_script
+
+ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=86400)
+SITE = Site(name="t", folder=Path("/nowhere"))
+
+LISTED = """\
+13_3|13|PENDING|1795287316|1795294516|bftrain-t.12ab||Nodes required for job are DOWN, DRAINED or reserved for others
+13_1|14|RUNNING|1795287256|1795287316|bftrain-t.12ab|nid0003|None
+1_2|3|PREEMPTED|1795287000|1795287002|bftrain-t.12ab|nid0002|None
+7|7|COMPLETING|1795287000|N/A|bftrain-t.12ab|nid0001|None
+9|9|FAILED|1795287000|1795287001|(null)|nid0001|NonZeroExitCode
+10|10|SOMETHING_NEW|N/A|NONE|bftrain-t.12ab||None
+"""
+
+
+def built(order: PilotOrder = ORDER, count: int = 1, **settings: object) -> Command:
+    return slurm.Slurm(slurm.SlurmSettings(**{"partition": "pilot", **settings})).sbatch(order, count)  # type: ignore[arg-type]  # rows of a test
+
+
+def test_sbatch_takes_one_whole_node_and_reads_the_script() -> None:
+    command = built()
+    assert command.argv == (
+        "sbatch",
+        "--parsable",
+        "--job-name=bftrain-t",
+        "--comment=bftrain-t.12ab",
+        "--partition=pilot",
+        "--nodes=1",
+        "--ntasks=1",
+        "--exclusive",
+        "--no-requeue",
+        "--output=/dev/null",
+        "--input=/dev/null",
+        "--time=1440",
+        "--nice=0",
+    )
+    assert command.stdin == "#!/bin/sh\n"
+
+
+def test_sbatch_says_all_that_the_site_wants() -> None:
+    order = PilotOrder(name="n", mark="m", script="", seconds=601, rank=2, avoid=("nid0001", "nid0002", "gpu7"))
+    words = built(order, 5, qos="scavenger", account="a", options=("--gres=gpu:4",)).argv
+    assert {"--qos=scavenger", "--account=a", "--time=11", "--nice=20000", "--array=1-5"} < set(words)
+    assert "--exclude=gpu7,nid[0001-0002]" in words
+    assert words[-1] == "--gres=gpu:4"
+
+
+def test_what_squeue_lists_is_read() -> None:
+    waits, runs, taken, ending, failed, odd = slurm.read_pilots(LISTED)
+    assert (waits.id, waits.number, waits.state, waits.node) == ("13_3", "13", PilotState.WAITING, "")
+    assert (waits.mark, waits.start_s) == ("bftrain-t.12ab", 1795287316.0)
+    assert (runs.id, runs.number, runs.state, runs.node) == ("13_1", "14", PilotState.RUNNING, "nid0003")
+    assert (runs.start_s, runs.end_s) == (1795287256.0, 1795287316.0)
+    assert (taken.state, ending.state, failed.state) == (PilotState.TAKEN, PilotState.ENDING, PilotState.FAILED)
+    assert ending.end_s is None
+    assert odd.state is PilotState.ENDING, "neither used nor replaced"
+    assert list(slurm.read_pilots("")) == []
+
+
+def test_a_list_that_is_cut_off_is_not_taken_for_fewer_pilots() -> None:
+    async def run(_: Command) -> str:
+        return LISTED + "11|11|PEND"
+
+    with pytest.raises(CommandFailed, match="cannot be read"):
+        asyncio.run(slurm.Slurm(slurm.SlurmSettings(partition="p")).pilots(run, "bftrain-t"))
+
+
+def test_idle_nodes_are_those_without_a_mark() -> None:
+    said = "nid0001|idle\nnid0002|idle\nnid0002|idle\nnid0003|idle*\nnid0004|idle~\nnid0005|plnd\nnid0006|idle-\n"
+    assert slurm.read_idle(said) == {"nid0001", "nid0002"}
+
+
+def test_plans_are_those_of_others_the_earliest_of_each_node() -> None:
+    said = (
+        "wrap|1795287431|nid[0001-0003]\n"
+        "a|b|1795287400|nid0002\n"
+        "bftrain-t|1795287300|nid0001\n"
+        "later|N/A|(null)\n"
+        "odd|1795287300|nid[9-1\n"
+    )
+    assert slurm.read_plans(said, "bftrain-t") == {
+        "nid0001": 1795287431.0,
+        "nid0002": 1795287400.0,
+        "nid0003": 1795287431.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "trouble"),
+    [
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", "away"),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", "away"),
+        ("did not answer within 20 s", "away"),
+        ("something that no version has said yet", "away"),
+        (
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates ...",
+            "limit",
+        ),
+        ("sbatch: error: QOSMaxWallDurationPerJobLimit", "limit"),
+        ("sbatch: error: AssocGrpSubmitJobsLimit", "limit"),
+        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", "limit"),
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "refused"),
+        (
+            "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+            "refused",
+        ),
+        ("sbatch: error: User's group not permitted to use this partition", "refused"),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "refused"),
+        ("cannot be run: No such file or directory", "refused"),
+        ("scancel: error: Kill job error on job id 12: Invalid job id specified", "gone"),
+        ("scancel: error: Kill job error on job id 12: Job/step already completing or completed", "gone"),
+    ],
+)
+def test_what_failed_says_what_follows(said: str, trouble: str) -> None:
+    batch = slurm.Slurm(slurm.SlurmSettings(partition="p"))
+    assert batch.trouble(CommandFailed(("sbatch",), 1, said)) is Trouble(trouble)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({}, "name the partition"),
+        ({"partition": "p", "pendng": 3}, "did you mean 'pending'"),
+        ({"partition": "p", "pending": "many"}, "pending"),
+        ({"partition": "p", "lengths_s": [30]}, "at least 60 s"),
+        ({"partition": "p", "lengths_s": []}, "at least 60 s"),
+        ({"partition": " p"}, "partition"),
+        ({"partition": "p", "options": "--gres=gpu:1"}, "options"),
+    ],
+)
+def test_settings_of_a_site_are_held_to_their_rules(table: dict[str, object], says: str) -> None:
+    with pytest.raises(BadConfig, match=says):
+        slurm.make(table, SITE)
+
+
+def test_it_is_a_scheduler() -> None:
+    made = slurm.make({"partition": "p"}, SITE)
+    assert isinstance(made, Scheduler)
+    assert made.agents_suffice
+    with pytest.raises(BadValue, match="letters"):
+        slurm.make({"partition": "p"}, Site(name="a b", folder=Path()))
+
+
+# -- the job
+
+
+def test_the_job_becomes_the_agent_and_keeps_its_log_to_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here; $(touch broken)"
+    (folder / "pilots").mkdir(parents=True)
+    order = AgentOrder(argv=("printf", "%s|", "{node}", "--at={node}:7", "a b", "$HOME", "it's", ""))
+    script = pilot_script(order, Site(name="t", folder=folder), "node=$SLURMD_NODENAME")
+    done = subprocess.run(["sh"], input=script, text=True, check=True, env={"SLURMD_NODENAME": "n1"}, cwd=tmp_path)
+    assert done.returncode == 0
+    (log,) = (folder / "pilots").iterdir()
+    assert log.name == "n1.log"
+    assert log.read_text() == "n1|--at=n1:7|a b|$HOME|it's||"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "broken").exists()
+    assert script.splitlines()[-1].startswith("exec printf")
+
+
+@pytest.mark.parametrize("node", ["", "../up", "a/b"])
+def test_a_job_without_a_name_for_its_node_ends(node: str, tmp_path: Path) -> None:
+    script = pilot_script(AgentOrder(argv=("true",)), Site(name="t", folder=tmp_path), "node=$SLURMD_NODENAME")
+    done = subprocess.run(["sh"], input=script, text=True, check=False, env={"SLURMD_NODENAME": node})
+    assert done.returncode == 64
+
+
+# -- what is allowed
+
+CONFIG = """\
+Configuration data as of 2026-11-21T18:54:11
+AccountingStorageType   = {accounting}
+KillWait                = 5 sec
+MaxJobCount             = 10000
+PreemptMode             = {mode}
+PreemptType             = {kind}
+PreemptExemptTime       = 00:00:00
+"""
+PARTITION = (
+    "PartitionName=pilot AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=NO QoS={qos} "
+    "DefaultTime=NONE GraceTime={grace} MaxNodes=UNLIMITED MaxTime={time} Nodes=nid[0001-0004] PriorityTier=1 "
+    "PreemptMode={mode} State={state} TotalCPUs=16 TotalNodes=4"
+)
+
+
+def asked(
+    *,
+    kind: str = "preempt/partition_prio",
+    mode: str = "CANCEL",
+    grace: str = "0",
+    state: str = "UP",
+    time: str = "UNLIMITED",
+    qos: str = "",
+    tables: dict[str, str] | None = None,
+) -> Limits:
+    """Ask a Slurm of such a configuration; ``tables`` is what sacctmgr prints of ``assoc`` and ``qos``."""
+
+    async def run(command: Command) -> str:
+        match command.argv:
+            case ("scontrol", "show", "config"):
+                accounting = "accounting_storage/" + ("slurmdbd" if tables else "none")
+                return CONFIG.format(kind=kind, mode=mode, accounting=accounting)
+            case ("scontrol", "show", "partition", "pilot", "--oneliner"):
+                return PARTITION.format(mode=mode, grace=grace, state=state, time=time, qos=qos or "N/A")
+            case ("sacctmgr", "--parsable2", "show", what, *_) if tables and what in tables:
+                return tables[what]
+        raise CommandFailed(command.argv, 1, f"Partition {command.argv[3]} not found")
+
+    return asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("pilot", qos, "")))
+
+
+def test_what_the_site_allows_is_read() -> None:
+    assert asked() == Limits(submitted=10000, nodes=frozenset(f"nid000{number}" for number in range(1, 5)))
+    assert asked(time="1-12:00:00").longest_s == 36 * 3600
+    tables = {
+        "assoc": "GrpJobs|GrpSubmit|GrpTRES|MaxJobs|MaxSubmit\n|500||40|\n",
+        "qos": "Name|Preempt|PreemptMode|GraceTime|GrpJobs|GrpSubmit|GrpTRES|MaxJobsPU|MaxSubmitPU|MaxTRESPU\n"
+        "scavenger||cancel|00:00:00|||cpu=400,node=32||60|node=64\n",
+    }
+    found = asked(qos="scavenger", tables=tables)
+    assert (found.running, found.submitted, found.remarks) == (32, 60, ())
+    found = asked(kind="preempt/qos", mode="REQUEUE", qos="scavenger", tables=tables)
+    assert found.remarks == (), "the QOS has a mode of its own"
+
+
+def test_the_shortest_of_all_limits_on_length_counts() -> None:
+    tables = {"assoc": "MaxJobs|MaxWall\n|2-00:00:00\n", "qos": "Name|MaxWall\nscavenger|04:00:00\n"}
+    assert asked(qos="scavenger", tables=tables).longest_s == 4 * 3600
+    assert asked(qos="scavenger", tables=tables, time="01:30:00").longest_s == 5400
+    tables["assoc"] = "MaxJobs|MaxWall\n|00:30:00\n|\n"
+    assert asked(qos="scavenger", tables=tables).longest_s == 1800
+    assert asked(qos="scavenger", tables={"assoc": "MaxWall\n\n", "qos": "MaxWall\n\n"}).longest_s == LATER
+
+
+def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
+    async def run(command: Command) -> str:
+        return "" if "config" in command.argv else PARTITION.format(mode="CANCEL", grace=0, state="UP", time="", qos="")
+
+    with pytest.raises(CommandFailed, match="cannot be read"):
+        asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("pilot", "", "")))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"grace": "30"}, "GraceTime is 30"),
+        ({"mode": "REQUEUE"}, "better CANCEL"),
+        ({"mode": "GANG,SUSPEND"}, "better CANCEL"),
+        ({"state": "DOWN"}, "only wait"),
+    ],
+)
+def test_what_makes_others_wait_is_remarked(config: dict[str, str], words: str) -> None:
+    assert words in " ".join(asked(**config).remarks)  # type: ignore[arg-type]  # rows of a test
+
+
+@pytest.mark.parametrize("config", [{"kind": "preempt/none"}, {"mode": "OFF"}])
+def test_pilots_that_would_stand_in_the_way_are_refused(config: dict[str, str]) -> None:
+    with pytest.raises(NotAvailable, match="others would wait"):
+        asked(**config)  # type: ignore[arg-type]  # rows of a test
+
+
+def test_a_partition_that_is_not_there_is_told() -> None:
+    async def run(command: Command) -> str:
+        if "config" in command.argv:
+            return ""
+        raise CommandFailed(command.argv, 1, "slurm_load_partitions error: Partition nix not found")
+
+    with pytest.raises(NotAvailable, match="no such partition"):
+        asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("nix", "", "")))

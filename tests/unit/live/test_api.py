@@ -1,0 +1,446 @@
+"""The API as it is reached: who gets in where, what every address answers, and what never brings it down."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import os
+import socket
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.errors import BadConfig, Fault, NotAvailable
+from bftrain.live import api as api_module
+from bftrain.live import callers
+from bftrain.live.api import Api
+from bftrain.live.callers import Caller
+from bftrain.live.http import Response
+from bftrain.live.routes import ROUTES, Parameter, Route
+from bftrain.live.site import Api as ApiSettings
+from tests.helpers.asking import Answered, ask, connect
+from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from bftrain.live.site import SiteSettings
+
+ANN = Caller(uid=70001, user="ann", operator=False)
+BOB = Caller(uid=70002, user="bob", operator=False)
+TCP = ApiSettings(tcp="127.0.0.1:0")
+SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
+
+
+def everywhere(inside: Inside) -> tuple[str, str]:
+    unix, tcp = inside.api.addresses
+    return unix, tcp
+
+
+def token_of(inside: Inside) -> str:
+    return f"Bearer {inside.daemon.site.token.read_text().strip()}"
+
+
+# -- every address
+
+
+@in_a_loop
+async def test_every_address_answers_as_it_says_on_the_socket_and_over_tcp(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, api=TCP) as inside:
+        await submit(inside.office, "a")
+        inside.world.lend("n1")
+        await decided(inside.daemon)
+        for address in everywhere(inside):
+            for route in ROUTES:
+                if route.kind == "text/event-stream":
+                    continue  # it goes on
+                path = route.path.replace("{task}", "a").replace("{file}", "n1.log")
+                body = {"nodes": ["n7"]} if "drain" in path else SUBMISSION if route.takes else None
+                answered = await ask(address, f"{route.method} {path}", body, authorization=token_of(inside))
+                # A second submission has the name of the first; there is no log; what is over stays so
+                expected = {"/v1/tasks": {200, 409}, "/v1/tasks/{task}/logs/{file}": {404}}.get(route.path, {200})
+                after_cancel = {409} if route.path.endswith(("/cancel", "/pause", "/resume")) else set()
+                assert answered.status in expected | after_cancel, f"{route.method} {path}: {answered}"
+                kind = route.kind if answered.status == 200 else "application/json"
+                assert answered.headers["content-type"].partition(";")[0] == kind.partition(";")[0]
+
+
+@in_a_loop
+async def test_a_head_is_that_of_a_get_and_nothing_else(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as inside:
+        answered = await ask(inside.api.addresses[0], "HEAD /v1/status")
+        assert (answered.status, answered.body) == (200, b"")
+        assert (await ask(inside.api.addresses[0], "HEAD /v1/drain")).status == 405
+
+
+@pytest.mark.parametrize(
+    ("request_", "body", "more", "status", "words"),
+    [
+        ("GET /", None, {}, 200, ""),
+        ("GET /v2/status", None, {}, 404, "nothing at this address"),
+        ("GET /v1/status/", None, {}, 404, "nothing at this address"),
+        ("GET /v1/../v1/status", None, {}, 404, "nothing at this address"),
+        ("DELETE /v1/tasks", None, {}, 405, "only GET, HEAD, POST here"),
+        ("GET /v1/drain", None, {}, 405, "only POST here"),
+        ("GET /v1/tasks?al=true", None, {}, 400, "no parameter is called 'al'"),
+        ("GET /v1/tasks?all=yes", None, {}, 400, "must be true or false, not 'yes'"),
+        ("GET /v1/tasks/a/logs/x?offset=1.5", None, {}, 400, "must be a whole number"),
+        ("GET /v1/tasks/a/logs/x?offset=" + "9" * 5000, None, {}, 400, "must be a whole number"),
+        ("GET /v1/tasks/a/logs/x?offset=" + "0" * 30 + "9" * 400, None, {}, 400, "must be a whole number"),
+        ("GET /v1/tasks/a/logs/x?offset=-", None, {}, 400, "must be a whole number"),
+        ("GET /v1/tasks/%23" + "9" * 5000, None, {}, 404, "no task is called"),
+        ("GET /v1/tasks/%00", None, {}, 404, "no task is called"),
+        ("GET /v1/tasks/%ff", None, {}, 400, "cannot be read"),
+        ("POST /v1/tasks", {"run": {"argv": ["x"]}}, {}, 400, "max_nodes"),
+        ("POST /v1/tasks", {**SUBMISSION, "nmae": "x"}, {}, 400, "nmae"),
+        ("POST /v1/tasks", {**SUBMISSION, "max_nodes": 10**30}, {}, 400, "too large"),
+        ("POST /v1/tasks", {**SUBMISSION, "name": "../x"}, {}, 400, "letters, digits"),
+        ("POST /v1/tasks", SUBMISSION, {"content_type": "text/plain"}, 415, "application/json"),
+        ("POST /v1/tasks", None, {}, 415, "application/json"),
+        ("POST /v1/drain", {"nodes": []}, {}, 400, "1 to 100000 names"),
+        ("POST /v1/drain", {"nodes": ["a", 1]}, {}, 400, "nodes"),
+    ],
+)
+@in_a_loop
+async def test_what_is_wrong_is_said(
+    request_: str, body: object, more: dict[str, str], status: int, words: str, tmp_path: Path
+) -> None:
+    async with live_inside(tmp_path) as inside:
+        await submit(inside.office, "a")
+        answered = await ask(inside.api.addresses[0], request_, body, **more)
+        assert answered.status == status, answered
+        if words:
+            assert words in answered.what, answered.json
+            assert set(answered.json["error"]) == {"what", "where", "fix"}
+        assert [task.name for task in inside.office.tasks(callers.ourselves(), over=True)] == ["a"]
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"\xff", b'{"nodes": "n1"}', b"[" * 100_000])
+@in_a_loop
+async def test_a_body_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as inside:
+        answered = await ask(inside.api.addresses[0], "POST /v1/drain", raw=raw, content_type="application/json")
+        assert answered.status == 400, answered
+
+
+# -- who
+
+
+@in_a_loop
+async def test_the_socket_knows_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    who = [ANN]
+    monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
+    async with live_inside(tmp_path) as inside:
+        address = inside.api.addresses[0]
+        assert (await ask(address, "POST /v1/tasks", SUBMISSION)).json["user"] == "ann"
+        who[0] = BOB
+        assert (await ask(address, "GET /v1/tasks?all=true")).json == []
+        for request in (
+            "GET /v1/tasks/a",
+            "GET /v1/tasks/a/logs",
+            "POST /v1/tasks/a/cancel",
+            "POST /v1/tasks/%231/pause",
+        ):
+            assert (await ask(address, request)).status == 404
+        for request in ("POST /v1/drain", "POST /v1/undrain"):
+            refused = await ask(address, request, {"nodes": ["n1"]})
+            assert (refused.status, refused.what) == (403, "'bob' is no operator")
+            assert (await ask(address, request, raw=b"nonsense")).status == 403
+        who[0] = ANN
+        assert [task["name"] for task in (await ask(address, "GET /v1/tasks")).json] == ["a"]
+        assert (await ask(address, "POST /v1/tasks/a/cancel")).json["state"] == "cancelled"
+
+
+@in_a_loop
+async def test_whoever_is_gone_before_it_is_known_who_they_were_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> Caller:
+        raise OSError
+
+    async with live_inside(tmp_path) as inside:
+        with monkeypatch.context() as patched:
+            patched.setattr(callers, "at_socket", gone)
+            reader, writer = await connect(inside.api.addresses[0])
+            assert await reader.read() == b""
+            writer.close()
+        assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200
+
+
+@in_a_loop
+async def test_over_tcp_only_the_token_opens(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, api=TCP) as inside:
+        tcp = inside.api.addresses[1]
+        token = token_of(inside)
+        for wrong in ("", "Bearer", "Bearer x", f"{token}x", token.replace("Bearer", "Basic"), token.lower()):
+            for request in ("GET /v1/status", "GET /v1/nothing", "POST /v1/tasks"):
+                refused = await ask(tcp, request, authorization=wrong)
+                assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert (await ask(tcp, "GET /v1/status", authorization=token)).status == 200
+        assert (await ask(tcp, "POST /v1/tasks", SUBMISSION, authorization=token)).json[
+            "user"
+        ] == callers.ourselves().user
+
+
+@in_a_loop
+async def test_only_what_is_public_needs_no_token(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, api=TCP) as inside:
+        for route in ROUTES:
+            answered = await ask(inside.api.addresses[1], f"{route.method} {route.path}")
+            assert (answered.status == 401) is not route.public, route.path
+        assert not any(route.public for route in ROUTES if route.path.startswith(("/v1", "/metrics")))
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8765", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]", 200),
+        ("evil.example", 421),
+        ("evil.example:8765", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example:80", 421),
+    ],
+)
+@in_a_loop
+async def test_a_name_that_somebody_made_point_to_us_is_refused(host: str, status: int, tmp_path: Path) -> None:
+    async with live_inside(tmp_path, api=TCP) as inside:
+        for request in ("GET /v1/status", "GET /"):
+            answered = await ask(inside.api.addresses[1], request, host=host, authorization=token_of(inside))
+            assert answered.status == status
+
+
+@in_a_loop
+async def test_beyond_loopback_any_name_may_lead_to_us(tmp_path: Path) -> None:
+    settings = ApiSettings(tcp="0.0.0.0:0", beyond_loopback=True)
+    async with live_inside(tmp_path, api=settings) as inside:
+        port = inside.api.addresses[1].rpartition(":")[2]
+        answered = await ask(
+            f"http://127.0.0.1:{port}", "GET /v1/status", host="login1.site", authorization=token_of(inside)
+        )
+        assert answered.status == 200
+
+
+# -- where it listens
+
+
+@in_a_loop
+async def test_without_tcp_only_a_private_socket_is_there(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as inside:
+        (address,) = inside.api.addresses
+        path = inside.daemon.site.socket
+        assert address == f"unix:{path}"
+        about = path.stat()
+        assert stat.S_ISSOCK(about.st_mode)
+        assert stat.S_IMODE(about.st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert inside.office.status().addresses == (address,)
+    assert not path.exists()
+
+
+@in_a_loop
+async def test_nobody_can_connect_before_the_mode_is_what_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    start = asyncio.start_unix_server
+
+    async def started(callback: Any, path: Path) -> asyncio.Server:  # noqa: ANN401 - as asyncio has it
+        server = await start(callback, path)
+        made.append(stat.S_IMODE(os.lstat(path).st_mode))
+        return server
+
+    monkeypatch.setattr(asyncio, "start_unix_server", started)
+    before = os.umask(0)
+    try:
+        async with live_inside(tmp_path, api=ApiSettings(mode="666")):
+            pass
+    finally:
+        os.umask(before)
+    assert made == [0o600]
+
+
+@pytest.mark.parametrize("mode", ["660", "666"])
+@in_a_loop
+async def test_a_socket_is_opened_for_others_only_if_that_is_said(mode: str, tmp_path: Path) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    async with live_inside(tmp_path, api=ApiSettings(mode=mode, group=group)) as inside:
+        about = inside.daemon.site.socket.stat()
+        assert (stat.S_IMODE(about.st_mode), about.st_gid) == (int(mode, 8), os.getgid())
+
+
+@in_a_loop
+async def test_a_group_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="no-such-group"):
+        async with live_inside(tmp_path, api=ApiSettings(mode="660", group="no-such-group")):
+            pass
+
+
+@in_a_loop
+async def test_a_socket_left_behind_is_replaced_and_anything_else_is_not(tmp_path: Path) -> None:
+    left = tmp_path / "left.sock"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(left))
+    async with live_inside(tmp_path, api=ApiSettings(socket=str(left))) as inside:
+        assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200
+    file = tmp_path / "file"
+    file.write_text("precious")
+    with pytest.raises(BadConfig, match="is no socket"):
+        async with live_inside(tmp_path, api=ApiSettings(socket=str(file))):
+            pass
+    assert file.read_text() == "precious"
+
+
+@in_a_loop
+async def test_where_somebody_else_listens_we_cannot(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = ApiSettings(tcp=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(NotAvailable, match="cannot listen"):
+            async with live_inside(tmp_path, api=settings):
+                pass
+
+
+@in_a_loop
+async def test_a_socket_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(asyncio, "start_unix_server", full)
+    with pytest.raises(NotAvailable, match="No space left on device"):
+        async with live_inside(tmp_path):
+            pass
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@in_a_loop
+async def test_ipv6_is_an_address_too(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    async with live_inside(tmp_path, api=ApiSettings(tcp="[::1]:0")) as inside:
+        tcp = inside.api.addresses[1]
+        assert tcp.startswith("http://[::1]:")
+        answered = await ask(tcp, "GET /v1/status", host=tcp.removeprefix("http://"), authorization=token_of(inside))
+        assert answered.status == 200
+
+
+# -- what must not bring it down
+
+
+def broken(error: Exception) -> Route:
+    def answer(*_: object) -> Any:  # noqa: ANN401 - it never gives anything
+        raise error
+
+    return Route(method="GET", path="/broken", about="", answer=answer, gives=bytes)
+
+
+async def _asked_of(route: Route, site: SiteSettings, inside: Inside, request: str) -> Answered:
+    api = Api(inside.office, site, (route,))
+    await api.open()
+    try:
+        return await ask(api.addresses[0], request)
+    finally:
+        await api.close()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("oh"), Fault("oh")])
+@in_a_loop
+async def test_a_fault_of_ours_is_said_and_we_go_on(error: Exception, tmp_path: Path) -> None:
+    said: list[str] = []
+    async with live_inside(tmp_path, said=said) as inside:
+        site = site_of(tmp_path, inside.world, api=ApiSettings(socket=str(tmp_path / "other.sock")))
+        answered = await _asked_of(broken(error), site, inside, "GET /broken")
+        assert answered.status == 500
+        assert "oh" in answered.what
+        assert any("oh" in words for words in said)
+        assert (await ask(inside.daemon.site.socket, "GET /v1/status")).status == 200
+
+
+@in_a_loop
+async def test_a_route_may_answer_for_itself_or_with_bytes_and_take_parameters(tmp_path: Path) -> None:
+    given = Route(
+        method="GET",
+        path="/x/{name}",
+        about="",
+        answer=lambda _, asked: f"{asked.names['name']} {asked.query}".encode(),
+        gives=bytes,
+        kind="text/html",
+        query={"a": Parameter(about="", schema={"type": "string"})},
+    )
+    made = Route(method="GET", path="/y", about="", answer=lambda *_: Response(status=202, body=b"{}"), gives=bytes)
+    async with live_inside(tmp_path) as inside:
+        site = site_of(tmp_path, inside.world, api=ApiSettings(socket=str(tmp_path / "other.sock")))
+        answered = await _asked_of(given, site, inside, "GET /x/a%2Fb?a=1")
+        assert (answered.headers["content-type"], answered.body) == ("text/html", b"a/b {'a': '1'}")
+        assert (await _asked_of(made, site, inside, "GET /y")).status == 202
+
+
+@in_a_loop
+async def test_a_stream_that_breaks_ends_one_talk_and_no_other(tmp_path: Path) -> None:
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield b"a"
+        raise ZeroDivisionError("in a stream")
+
+    route = Route(method="GET", path="/s", about="", answer=lambda *_: Response(stream=stream()), gives=bytes)
+    said: list[str] = []
+    async with live_inside(tmp_path, said=said) as inside:
+        site = site_of(tmp_path, inside.world, api=ApiSettings(socket=str(tmp_path / "other.sock")))
+        answered = await _asked_of(route, site, inside, "GET /s")
+        assert answered.body == b"1\r\na\r\n"  # and no end: whoever reads it knows that it was cut off
+        assert any("in a stream" in words for words in said)
+
+
+@in_a_loop
+async def test_nobody_keeps_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    who = [ANN]
+    monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
+    monkeypatch.setattr(api_module, "_OF_ONE", 3)
+    monkeypatch.setattr(api_module, "_CONNECTIONS", 5)
+    async with live_inside(tmp_path) as inside:
+        path = inside.daemon.site.socket
+        taken = [await _held(path) for _ in range(3)]
+        refused = await ask(path, "GET /v1/status")
+        assert (refused.status, refused.what) == (503, "there are too many connections at a time")
+        who[0] = BOB
+        taken += [await _held(path) for _ in range(2)]
+        assert (await ask(path, "GET /v1/status")).status == 503
+        for writer in taken:
+            writer.close()
+        answered = [await ask(path, "GET /v1/status")]
+        await until(lambda: not inside.api._talks)  # noqa: SLF001 - to see that none is forgotten
+        answered.append(await ask(path, "GET /v1/status"))
+        assert answered[-1].status == 200
+
+
+async def _held(path: Path) -> asyncio.StreamWriter:
+    """Give a connection that was answered once, so that it counts."""
+    reader, writer = await connect(path)
+    writer.write(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert b" 200 " in await reader.readline()
+    return writer
+
+
+@in_a_loop
+async def test_its_end_is_the_end_of_all_talks(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, api=TCP) as inside:
+        talks = [await connect(address) for address in everywhere(inside) for _ in range(3)]
+        streams = [await connect(inside.daemon.site.socket) for _ in range(2)]
+        for _, writer in streams:
+            writer.write(b"GET /v1/watch HTTP/1.1\r\nHost: a\r\n\r\n")
+        for reader, _ in streams:
+            assert b" 200 " in await reader.readline()
+        async with asyncio.timeout(5):
+            await inside.api.close()
+        for reader, writer in (*talks, *streams):
+            with suppress(ConnectionError):
+                async with asyncio.timeout(5):
+                    await reader.read()
+            writer.close()
+        with pytest.raises(OSError, match=r"No such file|refused"):
+            await connect(inside.daemon.site.socket)

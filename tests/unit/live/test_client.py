@@ -1,0 +1,135 @@
+"""Clients: a connection that rested too long is made anew, odd answers are said, nobody is asked twice to change."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.errors import BadInput, NotAvailable
+from bftrain.live.client import Client
+from bftrain.live.documents import NotAllowed, NotFound, NotNow
+from tests.helpers.live_inside import submit
+from tests.helpers.live_thread import live_thread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n[]"
+
+
+class Odd:
+    """A server that answers each connection with bytes that a test gives, and hangs up."""
+
+    def __init__(self, path: Path, *answers: bytes) -> None:
+        self.path = path
+        self.heard: list[bytes] = []
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(path))
+        self._server.listen()
+        self._thread = threading.Thread(target=self._run, args=(answers,))
+        self._thread.start()
+
+    def _run(self, answers: tuple[bytes, ...]) -> None:
+        for answer in answers:
+            connection, _ = self._server.accept()
+            with connection:
+                connection.settimeout(10)
+                self.heard.append(_whole(connection))
+                connection.sendall(answer)
+
+    def close(self) -> None:
+        self._server.close()
+        self._thread.join(10)
+
+
+def _whole(connection: socket.socket) -> bytes:
+    """Read a request to its end: hanging up before would take the answer from the client."""
+    heard = connection.recv(65536)
+    said = re.search(rb"content-length: (\d+)", heard, re.IGNORECASE)
+    wanted = len(heard.partition(b"\r\n\r\n")[0]) + 4 + int(said[1] if said else 0)
+    while len(heard) < wanted:
+        heard += connection.recv(65536)
+    return heard
+
+
+def test_a_connection_that_rested_too_long_is_made_anew(tmp_path: Path) -> None:
+    with closing(Odd(tmp_path / "s", OK, OK)) as odd, closing(Client(str(odd.path))) as client:
+        assert client.tasks() == ()
+        assert client.nodes() == ()
+        assert [heard.split()[1] for heard in odd.heard] == [b"/v1/tasks", b"/v1/nodes"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (b"", NotAvailable, "no live run answers"),
+        (b"hello\r\n\r\n", NotAvailable, "no live run answers"),
+        (b"HTTP/1.1 418 X\r\nContent-Length: 3\r\n\r\ntea", BadInput, "it answered 418"),
+        (OK.replace(b"[]", b"{}"), BadInput, "use the same version"),
+        (
+            b'HTTP/1.1 503 X\r\nContent-Length: 34\r\n\r\n{"error":{"what":"w","where":"x"}}',
+            NotAvailable,
+            "x: w",
+        ),
+    ],
+)
+def test_odd_answers_are_said(answer: bytes, kind: type[Exception], words: str, tmp_path: Path) -> None:
+    with closing(Odd(tmp_path / "s", answer)) as odd, closing(Client(str(odd.path))) as client:
+        with pytest.raises(kind, match=words) as raised:
+            client.nodes()
+        assert str(odd.path) in str(raised.value) or "x: w" in words
+
+
+def test_refusals_keep_their_kind_and_their_words(tmp_path: Path) -> None:
+    with live_thread(tmp_path) as run, closing(Client(run.socket)) as client:
+        run.do(lambda inside: submit(inside.office, "a"))
+        with pytest.raises(NotFound, match="no task is called 'b'") as raised:
+            client.task("b")
+        assert raised.value.fix == "list yours: bftrain queue --all"
+        client.change("a", "cancel")
+        with pytest.raises(NotNow, match="is cancelled already"):
+            client.change("#1", "pause")
+        assert client.logs("a") == ()
+
+
+def test_only_operators_is_a_kind_of_its_own(tmp_path: Path) -> None:
+    body = b'{"error":{"what":"no"}}'
+    answer = b"HTTP/1.1 403 X\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with closing(Odd(tmp_path / "s", answer)) as odd, closing(Client(str(odd.path))) as client:
+        with pytest.raises(NotAllowed, match="no"):
+            client.drain(("a",))
+        assert odd.heard[0].startswith(b"POST /v1/drain ")
+
+
+def test_a_change_is_never_asked_for_twice(tmp_path: Path) -> None:
+    """Whether one was made is not known when the connection ends before the answer."""
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        resting, _ = server.accept()
+        with resting:
+            heard.append(resting.recv(65536))
+            resting.sendall(OK)
+            heard.append(resting.recv(65536))
+        with suppress(TimeoutError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    heard.append(connection.recv(65536))
+
+    with socket.socket(socket.AF_UNIX) as server, closing(Client(str(tmp_path / "s"))) as client:
+        server.settimeout(0.5)
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client.nodes()
+        with pytest.raises(NotAvailable, match="no live run answers"):
+            client.change("a", "cancel")
+        thread.join(10)
+    assert [one.split(b" ")[0] for one in heard if one] == [b"GET", b"POST"]

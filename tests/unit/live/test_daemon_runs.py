@@ -1,0 +1,488 @@
+"""A live run from its begin to its end: what happens becomes orders, and a restart goes on where the journal ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+
+from bftrain.config import Settings
+from bftrain.errors import BadInput, NotAvailable
+from bftrain.journal import Journal
+from bftrain.live import daemon as daemon_module
+from bftrain.live import stepper as stepper_module
+from bftrain.live.callers import ourselves
+from bftrain.live.documents import NotNow
+from bftrain.live.kept import State
+from bftrain.live.memory import Memory
+from bftrain.live.site import Times
+from bftrain.live.stepper import HANGS
+from bftrain.rerun import Rerun
+from bftrain.values.curve import SpeedCurve
+from bftrain_solvers.exact import solver as exact
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.values.solution import Limits, Solution
+    from bftrain.values.table import ValueTable
+
+CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
+
+
+def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
+    return [one.text for one in daemon.remarks.latest]
+
+
+# -- going on
+
+
+@in_a_loop
+async def test_nodes_are_used_and_handed_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        assert daemon.state == "running"
+        seen: list[str] = []
+        daemon.observers.append(lambda what, _: seen.append(what))
+        await submit(office, "a", 2, 4)
+        world.lend("n1", "n2", "n3")
+        await decided(daemon)
+        assert world.held == {"a": {"n1", "n2", "n3"}}
+        world.take("n1", "n2")
+        await decided(daemon)
+        assert world.orders()[-2:] == [
+            {"action": "release", "nodes": ("n1", "n2")},
+            {"action": "stop", "task": "a", "nodes": ("n1", "n2", "n3"), "cause": "below_minimum"},
+        ]
+        assert {"events", "decision"} <= set(seen)
+        assert world.asked("want")[-1] == (4, frozenset())
+        task = office.task(ourselves(), "a")
+        assert (task.state, task.preemptions, task.nodes) == ("waiting", 1, ())
+        assert daemon.last_decision is not None
+        assert daemon.last_decision.number >= 2
+
+
+@in_a_loop
+async def test_a_task_lives_from_its_submission_to_its_end(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        world.lend("n1", "n2")
+        await submit(office, "a", 1, 2, work_samples=100.0, curve=CURVE)
+        await decided(daemon)
+        world.tell("a", "starting", nodes=["n1", "n2"])
+        world.tell("a", "confirmed", size=2, step=0)
+        for step in range(1, 4):
+            world.tell("a", "report", step=step, size=2, samples=10, loss=1 / step)
+        world.tell("a", "note", text="it says something")
+        world.tell("nobody", "report", step=1, size=1, samples=1, loss=None)
+        await decided(daemon)
+        task = office.task(ourselves(), "a")
+        assert (task.state, task.running, task.step, task.samples, task.loss) == ("running", 2, 3, 30.0, 1 / 3)
+        assert "task 'a': it says something" in remarks(daemon)
+        world.tell("a", "done", step=3)
+        await decided(daemon)
+        task = office.task(ourselves(), "#1")
+        assert (task.state, task.samples, task.reason) == ("done", 30.0, "")
+        assert (task.rescales, task.preemptions) == (0, 0), "to be done is no loss of nodes"
+        assert world.asked("drop") == ["a"]
+        assert world.asked("want")[-1] == (0, frozenset())
+        assert daemon.books.harvest.days[0].samples == 30.0
+
+
+@in_a_loop
+async def test_a_task_that_fails_gets_other_tries_and_is_then_given_up(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, deciding=Settings(max_failures=2)) as (daemon, office, _, world):
+        world.lend("n1")
+        await submit(office, "a", 1, 1)
+        await decided(daemon)
+        world.tell("a", "failed", reason="no room\nmore words")
+        await decided(daemon)
+        task = office.task(ourselves(), "a")
+        assert (task.state, task.failures, task.reason) == ("running", 1, "no room\nmore words")
+        assert [order["action"] for order in world.orders() if order["nodes"]] == ["start", "stop", "start"]
+        world.tell("a", "failed", reason="again")
+        await decided(daemon)
+        task = office.task(ourselves(), "#1")
+        assert (task.state, task.failures, task.reason, task.ended_s is None) == ("failed", 2, "again", False)
+        assert "task 'a' failed: no room" in remarks(daemon)
+        world.tell("a", "failed", reason="too late")
+        await decided(daemon)
+        assert world.asked("drop") == ["a"]
+
+
+@in_a_loop
+async def test_paused_tasks_hold_no_nodes_and_cancelled_ones_end(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        world.lend("n1", "n2")
+        for name in ("a", "b"):
+            await submit(office, name, 1, 1)
+        await decided(daemon)
+        assert set(world.held) == {"a", "b"}
+        await office.pause(ourselves(), "a")
+        await decided(daemon)
+        assert (world.held["a"], daemon.harvester.paused) == (set(), {"a"})
+        assert office.task(ourselves(), "a").preemptions == 0
+        assert world.asked("want")[-1] == (1, frozenset())
+        await office.resume(ourselves(), "a")
+        await office.cancel(ourselves(), "b")
+        await decided(daemon)
+        assert set(world.held) == {"a"}
+        assert len(world.held["a"]) == 1
+        assert [kept.state for kept in daemon.memory.over] == [State.CANCELLED]
+
+
+@in_a_loop
+async def test_what_is_measured_changes_decisions_and_narrows_tasks_nobody_knows(tmp_path: Path) -> None:
+    class Narrowing(World):
+        def narrow(self, task: str, size: int | None) -> None:
+            self.log.append(("narrow", (task, size)))
+
+    async with live_inside(tmp_path, Narrowing()) as (daemon, office, _, world):
+        world.lend("n1", "n2", "n3", "n4")
+        await submit(office, "a", 1, 4)
+        await decided(daemon)
+        assert world.asked("narrow") == [], "first it shows what it does with all that it was given"
+        begun = time.time()
+        for size, rate, first in ((4, 200.0, 1), (2, 150.0, 401)):
+            world.tell("a", "confirmed", size=size, step=first - 1)
+            for step in range(first, first + 400):
+                told = {"told": "report", "task": "a", "step": step, "size": size, "samples": rate / 10, "loss": None}
+                world._hear({"t": begun + step / 10, **told})  # noqa: SLF001 - at times of its own
+            await decided(daemon)
+            daemon.books.tracks.get("a").learned_s = 0.0  # type: ignore[union-attr]  # it is there
+            learned = daemon.books.learned()
+            assert [event.task for event in learned] == ["a"]
+            assert learned[0].curve is not None
+            speeds = dict(zip(learned[0].curve.nodes, learned[0].curve.rate, strict=True))
+            assert speeds[size] == pytest.approx(rate, rel=0.05)
+            assert world.asked("narrow")[-1] == ("a", size // 2), "then with half of it"
+            daemon.stepper.happened(*learned)
+            await decided(daemon)
+        assert daemon.books.learned() == [], "and nothing that is known already"
+        assert office.task(ourselves(), "a").speeds == pytest.approx({2: 150.0, 4: 200.0}, rel=0.05)
+
+
+@in_a_loop
+async def test_the_tick_learns_writes_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    monkeypatch.setattr(daemon_module, "_WRITE_S", 0.01)
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        world.lend("n1")
+        await submit(office, "a", 1, 1)
+        await decided(daemon)
+        world.tell("a", "report", step=7, size=1, samples=70, loss=None)
+        path = tmp_path / "live" / "live.db"
+
+        def written() -> int:
+            with Journal.open(path) as journal:
+                return Memory(journal).unfinished[0].progress.step
+
+        await until(lambda: written() == 7)
+        measured = daemon.books.work_left(time.time())
+        assert measured == [], "nothing was said of its work"
+        with mock.patch.object(daemon.books, "learned", return_value=[]) as learned:
+            await until(lambda: learned.called)
+
+
+@in_a_loop
+async def test_objectives_that_look_at_work_left_are_told_of_it(tmp_path: Path) -> None:
+    deciding = Settings(objective="deadline")
+    async with live_inside(tmp_path, deciding=deciding) as (daemon, office, _, world):
+        world.lend("n1")
+        await submit(office, "a", 1, 1, work_samples=100.0, curve=CURVE, deadline_s=time.time() + 60)
+        await decided(daemon)
+        world.tell("a", "report", step=1, size=1, samples=40, loss=None)
+        await decided(daemon)
+        world.lend("n2")
+        await decided(daemon)
+        assert daemon.harvester.uses_work_left
+        assert [event.work_left_samples for event in daemon.books.work_left(time.time())] == [60.0]
+
+
+# -- solvers
+
+
+class Hanging:
+    """Solves as exact does, once it is let."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.asked = 0
+
+    def __call__(self, _: object, table: ValueTable, limits: Limits) -> Solution:
+        self.asked += 1
+        assert self.let.wait(30)
+        return self.solve(exact, table, limits)
+
+    solve = staticmethod(type(exact).solve)
+
+
+@in_a_loop
+async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepper_module, "_OVERTIME_S", 0.02)
+    hanging = Hanging()
+    async with live_inside(tmp_path, deciding=Settings(solver_deadline_s=0.01)) as (daemon, office, _, world):
+        with mock.patch.object(type(exact), "solve", lambda *words: hanging(*words)):  # noqa: PLW0108 - a method
+            world.lend("n1")
+            await submit(office, "a", 1, 1)
+            await until(lambda: world.held.get("a"))
+            assert hanging.asked == 1
+            assert daemon.last_decision is not None
+            assert daemon.last_decision.fallback == f"exact: {HANGS}; sizes of greedy taken"
+            assert "solver 'exact' hangs; the fallback decides" in remarks(daemon)
+            hanging.let.set()
+            world.take("n1")
+            await decided(daemon)
+            world.lend("n2")
+            await decided(daemon)
+            assert world.held["a"] == {"n2"}
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+
+
+@in_a_loop
+async def test_no_decision_is_made_when_a_metric_breaks_and_departures_are_handed_back(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def metric(task, sizes):\n"
+        "    if task.name == 'bad':\n"
+        "        raise ValueError('no idea')\n"
+        "    return sizes * 1.0\n"
+    )
+    deciding = Settings(objective=f"{tmp_path}/mine.py:metric")
+    async with live_inside(tmp_path, deciding=deciding) as (daemon, office, _, world):
+        world.lend("n1", "n2")
+        await submit(office, "good", 1, 1)
+        await decided(daemon)
+        assert len(world.held["good"]) == 1
+        await submit(office, "bad", 1, 1)
+        await decided(daemon)
+        assert any(text.startswith("no decision: ") and "no idea" in text for text in remarks(daemon))
+        mine = next(iter(world.held["good"]))
+        world.take(mine)
+        await decided(daemon)
+        assert world.held["good"] == set()
+        await office.cancel(ourselves(), "bad")
+        await decided(daemon)
+        assert len(world.held["good"]) == 1
+
+
+# -- going on where the journal ends
+
+
+@in_a_loop
+async def test_a_restart_tells_launchers_what_each_task_holds_and_goes_on(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        world.lend("n1", "n2", "n3")
+        await submit(office, "a", 1, 2)
+        await submit(office, "b", 2, 2)
+        await submit(office, "p", 1, 1)
+        await office.pause(ourselves(), "p")
+        await decided(daemon)
+        held = {task: set(nodes) for task, nodes in daemon.harvester.held.items()}
+    world.allowed.discard("n1")  # while nobody looked
+    world.allowed.add("n4")
+    world.log.clear()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        assert sorted(world.asked("add")) == ["a", "b", "p"]
+        first = next(actions for actions in world.asked("apply") if actions)
+        assert {order["action"] for order in first} <= {"release", "stop", "shrink"}, "what was taken goes first"
+        assert first[0] == {"action": "release", "nodes": ("n1",)}
+        told = world.asked("apply")[1]
+        assert {order["task"] for order in told} == {"a", "b", "p"}, "and each task is told what it holds"
+        for order in told:
+            kept = held.get(order["task"], set())
+            assert set(order["nodes"]) in (kept - {"n1"}, set())
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n2", "n3", "n4"}
+        assert daemon.harvester.paused == {"p"}
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+
+
+@in_a_loop
+async def test_what_lies_between_a_wish_and_its_event_is_made_up_for(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        world.lend("n1")
+        for name in ("a", "b", "c"):
+            await submit(office, name, 1, 1)
+        await office.pause(ourselves(), "b")
+        await decided(daemon)
+        memory = daemon.memory  # wishes are written before their events, so a kill leaves this
+        kept = {name: memory.get(name) for name in "abc"}
+        assert kept["a"] is not None
+        assert kept["b"] is not None
+        memory.change(replace(kept["a"], state=State.PAUSED))
+        memory.change(replace(kept["b"], state=State.SUBMITTED))
+        memory.add(replace(kept["a"], number=9, name="d", spec=replace(kept["a"].spec, name="d")))
+        memory.write()
+        daemon.opened.journal.change(("DELETE FROM task WHERE name = 'c'", ()))
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert set(daemon.harvester.unfinished) == {"a", "b", "d"}, "nobody knows what to run for c"
+        assert daemon.harvester.paused == {"a"}
+
+
+# -- what must not happen
+
+
+@in_a_loop
+async def test_a_journal_that_cannot_be_written_ends_the_run_and_orders_nothing_that_is_not_remembered(
+    tmp_path: Path,
+) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        world.lend("n1", "n2")
+        await submit(office, "a", 1, 1)
+        await decided(daemon)
+        full = NotAvailable("cannot be written: database or disk is full", where="live.db")
+        with mock.patch.object(Journal, "_insert", side_effect=full):
+            with pytest.raises(NotAvailable, match="the journal cannot be written"):
+                await submit(office, "b", 1, 1)
+            assert daemon.state == "broken"
+            assert daemon.broken.result() is full
+            assert not daemon.write() or daemon.memory.due() == []
+            for name in ("c", "d"):
+                with pytest.raises(NotNow, match="is ending"):
+                    await submit(office, name, 1, 1)
+            orders = len(world.orders())
+            world.lend("n3")
+            world.take("n1")
+            await asyncio.sleep(0.05)
+            assert len(world.orders()) == orders
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await decided(daemon)
+        assert daemon.harvester.unfinished == ("a",)
+        assert world.held["a"] < {"n2", "n3"}
+
+
+@in_a_loop
+async def test_a_journal_that_cannot_be_written_at_the_start_is_the_end_of_it(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
+        full = NotAvailable("cannot be written: database or disk is full", where="live.db")
+        with mock.patch.object(Journal, "_insert", side_effect=full):
+            await daemon.begin()
+        assert (daemon.state, daemon.broken.result(), daemon.ready.is_set()) == ("broken", full, False)
+        assert world.asked("apply") == []
+
+
+@in_a_loop
+async def test_decisions_wait_while_they_are_held_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 1)
+        daemon.stepper.hold_back()
+        world.lend("n1")
+        await decided(daemon)
+        assert world.held == {}
+        daemon.stepper.decide()
+        await decided(daemon)
+        assert world.held == {"a": {"n1"}}
+
+
+@in_a_loop
+async def test_decisions_settle_for_a_while_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, times=Times(settle_s=0.2)) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        world.lend("n1")
+        await asyncio.sleep(0)
+        assert "n1" in daemon.harvester.pool
+        world.lend("n2")
+        await decided(daemon)
+        assert [order["nodes"] for order in world.orders() if order["action"] == "start"] == [("n1", "n2")]
+
+
+@in_a_loop
+async def test_where_things_stand_is_written_down_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepper_module, "_KEEP_EVERY", 3)
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 1, 4)
+        for number in range(8):
+            world.lend(f"n{number}")
+            await decided(daemon)
+        stood = daemon.opened.journal.stood_last()
+        assert stood is not None
+        assert stood.step > 3
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert len(daemon.harvester.pool) == 8
+
+
+@in_a_loop
+async def test_a_placement_that_breaks_ends_the_run(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        with mock.patch.object(type(daemon.harvester), "settle", side_effect=BadInput("broke", where="placement")):
+            world.lend("n1")
+            await until(lambda: daemon.state == "broken")
+        assert isinstance(daemon.broken.result(), BadInput)
+        daemon.broke(NotAvailable("and again"))
+        assert isinstance(daemon.broken.result(), BadInput), "the first trouble is the one that counts"
+        with suppress(NotNow):
+            await submit(office, "b", 1, 1)
+
+
+@in_a_loop
+async def test_what_is_decided_is_written_before_it_is_ordered_and_what_left_is_ordered_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        await decided(daemon)
+        append_decision, append_events = Journal.append_decision, Journal.append_events
+
+        def decision(journal: Journal, *words: Any, **more: Any) -> None:  # noqa: ANN401 - handed through
+            append_decision(journal, *words, **more)
+            world.log.append(("decision written", None))
+
+        def events(journal: Journal, *words: Any, **more: Any) -> None:  # noqa: ANN401 - handed through
+            append_events(journal, *words, **more)
+            world.log.append(("events written", None))
+
+        with mock.patch.multiple(Journal, append_decision=decision, append_events=events):
+            world.log.clear()
+            world.lend("n1", "n2")
+            await decided(daemon)
+            assert [what for what, _ in world.log] == ["events written", "decision written", "apply"]
+            world.log.clear()
+            world.take("n1")
+            await decided(daemon)
+            assert [what for what, _ in world.log][:2] == ["apply", "events written"]
+
+
+@in_a_loop
+async def test_an_order_that_cannot_be_written_is_not_given(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        full = NotAvailable("cannot be written: disk is full")
+        with mock.patch.object(Journal, "append_decision", side_effect=full):
+            world.lend("n1", "n2")
+            await until(lambda: daemon.state == "broken")
+        assert world.orders() == []
+
+
+@in_a_loop
+async def test_an_order_that_cannot_be_given_ends_the_run_before_more_is_written(tmp_path: Path) -> None:
+    """Else the journal would go on from what it does not know."""
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        world.lend("n1", "n2")
+        await decided(daemon)
+        steps = len(daemon.opened.journal)
+        with mock.patch.object(daemon.carriers, "carry_out", side_effect=RuntimeError("odd launcher")):
+            world.take("n1")
+            await until(lambda: daemon.state == "broken")
+        assert "odd launcher" in str(daemon.broken.result())
+        assert len(daemon.opened.journal) == steps
+
+
+@in_a_loop
+async def test_a_clock_that_stops_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
+    async with live_inside(tmp_path) as (daemon, _, _, _):
+        with mock.patch.object(daemon.books, "learned", side_effect=ValueError("odd speed")):
+            await until(lambda: daemon.state == "broken")
+        assert "the clock stopped: ValueError: odd speed" in str(daemon.broken.result())

@@ -1,0 +1,427 @@
+"""What callers may ask of a live run: their own tasks and nobody else's, and what is refused in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from bftrain.errors import BadInput, BftrainError, NotAvailable, UnknownName
+from bftrain.live import office as office_module
+from bftrain.live.callers import Caller, ourselves
+from bftrain.live.documents import NotAllowed, NotFound, NotNow, Submission
+from bftrain.live.kept import Run
+from bftrain.live.tasklogs import folder_of
+from bftrain.values.curve import SpeedCurve
+from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.live.office import Office
+
+ANN = Caller(uid=70001, user="ann", operator=False)
+BOB = Caller(uid=70002, user="bob", operator=False)
+CHIEF = Caller(uid=70003, user="chief", operator=True)
+
+
+def submission(name: str = "", largest: int = 4, **more: Any) -> Submission:  # noqa: ANN401 - any field
+    run = more.pop("run", None) or Run(argv=("/home/ann/train.py",))
+    return Submission(run=run, name=name, max_nodes=largest, **more)
+
+
+# -- whose tasks
+
+
+@in_a_loop
+async def test_everybody_sees_their_own_tasks_and_operators_all(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, office, _, _):
+        await office.submit(ANN, submission("a"))
+        await office.submit(BOB, submission("b"))
+        assert [task.name for task in office.tasks(ANN, over=False)] == ["a"]
+        assert [task.name for task in office.tasks(BOB, over=True)] == ["b"]
+        assert [(task.name, task.user) for task in office.tasks(CHIEF, over=False)] == [("a", "ann"), ("b", "bob")]
+
+
+@pytest.mark.parametrize("how", ["task", "cancel", "pause", "resume", "logs", "log"])
+@pytest.mark.parametrize("called", ["a", "#1"])
+@in_a_loop
+async def test_nobody_touches_the_task_of_another_nor_learns_that_it_is_there(
+    how: str, called: str, tmp_path: Path
+) -> None:
+    async with live_inside(tmp_path) as (_, office, _, _):
+        await office.submit(ANN, submission("a"))
+        with pytest.raises(NotFound) as theirs:
+            await _do(office, how, BOB, called)
+        nobodys = {"a": "x", "#1": "#9"}[called]
+        with pytest.raises(NotFound) as not_there:
+            await _do(office, how, BOB, nobodys)
+        assert str(theirs.value).replace(f"'{called}'", "") == str(not_there.value).replace(f"'{nobodys}'", "")
+        assert office.task(ANN, "a").state == "waiting"
+        if how != "log":
+            await _do(office, how, ANN, called)
+        await _do(office, "task", CHIEF, called)
+
+
+async def _do(office: Office, how: str, caller: Caller, name: str) -> object:
+    match how:
+        case "task":
+            return office.task(caller, name)
+        case "log":
+            return await office.log(caller, name, "n1.0.log", 0)
+    return await getattr(office, how)(caller, name)
+
+
+@in_a_loop
+async def test_of_nodes_only_the_names_of_your_own_tasks_are_told(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await office.submit(ANN, submission("a", 1))
+        await office.submit(BOB, submission("b", 1))
+        world.lend("n1", "n2", "n3")
+        await decided(daemon)
+        assert sorted(view.task for view in office.nodes(ANN)) == ["", "", "a"]
+        assert sorted(view.task for view in office.nodes(CHIEF)) == ["", "a", "b"]
+        assert sorted(view.state for view in office.nodes(ANN)) == ["free", "used", "used"]
+
+
+@in_a_loop
+async def test_how_things_stand_names_no_task_and_no_user_of_tasks(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await office.submit(ANN, submission("secretly", campaign="hidden"))
+        world.lend("n1", "n2")
+        await decided(daemon)
+        status = office.status()
+        assert (status.pool, status.used, status.running, status.waiting) == (2, 2, 1, 0)
+        assert status.decision is not None
+        for word in ("secretly", "hidden", "ann"):
+            assert word not in repr(status)
+
+
+@in_a_loop
+async def test_what_is_remarked_of_a_task_is_told_to_its_owner_alone(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await office.submit(ANN, submission("a"))
+        world.lend("n1")
+        await decided(daemon)
+        world.tell("a", "failed", reason="cannot read /home/ann/secrets")
+        world.tell("a", "note", text="it saves often")
+        daemon.remark("the controller does not answer")
+        daemon.remark("a fault of ours at x:1: KeyError: 'a'")
+        await decided(daemon)
+        assert daemon.last_decision is not None
+        daemon.last_decision = replace(daemon.last_decision, fallback="objective 'mine' broke on task 'a'")
+
+        def heard(caller: Caller) -> set[str]:
+            status = office.status(caller)
+            assert status.decision is not None
+            return {*(one.text for one in status.remarks), status.decision.fallback}
+
+        everything = heard(CHIEF)
+        assert len(everything) >= 5
+        assert heard(BOB) == {"the controller does not answer", "the solver gave none"}
+        assert heard(ANN) == everything - {"a fault of ours at x:1: KeyError: 'a'"}
+        await office.cancel(ANN, "a")
+        await office.submit(BOB, submission("a"))
+        assert heard(BOB) & everything == {"the controller does not answer"}, "it was another one's"
+
+
+# -- handing in
+
+
+@in_a_loop
+async def test_a_task_without_a_name_is_called_after_its_script(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, office, _, _):
+        names = [
+            (await office.submit(ANN, submission(run=Run(argv=(argv0,))))).name
+            for argv0 in ("/x/train.py", "/y/train.py", "/x/ü b.py", "-", "a" * 200)
+        ]
+        assert names == ["train", "train-2", "b", "task", "a" * 60]
+
+
+@in_a_loop
+async def test_a_task_is_kept_as_it_was_handed_in(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, office, _, world):
+        curve = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
+        given = submission(
+            "a", 2, curve=curve, work_samples=50.0, weight=2.0, deadline_s=9e9, campaign="c", start_cost_s=1.5
+        )
+        view = await office.submit(ANN, given)
+        assert (view.number, view.user, view.state, view.size, view.launcher) == (1, "ann", "waiting", 0, "inside")
+        assert (view.work_samples, view.weight, view.deadline_s, view.campaign) == (50.0, 2.0, 9e9, "c")
+        assert view.folder == str(tmp_path / "live" / "tasks" / "000001-a")
+        assert world.asked("add") == ["a"]
+        assert world.jobs["a"]["argv"] == ("/home/ann/train.py",)
+        assert office.task(ANN, "#1") == office.task(ANN, "a")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        (submission("a"), NotNow, "is called 'a' already"),
+        (submission("b", run=Run(argv=("x",), folder="/own")), NotNow, "has this folder already"),
+        (submission("b", launcher="insid"), UnknownName, "did you mean 'inside'?"),
+        (submission("b", weight=-1.0), BadInput, "must be at least 0"),
+        (submission("b", work_samples=0.0), BadInput, "must be above 0"),
+    ],
+)
+@in_a_loop
+async def test_what_is_refused_leaves_nothing_behind(
+    given: Submission, kind: type[BftrainError], words: str, tmp_path: Path
+) -> None:
+    async with live_inside(tmp_path) as (_, office, _, world):
+        own = str(tmp_path / "own")
+        await office.submit(ANN, submission("a", run=Run(argv=("x",), folder=own)))
+        if given.run.folder:
+            given = submission("b", run=Run(argv=("x",), folder=own))
+        with pytest.raises(kind, match=words):
+            await office.submit(ANN, given)
+        assert [task.name for task in office.tasks(ANN, over=True)] == ["a"]
+        assert world.asked("add") == ["a"]
+
+
+@in_a_loop
+async def test_a_site_can_forbid_launchers(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, launchers=("inside",)) as (_, office, _, _):
+        with pytest.raises(UnknownName, match="native"):
+            await office.submit(ANN, submission(launcher="native"))
+
+
+@in_a_loop
+async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office_module, "_MOST_UNFINISHED", 2)
+    async with live_inside(tmp_path) as (_, office, _, _):
+        for name in "ab":
+            await office.submit(ANN, submission(name))
+        with pytest.raises(NotNow, match="2 unfinished"):
+            await office.submit(ANN, submission("c"))
+        await office.cancel(ANN, "a")
+        assert (await office.submit(ANN, submission("c"))).number == 3
+
+
+@in_a_loop
+async def test_nobody_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office_module, "_MOST_OF_ONE", 2)
+    async with live_inside(tmp_path) as (_, office, _, _):
+        for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF, CHIEF, BOB)):
+            await office.submit(caller, submission(f"t{number}"))
+        with pytest.raises(NotNow, match="you have 2 unfinished tasks already"):
+            await office.submit(ANN, submission("more"))
+
+
+@in_a_loop
+async def test_a_launcher_that_refuses_a_job_is_heard(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, office, _, world):
+        world.breaks["add"] = BadInput("no such command", where="argv")
+        with pytest.raises(BadInput, match="no such command"):
+            await office.submit(ANN, submission("a"))
+        del world.breaks["add"]
+        assert office.tasks(ANN, over=True) == ()
+        assert (await office.submit(ANN, submission("a"))).number == 1
+
+
+# -- changing
+
+
+@in_a_loop
+async def test_a_task_pauses_resumes_and_ends_and_both_can_be_said_twice(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a")
+        world.lend("n1")
+        await decided(daemon)
+        assert office.task(ourselves(), "a").state == "running"
+        for _ in range(2):
+            assert (await office.pause(ourselves(), "a")).state == "paused"
+        await decided(daemon)
+        assert office.task(ourselves(), "a").nodes == ()
+        for _ in range(2):
+            assert (await office.resume(ourselves(), "a")).state in {"waiting", "running"}
+        await decided(daemon)
+        assert office.task(ourselves(), "a").nodes == ("n1",)
+        assert (await office.cancel(ourselves(), "a")).state == "cancelled"
+        for change in (office.cancel, office.pause, office.resume):
+            with pytest.raises(NotNow, match="is cancelled already"):
+                await change(ourselves(), "a")
+        assert [task.state for task in office.tasks(ourselves(), over=True)] == ["cancelled"]
+        assert office.tasks(ourselves(), over=False) == ()
+        assert office.status().over == 1
+
+
+@in_a_loop
+async def test_a_name_is_free_again_when_its_task_is_over(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, office, _, _):
+        await submit(office, "a")
+        await office.cancel(ourselves(), "a")
+        again = await submit(office, "a")
+        assert (again.number, office.task(ourselves(), "a").number) == (2, 2)
+        assert office.task(ourselves(), "#1").state == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "#", "#0", "#-1", "#99", "#" + "9" * 30, "#" + "9" * 5000, "a" * 5000, "é", "a/b"]
+)
+@in_a_loop
+async def test_names_of_nothing_are_names_of_nothing(name: str, tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, office, _, _):
+        with pytest.raises(NotFound):
+            office.task(CHIEF, name)
+
+
+# -- nodes
+
+
+@in_a_loop
+async def test_only_operators_drain(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, _):
+        for change in (office.drain, office.undrain):
+            with pytest.raises(NotAllowed, match="'ann' is no operator"):
+                await change(ANN, ["n1"])
+        assert daemon.memory.drained == frozenset()
+
+
+@in_a_loop
+async def test_a_drained_node_is_used_no_more_until_that_ends(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 2)
+        world.lend("n1", "n2")
+        await decided(daemon)
+        found = await office.drain(CHIEF, ["n1", "n9"])
+        assert [(view.name, view.state) for view in found][1] == ("n9", "drained")
+        await until(lambda: world.held["a"] == {"n2"})
+        await decided(daemon)
+        assert {view.name: view.state for view in office.nodes(CHIEF)} == {
+            "n1": "drained",
+            "n2": "used",
+            "n9": "drained",
+        }
+        assert office.status().drained == 2
+        assert world.asked("give_back") == [("n1",)]
+        found = await office.undrain(CHIEF, ["n1", "n9"])
+        assert [(view.name, view.state) for view in found][1] == ("n9", "away")
+        await until(lambda: world.held["a"] == {"n1", "n2"})
+
+
+# -- logs
+
+
+@in_a_loop
+async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, _):
+        await office.submit(ANN, submission("a"))
+        assert await office.logs(ANN, "a") == ()
+        kept = daemon.memory.get("a")
+        assert kept is not None
+        folder = folder_of(kept)
+        folder.mkdir(parents=True)
+        (folder / "n1.0.log").write_bytes(b"0123456789")
+        (folder / "n2.0.log").write_bytes(b"")
+        (folder / "folder").mkdir()
+        (folder / "link").symlink_to("/etc/passwd")
+        os.mkfifo(folder / "pipe")
+        assert [(file.name, file.size) for file in await office.logs(ANN, "a")] == [("n1.0.log", 10), ("n2.0.log", 0)]
+        pieces = {0: b"0123456789", 4: b"456789", 10: b"", 99: b"", -3: b"789", -99: b"0123456789"}
+        for offset, piece in pieces.items():
+            assert await office.log(ANN, "a", "n1.0.log", offset) == piece
+        for name in ("link", "nothing", "../000001-a/logs/n1.0.log", "..", ".", "", "a\0b", "x" * 300):
+            with pytest.raises(NotFound, match="no log file"):
+                await office.log(ANN, "a", name, 0)
+        for name in ("pipe", "folder"):
+            with pytest.raises(BadInput, match="no plain file"):
+                await office.log(ANN, "a", name, 0)
+
+
+# -- when it begins and ends
+
+
+@in_a_loop
+async def test_before_it_is_ready_it_tells_but_changes_nothing(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, begin=False) as (daemon, office, _, _):
+        assert office.status().state == "starting"
+        assert office.tasks(ANN, over=True) == ()
+        handed_in = office.submit(ANN, submission("a"))
+        waiting = asyncio.create_task(handed_in)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await daemon.begin()
+        assert (await waiting).name == "a"
+
+
+@pytest.mark.parametrize("state", ["draining", "broken"])
+@in_a_loop
+async def test_when_it_ends_nothing_is_taken_any_more(state: str, tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, _):
+        await submit(office, "a")
+        daemon.state = state
+        with pytest.raises(NotNow, match="is ending"):
+            await submit(office, "b")
+        with pytest.raises(NotNow, match="is ending"):
+            await office.cancel(ourselves(), "a")
+        assert office.task(ourselves(), "a").state == "waiting"
+
+
+@pytest.mark.parametrize("how", ["submit", "cancel", "drain"])
+@in_a_loop
+async def test_whoever_asks_hears_that_it_cannot_be_written(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, _):
+        await submit(office, "a")
+
+        def full(*_: object, **__: object) -> None:
+            raise NotAvailable("no space left on device")
+
+        for name in ("append_events", "change"):
+            monkeypatch.setattr(daemon.opened.journal, name, full)
+        asked = {
+            "submit": lambda: submit(office, "b"),
+            "cancel": lambda: office.cancel(ourselves(), "a"),
+            "drain": lambda: office.drain(ourselves(), ["n1"]),
+        }[how]
+        with pytest.raises(NotAvailable, match="the journal cannot be written"):
+            await asked()
+        assert daemon.state == "broken"
+
+
+@in_a_loop
+async def test_a_fault_of_ours_is_said_with_its_place(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with live_inside(tmp_path, said=said) as (_, office, _, _):
+        try:
+            raise ZeroDivisionError("oh")  # noqa: TRY301 - to have one with a place
+        except ZeroDivisionError as error:
+            office.fault(error)
+        assert "ZeroDivisionError: oh" in said[-1]
+        assert "test_a_fault_of_ours_is_said_with_its_place:" in said[-1]
+
+
+# -- folders
+
+
+@in_a_loop
+async def test_a_folder_that_is_spelled_differently_is_the_same_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    spellings = [f"{folder}/", f"{tmp_path}/./mine", f"{tmp_path}/x/../mine", str(tmp_path / "link"), f"/{folder}"]
+
+    def in_it(spelled: str) -> Submission:
+        return submission(run=Run(argv=("train.py",), folder=spelled))
+
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        first = await office.submit(ANN, in_it(spellings[3]))
+        assert first.folder == spellings[3], "and it stays as it was said"
+        for spelled in [*spellings, str(folder)]:
+            with pytest.raises(NotNow, match="has this folder already"):
+                await office.submit(BOB, in_it(spelled))
+        await office.submit(BOB, in_it(str(tmp_path / "another")))
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        with pytest.raises(NotNow, match="has this folder already"):
+            await office.submit(BOB, in_it(spellings[0]))
+        await office.cancel(ANN, first.name)
+        await office.submit(BOB, in_it(spellings[0]))
+        taken = tmp_path / "live" / "tasks" / f"{daemon.memory.next_number + 1:06d}-task"
+        await office.submit(ANN, submission(run=Run(argv=("x",), folder=f"{taken}/")))
+        with pytest.raises(NotNow, match="has this folder already"):
+            await office.submit(ANN, submission("task"))

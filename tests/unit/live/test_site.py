@@ -1,0 +1,128 @@
+"""The settings of a site: what is taken, what is refused and how it is said, and where everything lies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.errors import BadConfig, BadValue
+from bftrain.live.schedulers import port
+from bftrain.live.site import Agents, Api, SiteSettings, Times, default_state, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE = """
+name = "physics"
+folder = "shared"
+state = "state"
+launcher = "native"
+launchers = ["native", "process"]
+[scheduler]
+name = "slurm"
+partition = "spare"
+[deciding]
+horizon_s = 60
+[agents]
+listen = "0.0.0.0"
+port = 4321
+reach = "login1"
+address = "{node}"
+[api]
+mode = "660"
+group = "physics"
+tcp = "127.0.0.1:8765"
+operators = ["ann"]
+[times]
+drain_s = 5
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "site.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    site = load(written(tmp_path, WHOLE))
+    assert (site.name, site.deciding.horizon_s, site.times.drain_s, site.agents.port) == ("physics", 60.0, 5.0, 4321)
+    assert (site.folder, site.state) == (str(tmp_path / "shared"), str(tmp_path / "state"))
+    assert site.scheduler_table == {"partition": "spare"}
+    assert site.for_scheduler == port.Site(name="physics", folder=tmp_path / "shared")
+    assert site.socket == tmp_path / "state" / "api.sock"
+    assert site.token == tmp_path / "state" / "token"
+    assert site.journal == tmp_path / "state" / "live.db"
+    assert site.secret == tmp_path / "shared" / "secret"
+    assert site.tasks == tmp_path / "shared" / "tasks"
+
+
+def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    site = SiteSettings()
+    assert site.state == site.folder == str(tmp_path / "bftrain" / "live") == str(default_state())
+    assert (site.api.mode, site.api.tcp, site.api.operators) == ("600", "", ())
+    assert site.agents.listen == "127.0.0.1"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert str(default_state()) == "/home/ann/.local/state/bftrain/live"
+
+
+def test_places_can_be_said_one_by_one(tmp_path: Path) -> None:
+    site = SiteSettings(state=str(tmp_path), api=Api(socket="/run/a.sock", token="/etc/token"))  # noqa: S106 - the path of a file
+    assert (str(site.socket), str(site.token)) == ("/run/a.sock", "/etc/token")
+
+
+def test_settings_are_known_by_what_they_say() -> None:
+    one, two = SiteSettings(state="/a"), SiteSettings(state="/a", times=Times(drain_s=1.0))
+    assert one.digest == SiteSettings(state="/a").digest
+    assert one.digest != two.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "is not valid TOML"),
+        ("nmae = 'x'", "did you mean 'name'?"),
+        ("[agents]\nlisten = ''", "listen"),
+        ("[agents]\nport = -1", "at least 0"),
+        ("[agents]\nports = 1", "did you mean 'port'?"),
+        ("[api]\nmode = '777'", "must be 600, 660 or 666"),
+        ("[api]\ntcp = '8765'", "must be HOST:PORT"),
+        ("[api]\ntcp = '127.0.0.1:99999'", "must be HOST:PORT"),
+        ("[api]\ntcp = '0.0.0.0:8765'", "beyond_loopback = true"),
+        ("[times]\nlook_s = 0", "above 0"),
+        ("[times]\ndrain_s = -1", "at least 0"),
+        ("times = 3", "begin it with [times]"),
+        ("[scheduler]\npartition = 'x'", "has no name"),
+        ("state = '/" + "x" * 120 + "'", "set api.socket to a shorter path"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises((BadConfig, BadValue)) as raised:
+        load(written(tmp_path, text))
+    assert words in str(raised.value)
+
+
+def test_a_file_that_is_none_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "site.toml").write_bytes(b"\xff")
+    with pytest.raises(BadConfig, match="cannot be read"):
+        load(tmp_path / "site.toml")
+
+
+def test_beyond_loopback_must_be_said() -> None:
+    assert Api(tcp="0.0.0.0:1", beyond_loopback=True).tcp == "0.0.0.0:1"
+    for tcp in ("127.0.0.1:1", "localhost:1", "[::1]:1"):
+        assert Api(tcp=tcp).tcp == tcp
+    for tcp in ("login1:1", "[::]:1", ":1", "[::1]:x", "127.0.0.1"):
+        with pytest.raises(BadValue):
+            Api(tcp=tcp)
+
+
+def test_how_agents_reach_us_may_be_left_out_but_not_be_nonsense() -> None:
+    assert Agents().reach == ""
+    with pytest.raises(BadValue, match="patience_s"):
+        Agents(patience_s=0.0)

@@ -1,0 +1,49 @@
+"""A small sweep: nodes and hours so few that a pass takes milliseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bftrain_replay.sweeping.executors import AtWork
+from bftrain_replay.sweeping.inputs import Inputs
+from bftrain_replay.sweeping.work import work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bftrain_replay.sweeping.executors import Stopping, Tell
+    from bftrain_replay.sweeping.outcomes import Outcome
+    from bftrain_replay.sweeping.passes import Pass
+
+LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
+TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
+
+
+def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep file may hold
+    """Give a sweep of one point, and ``more``."""
+    return {"log": "small", "tasks": "mix", "logs": LOGS, "task_sets": TASK_SETS, **more}
+
+
+class Here:
+    """An executor that does all passes in this process, and notes which."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.done: list[Pass] = []
+        self._stop_after = stop_after
+
+    def outcomes(self, jobs: Sequence[Pass], tell: Tell, stopping: Stopping) -> Iterator[Outcome]:
+        """Do all passes."""
+        inputs = Inputs()
+        for job in jobs:
+            if stopping() or len(self.done) == self._stop_after:
+                return
+            tell(AtWork("here", job))
+            self.done.append(job)
+            yield done(job, inputs)
+            tell(AtWork("here", None))
+
+
+def done(job: Pass, inputs: Inputs | None = None) -> Outcome:
+    """Do one pass."""
+    known, seed = inputs or Inputs(), job.settings.seed
+    return work(job, lambda: known.log(job.log, seed), lambda: known.tasks(job.tasks, seed), lambda _: True)

@@ -1,0 +1,213 @@
+"""What a sweep file may say, what its points are, and that every complaint names the line and the key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.errors import BadConfig
+from bftrain_replay.sweeping.grid import points_of
+from bftrain_replay.sweeping.inputs import GeneratedLog, GeneratedTasks, LogFile, TaskFile
+from bftrain_replay.sweeping.spec import read_spec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_replay.sweeping.grid import Point
+
+INPUTS = """\
+log = "small"
+tasks = "mix"
+
+[logs]
+small = { nodes = 8, days = 0.1, seed = 3 }
+
+[task_sets]
+mix = { count = 2, max_nodes = 4 }
+"""
+
+
+def points(folder: Path, text: str, inputs: str = INPUTS) -> tuple[Point, ...]:
+    path = folder / "sweep.toml"
+    path.write_text(inputs + text)
+    return points_of(read_spec(path))
+
+
+def values(folder: Path, text: str, option: str = "horizon_s") -> list[object]:
+    return [point.options[option] for point in points(folder, f"[grid]\n{option} = {text}\n")]
+
+
+def test_all_combinations_are_points_and_the_last_option_changes_fastest(tmp_path: Path) -> None:
+    found = points(tmp_path, '[fixed]\nseed = 4\n[grid]\nmax_tasks = [5, 10]\nsolver = ["exact", "greedy"]\n')
+    assert [point.options for point in found] == [
+        {"max_tasks": 5, "solver": "exact"},
+        {"max_tasks": 5, "solver": "greedy"},
+        {"max_tasks": 10, "solver": "exact"},
+        {"max_tasks": 10, "solver": "greedy"},
+    ]
+    assert {(point.log, point.tasks, point.baseline, point.settings.seed) for point in found} == {
+        ("small", "mix", "", 4)
+    }
+    assert [point.settings.max_tasks for point in found] == [5, 5, 10, 10]
+
+
+def test_cases_are_options_that_go_together(tmp_path: Path) -> None:
+    text = """
+        [grid]
+        max_tasks = [5, 10]
+        [[cases]]
+        objective = "max_min"
+        solver = "highs"
+        [[cases]]
+        horizon_s = 60
+    """
+    assert [tuple(point.options.values()) for point in points(tmp_path, text)] == [
+        ("max_min", "highs", 120.0, 5),
+        ("max_min", "highs", 120.0, 10),
+        ("throughput", "exact", 60.0, 5),
+        ("throughput", "exact", 60.0, 10),
+    ]
+
+
+def test_what_is_excluded_has_one_of_the_values_of_every_option_there(tmp_path: Path) -> None:
+    text = """
+        [grid]
+        horizon_s = [10, 60, 120]
+        solver = ["exact", "greedy"]
+        [[exclude]]
+        solver = "greedy"
+        horizon_s = { from = 60, to = 120, step = 60 }
+        [[exclude]]
+        horizon_s = 10.0
+        solver = ["exact"]
+    """
+    assert [(point.settings.horizon_s, point.settings.solver) for point in points(tmp_path, text)] == [
+        (10.0, "greedy"),
+        (60.0, "exact"),
+        (120.0, "exact"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "found"),
+    [
+        ("[30, 60]", "horizon_s", [30.0, 60.0]),
+        ("{ from = 0, to = 0.3, steps = 4 }", "min_interval_s", [0.0, 0.1, 0.2, 0.3]),
+        ("{ from = 0, to = 0.3, step = 0.1 }", "min_interval_s", [0.0, 0.1, 0.2, 0.3]),
+        ("{ from = 0.25, to = 4, steps = 5, scale = 'log' }", "cost_factor", [0.25, 0.5, 1.0, 2.0, 4.0]),
+        ("{ from = 600, to = 10, steps = 2 }", "horizon_s", [600.0, 10.0]),
+        ("{ from = 3, to = 6 }", "seed", [3, 4, 5, 6]),
+        ("{ from = 1, to = 100, steps = 7, scale = 'log' }", "max_tasks", [1, 2, 5, 10, 22, 46, 100]),
+        ("{ from = 1, to = 3, steps = 9 }", "max_tasks", [1, 2, 3]),
+        ("[0, 'measured']", "decision_latency_s", [0.0, "measured"]),
+    ],
+)
+def test_values_are_listed_or_a_range(tmp_path: Path, text: str, option: str, found: list[object]) -> None:
+    assert values(tmp_path, text, option) == found
+
+
+def test_inputs_and_the_baseline_can_be_swept_too(tmp_path: Path) -> None:
+    for name in ("a.npz", "t.csv"):
+        (tmp_path / name).touch()
+    text = """
+        [grid]
+        log = ["small", "a.npz"]
+        tasks = ["mix", "t.csv"]
+        baseline = ["greedy", "equal-share"]
+    """
+    inputs = INPUTS.replace('log = "small"\ntasks = "mix"\n', "")
+    found = points(tmp_path, text, inputs)
+    assert len({(point.log, point.tasks, point.baseline) for point in found}) == 8
+    spec = read_spec(tmp_path / "sweep.toml")
+    assert spec.log("a.npz") == LogFile(path=str(tmp_path / "a.npz"))
+    assert spec.log("small") == GeneratedLog(nodes=8, days=0.1, seed=3)
+    assert spec.tasks("mix") == GeneratedTasks(count=2, max_nodes=4)
+
+
+def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
+    (point,) = points(tmp_path, "")
+    assert (point.options, point.words) == ({}, "all as fixed")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[grid]\nhorizon = [1]\n", "sweep.toml:10: grid.horizon: there is no such option (did you mean 'horizon_s'?)"),
+        ("[fixed]\nmax_task = 3\n", "sweep.toml:10: fixed.max_task: there is no such option (did you mean"),
+        ("[grdi]\n", "sweep.toml:9: grdi: unknown key (did you mean 'grid'?)"),
+        ("[grid]\nmax_tasks = 5\n", "sweep.toml:10: grid.max_tasks: must be a list of values, not 5"),
+        ("[grid]\nmax_tasks = []\n", "sweep.toml:10: grid.max_tasks: has no value"),
+        ("[grid]\nmax_tasks = [5, 2.5]\n", "sweep.toml:10: grid.max_tasks: must be a whole number, not 2.5"),
+        ("[grid]\nmax_tasks = [true]\n", "sweep.toml:10: grid.max_tasks: must be text or a number, not True"),
+        ("[fixed]\nhorizon_s = -1\n", "sweep.toml:10: fixed.horizon_s: must be above 0, not -1"),
+        (
+            "[fixed]\nsemantics = 'publshed'\n",
+            ":10: fixed.semantics: is 'publshed' (did you mean 'published'?)",
+        ),
+        ("[[cases]]\n[[cases]]\nmax_tasks = 0\n", "sweep.toml:11: cases.2.max_tasks: must be at least 1, not 0"),
+        ("[fixed]\nlog = 'a'\n", "sweep.toml:10: fixed.log: is no setting (write it at the top: log = ...)"),
+        ("[fixed]\nseed = 1\n[grid]\nseed = [1]\n", "sweep.toml:12: grid.seed: is fixed as well"),
+        ("[grid]\nseed = [1]\n[[cases]]\nseed = 2\n", "sweep.toml:12: cases.1.seed: has values in [grid] too"),
+        ("[grid]\nlog = ['x']\n", "sweep.toml:10: grid.log: is fixed as well"),
+        ("[grid]\nseed = [1]\n[[exclude]]\nsolver = 'cbc'\n", "sweep.toml:12: exclude.1.solver: is not swept"),
+        ("[grid]\nseed = [1]\n[[exclude]]\nseed = 1\n", "sweep.toml:9: grid: there is no point left"),
+        ("[grid]\nhorizon_s = [10, 10.0]\n", "sweep.toml:9: grid: the point horizon_s = 10.0 comes twice"),
+        ("[grid]\nseed = { from = 1, to = 2000, step = 1 }\nmax_tasks = { from = 1, to = 2000 }\n", "4,000,000 points"),
+        ("[grid]\nhorizon_s = { from = 1, to = 2 }\n", "grid.horizon_s: has neither steps nor step"),
+        ("[grid]\nhorizon_s = { from = 1, to = 2, scael = 3 }\n", "a range has no 'scael' (did you mean 'scale'?)"),
+        ("[grid]\nhorizon_s = { from = 1, steps = 3 }\n", "grid.horizon_s: has no to (write { from = 1"),
+        ("[grid]\nhorizon_s = { from = 1, to = 'x', steps = 3 }\n", "to: must be a number, not 'x'"),
+        ("[grid]\nhorizon_s = { from = 1, to = 2, steps = 1 }\n", "steps: must be a whole number from 2"),
+        ("[grid]\nhorizon_s = { from = 1, to = 2, steps = 2, step = 1 }\n", "has steps and step"),
+        ("[grid]\nhorizon_s = { from = 0, to = 2, steps = 2, scale = 'log' }\n", "a logarithmic range cannot reach 0"),
+        ("[grid]\nhorizon_s = { from = 1, to = 2, scale = 'log' }\n", "grid.horizon_s: has no steps"),
+        ("[grid]\nhorizon_s = { from = 1, to = 2, steps = 2, scale = 'lin' }\n", "scale: is 'lin' (write 'linear'"),
+        ("[grid]\nhorizon_s = { from = 2, to = 1, step = 1 }\n", "grid.horizon_s: goes nowhere"),
+        ("[grid]\nseed = { from = 1, to = 1e9 }\n", "grid.seed: has 1,000,000,000 values"),
+        ("cases = 3\n", "task_sets.cases: must be a file or a table, not 3"),
+        ("a = {cuont = 3}\n", "sweep.toml:9: task_sets.a.cuont: unknown key (did you mean 'count'?)"),
+        ("a = {count = 'x'}\n", "sweep.toml:9: task_sets.a: Expected `int`, got `str` - at `count`"),
+        ("a = {profile = 'vgg16'}\n", "sweep.toml:9: task_sets.a: profile goes with kind = 'trials'"),
+        ("a = 'nowhere.csv'\n", "sweep.toml:9: task_sets.a: there is no file"),
+        ("[grid\n\n", "sweep.toml:9: is not valid TOML"),
+    ],
+)
+def test_a_complaint_names_file_line_and_key(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(BadConfig) as refused:
+        points(tmp_path, text)
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "complaint"),
+    [
+        ('tasks = "t"\n', "sweep.toml: names no log (write log = "),
+        ('log = "l.npz"\n[[cases]]\ntasks = "t"\n[[cases]]\n', "sweep.toml: names no tasks"),
+        ('log = "l.npz"\ntasks = "t.csv"\n', "sweep.toml:1: log: there is no file"),
+        ('log = "smal"\ntasks = "t.csv"\n[logs]\nsmall = { nodes = 2, days = 1 }\n', "(did you mean 'small'?)"),
+        ("log = 3\ntasks = 't'\n", "sweep.toml:1: log: must be text, not 3"),
+        ("title = 3\n", "sweep.toml:1: title: must be text, not 3"),
+        ("yardsticks = 1\n", "sweep.toml:1: yardsticks: must be true or false, not 1"),
+        ("grid = 3\n", "sweep.toml:1: grid: must be a table, not 3"),
+        ("cases = 3\n", "sweep.toml:1: cases: must be tables that begin with [[cases]], not 3"),
+        ("cases = [3]\n", "sweep.toml:1: cases: must be tables that begin with [[cases]]"),
+        ("horizon_s = 3\n", "sweep.toml:1: horizon_s: unknown key (a setting stands in [fixed] or [grid])"),
+    ],
+)
+def test_what_a_sweep_needs(tmp_path: Path, inputs: str, complaint: str) -> None:
+    def log_of_the_first() -> object:
+        (point, *_) = points(tmp_path, "", inputs)
+        return read_spec(tmp_path / "sweep.toml").log(point.log)
+
+    with pytest.raises(BadConfig) as refused:
+        log_of_the_first()
+    assert complaint in str(refused.value)
+
+
+def test_a_mapping_says_the_same_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    spec = read_spec({"log": "l", "tasks": "t.csv", "logs": {"l": {"nodes": 4, "days": 1}}}, tmp_path)
+    assert spec.tasks("t.csv") == TaskFile(path=str(tmp_path / "t.csv"))
+    with pytest.raises(BadConfig, match=r"^sweep: grid\.sede: there is no such option"):
+        read_spec({"log": "l", "tasks": "t", "grid": {"sede": [1]}})

@@ -1,0 +1,136 @@
+"""The table of a sweep: its columns, its forms, and what is the same in every run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from bftrain_replay.sweeping.outcomes import Outcomes, known_in
+from bftrain_replay.sweeping.sweep import Sweep
+from bftrain_replay.tables import Kind
+from tests.unit.replay.sweeping.sweep_case import Here, done, small
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_replay.sweeping.sweep import Swept
+
+
+def swept(**spec: object) -> Swept:
+    sweep = Sweep.of(small(**spec))
+    return sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()})
+
+
+def test_swept_options_come_first_then_figures_then_what_a_clock_measured() -> None:
+    spec = small(grid={"tasks": ["mix"], "max_tasks": [1]}, baseline="greedy")
+    del spec["tasks"]
+    names = [column.name for column in Sweep.of(spec).swept({}).columns]
+    assert names[:4] == ["tasks", "max_tasks", "solver", "objective"]
+    assert len(set(names)) == len(names)
+    assert names.index("efficiency") < names.index("baseline_efficiency") < names.index("status")
+    assert names[names.index("status") :][:4] == ["status", "error", "point", "wall_s"]
+    assert {"task_count", "lost_preemption_node_h", "unused_node_h_task_cap", "solve_ms_p99"} < set(names)
+    assert "baseline_idle_node_h" not in names
+
+
+def test_an_option_that_is_a_figure_too_is_there_once() -> None:
+    names = [column.name for column in swept(grid={"solver": ["exact", "greedy"]}).columns]
+    assert names[:2] == ["solver", "objective"]
+    assert names.count("solver") == 1
+
+
+@pytest.mark.parametrize(
+    ("grid", "kind"),
+    [
+        ({"max_tasks": [1, 2]}, Kind.WHOLE),
+        ({"horizon_s": [60]}, Kind.NUMBER),
+        ({"solver": ["exact"]}, Kind.TEXT),
+        ({"decision_latency_s": [0, 5.5]}, Kind.NUMBER),
+        ({"decision_latency_s": [0, "measured"]}, Kind.TEXT),
+    ],
+)
+def test_a_column_has_the_kind_of_its_option(grid: dict[str, list[object]], kind: Kind) -> None:
+    assert Sweep.of(small(grid=grid)).swept({}).columns[0].kind is kind
+
+
+def test_what_is_not_done_has_empty_cells(tmp_path: Path) -> None:
+    sweep = Sweep.of(small(grid={"solver": ["exakt", "exact"]}))
+    with Outcomes(tmp_path) as outcomes:
+        sweep.run(outcomes, Here(stop_after=1))
+    found = sweep.swept(known_in(tmp_path))
+    found.write(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert [(row["solver"], row["status"], row["harvested"]) for row in rows] == [
+        ("exakt", "failed", ""),
+        ("exact", "open", ""),
+    ]
+    assert rows[0]["error"].startswith("no solver is called 'exakt'")
+    assert not found.complete
+    frame = found.frame()
+    assert frame["harvested"].isna().all()
+    assert frame["rescales"].isna().all()
+
+
+def test_the_same_in_both_forms_and_as_a_frame(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow.parquet", reason="pip install 'bftrain[parquet]'")
+    found = swept(grid={"decision_latency_s": [0, "measured"], "max_tasks": [1, 2]})
+    found.write(tmp_path)
+    rows = list(csv.reader((tmp_path / "table.csv").read_text().splitlines()))
+    found.write(tmp_path, tables="parquet")
+    assert not (tmp_path / "table.csv").exists()
+    table = pyarrow.read_table(tmp_path / "table.parquet")
+    assert table.schema.metadata[b"bftrain.format"] == b"bftrain sweep 1"
+    assert table.column_names == rows[0] == [column.name for column in found.columns]
+    frame = found.frame()
+    for name, *cells in zip(*rows, strict=True):
+        parquet = ["" if cell is None else str(cell) for cell in table.column(name).to_pylist()]
+        assert parquet == cells, name
+        assert frame[name].astype("object").where(frame[name].notna(), "").astype(str).tolist() == cells, name
+    assert frame["max_tasks"].dtype == "Int64"
+    assert frame["efficiency"].dtype == np.float64
+
+
+def test_the_order_of_work_does_not_matter_and_what_a_clock_measured_is_left_out() -> None:
+    sweep = Sweep.of(small(grid={"max_tasks": [1, 2], "seed": [1, 2]}, baseline="greedy"))
+    jobs = list(sweep.plan.passes.values())
+    first = sweep.swept({job.id: done(job) for job in jobs})
+    second = sweep.swept({job.id: done(job) for job in reversed(jobs)})
+    assert first.figures_sha256 == second.figures_sha256
+    assert first.frame()["wall_s"].tolist() != second.frame()["wall_s"].tolist()
+    other = Sweep.of(small(grid={"max_tasks": [1, 3], "seed": [1, 2]}, baseline="greedy"))
+    assert other.swept({}).figures_sha256 != sweep.swept({}).figures_sha256
+
+
+def test_the_summary_tells_what_it_was_made_from(tmp_path: Path) -> None:
+    found = swept(grid={"seed": [1, 2]}, title="A test")
+    found.write(tmp_path)
+    told = json.loads((tmp_path / "sweep.json").read_text())
+    assert told == json.loads(json.dumps(found.summary()))
+    assert (told["title"], told["points"], told["done"], told["failed"], told["open"]) == ("A test", 2, 2, 0, 0)
+    assert told["sweep_file"]["content"]["grid"] == {"seed": [1, 2]}
+    assert [(one["name"], one["seed"]) for one in told["inputs"]["tasks"]] == [("mix", 1), ("mix", 2)]
+    (log,) = told["inputs"]["logs"]
+    assert (log["name"], log["seed"], len(log["sha256"])) == ("small", None, 64)
+    assert {"bftrain", "python", "numpy", "solver exact"} <= set(told["versions"])
+
+
+def test_what_is_odd_is_told_once_with_how_often() -> None:
+    found = swept(grid={"max_tasks": [1, 2]}, task_sets={"mix": {"count": 2, "min_nodes": 30, "max_nodes": 30}})
+    ((words, count),) = found.warnings.items()
+    assert "need more nodes than the" in words
+    assert count == 2
+
+
+def test_a_seed_that_decides_over_nothing_is_odd() -> None:
+    words = "the seed is swept, but no log and no tasks are made from it: it changes nothing"
+    fixed = {"mix": {"count": 2, "seed": 4}}
+    assert words in Sweep.of(small(grid={"seed": [1, 2]}, task_sets=fixed)).swept({}).warnings
+    assert Sweep.of(small(grid={"seed": [1, 2]})).swept({}).warnings == {}
+    alike = {"mix": {"kind": "trials", "count": 2}}
+    assert words in Sweep.of(small(grid={"seed": [1, 2]}, task_sets=alike)).swept({}).warnings
+    arriving = {"mix": {"kind": "trials", "count": 2, "arrivals_per_hour": 2}}
+    assert Sweep.of(small(grid={"seed": [1, 2]}, task_sets=arriving)).swept({}).warnings == {}

@@ -1,0 +1,160 @@
+"""The script of pages is kept between runs, and what is kept is believed only if nobody else can have written it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bftrain.config import Settings
+from bftrain.errors import NotAvailable
+from bftrain_replay import outputs
+from bftrain_replay.drawing import vega
+from bftrain_replay.study import study
+from tests.helpers.in_process import CommandLine
+from tests.unit.replay.cases import log_of, task
+
+MADE = "draw('ü');\n"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """How often the script was put together, with a cache of this test's own."""
+    calls: list[str] = []
+
+    def assembled() -> str:
+        calls.append(MADE)
+        return MADE
+
+    monkeypatch.setattr(vega, "_assembled", assembled)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return calls
+
+
+def script() -> str:
+    """As another process would."""
+    vega.script.cache_clear()
+    try:
+        return vega.script()
+    finally:
+        vega.script.cache_clear()
+
+
+def kept(tmp_path: Path) -> Path:
+    (found,) = (tmp_path / "cache" / "bftrain").iterdir()
+    return found
+
+
+def test_it_is_put_together_once(made: list[str], tmp_path: Path) -> None:
+    assert [script(), script(), script()] == [MADE] * 3
+    assert len(made) == 1
+    assert kept(tmp_path).stat().st_mode & 0o777 == 0o600
+    assert kept(tmp_path).parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.chmod(0o620),
+        lambda path: path.chmod(0o602),
+        lambda path: path.write_text(path.read_text()[:-3]),
+        lambda path: path.write_text(path.read_text().replace("draw", "dr4w")),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: (path.rename(path.with_name("other")), path.symlink_to(path.with_name("other"))),
+    ],
+    ids=["group may write", "others may write", "cut off", "changed", "empty", "no text", "a link"],
+)
+def test_what_others_may_have_touched_is_made_anew(
+    made: list[str], tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    script()
+    spoil(kept(tmp_path))
+    assert script() == MADE
+    assert len(made) == 2
+
+
+def test_a_file_of_somebody_else_is_not_believed(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script()
+    assert kept(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert script() == MADE
+    assert len(made) == 2
+
+
+def test_a_cache_that_cannot_be_written_to_costs_time_only(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # nobody can make a folder in a file, not even root
+    assert [script(), script()] == [MADE] * 2
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("named", ["", "relative/place"])
+def test_without_a_home_nothing_is_kept(made: list[str], monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", named)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert script() == MADE
+    assert len(made) == 1
+
+
+def test_the_cache_is_in_the_home_if_no_other_place_is_named(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    script()
+    assert len(list((tmp_path / ".cache" / "bftrain").iterdir())) == len(made) == 1
+
+
+def test_many_at_once_do_not_disturb_each_other(made: list[str], tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: vega.script.__wrapped__(), range(32))) == {MADE}
+    before = len(made)
+    assert script() == MADE
+    assert len(made) == before  # what they left is whole
+    assert kept(tmp_path)
+
+
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+
+
+@pytest.mark.usefixtures("no_library")
+def test_without_the_library_a_replay_has_all_but_its_page(tmp_path: Path) -> None:
+    (tmp_path / outputs.REPORT_FILE).write_text("of an earlier replay")
+    outputs.write(study(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings()), tmp_path)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert "summary.json" in written
+    assert outputs.REPORT_FILE not in written
+    with pytest.raises(NotAvailable, match="vl-convert-python") as raised:
+        vega.script.__wrapped__()
+    assert raised.value.fix == "pip install vl-convert-python"
+
+
+@pytest.mark.usefixtures("no_library")
+def test_without_the_library_replay_and_demo_say_why_there_is_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command_line, here = CommandLine(monkeypatch, capfd), tmp_path / "demo"
+    ended = command_line("demo", "-o", here)
+    assert ended.code == 0
+    assert "no page: figures need vl-convert-python" in ended.err
+    assert "pip install vl-convert-python" in ended.err
+    assert not (here / "report.html").exists()
+    again = command_line("replay", here / "log.npz", "--tasks", here / "tasks.toml", "-o", tmp_path / "out")
+    assert again.code == 0
+    assert "no page: " in again.err
+    drawn = command_line("report", tmp_path / "out")
+    assert drawn.code == NotAvailable.exit_code

@@ -1,0 +1,176 @@
+"""Metrics of one's own: asked for by name or out of a file, in summaries, comparisons and sweeps."""
+
+from __future__ import annotations
+
+import csv
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+import bftrain
+from bftrain import conformance, measuring
+from bftrain.conformance import Nonconformance
+from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
+from bftrain_datasets.files import save_log
+from bftrain_datasets.taskfiles import save_tasks
+from bftrain_replay.comparing import comparison
+from bftrain_replay.settings import ReplaySettings
+from tests.unit.core.plugins import register
+from tests.unit.replay.cases import log_of, task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_replay.result import Result
+
+HERE = __name__
+LOG = log_of((0.0, "abcd", ""), end_s=1000.0)
+TASKS = [task("a", work_samples=100.0, user="ann"), task("b", work_samples=300.0, user="bob")]
+
+
+def starts_each(run: Result) -> float:
+    return sum(record.starts for record in run.tasks) / len(run.tasks)
+
+
+class Ends:
+    name = "ends"
+    figures = ("first_end_s", "nothing")
+
+    def measure(self, run: Result) -> dict[str, object]:
+        return {"first_end_s": run.tasks_frame()["finish_s"].min(), "nothing": math.nan}
+
+
+class Chatty(Ends):
+    name = "chatty"
+
+    def measure(self, run: Result) -> dict[str, object]:
+        return {**super().measure(run), "more": 1.0}
+
+
+class Forgetful(Ends):
+    name = "forgetful"
+
+    def measure(self, run: Result) -> dict[str, object]:  # noqa: ARG002 - it forgets
+        return {}
+
+
+class Greedy(Ends):
+    def __init__(self, more: object) -> None:
+        raise AssertionError(more)
+
+
+def fickle(run: object, seen: list[object] = []) -> int:  # noqa: B006 - that is its fault
+    seen.append(run)
+    return len(seen)
+
+
+no_metric = 3
+
+
+def test_what_is_asked_for_stands_in_the_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, ("metric", "ends", f"{HERE}:Ends"))
+    (tmp_path / "mine.py").write_text("def longest(run):\n    return max(task.waited_s for task in run.tasks)\n")
+    said = f"ends, {tmp_path}/mine.py:longest,campaigns"
+    done = bftrain.replay(LOG, TASKS, metrics=said, baseline="equal-share")
+    metrics = done.summary["metrics"]
+    assert list(metrics)[:3] == ["first_end_s", "nothing", "longest"]
+    assert metrics["first_end_s"] == min(record.finish_s or 0.0 for record in done.result.tasks)
+    assert metrics["nothing"] is None
+    assert metrics["campaigns"] == 2
+    assert set(done.summary["baseline"]["metrics"]) == set(metrics)
+    assert done.summary["ceiling"]["metrics"] == {}  # a yardstick is not what was asked about
+    assert bftrain.replay(LOG, TASKS).summary["metrics"] == {}
+
+
+def test_they_are_rows_of_a_comparison(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        bftrain.replay(LOG, TASKS, metrics="campaigns" if name == "one" else "").write(tmp_path / name)
+    found = comparison.compare(tmp_path / "one", tmp_path / "two")
+    (group,) = (group for group in found.groups if group.title == "Metrics asked for")
+    rows = {figure.name: figure.amounts for figure in group.figures}
+    assert rows["metrics.campaigns"] == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("campains", "no metric is called 'campains' (did you mean 'campaigns'?)"),
+        ("campaigns,campaigns", "metrics: two of them have a number called 'campaigns'"),
+        ("three", "metric 'three': has not what bftrain.ports asks for: name, figures and measure(run)"),
+        ("greedy", "metric 'greedy': cannot be made without arguments: TypeError"),
+    ],
+)
+def test_what_is_no_metric_is_refused_before_any_work(said: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, ("metric", "three", f"{HERE}:no_metric"), ("metric", "greedy", f"{HERE}:Greedy"))
+    with pytest.raises(BftrainError) as refused:
+        bftrain.replay(LOG, TASKS, metrics=said)
+    assert str(refused.value).startswith(words)
+    assert isinstance(refused.value, BrokenPlugin | BadInput | UnknownName)
+
+
+def test_what_a_metric_gives_must_be_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, *(("metric", name, f"{HERE}:{name.title()}") for name in ("chatty", "forgetful")))
+    with pytest.raises(BrokenPlugin, match="metric 'chatty': gives 'more', which is not among its figures"):
+        bftrain.replay(LOG, TASKS, metrics="chatty")
+    with pytest.raises(BrokenPlugin, match="metric 'forgetful': raised KeyError: 'first_end_s'"):
+        bftrain.replay(LOG, TASKS, metrics="forgetful")
+
+
+def test_the_suite_for_metrics() -> None:
+    done = bftrain.replay(LOG, TASKS)
+    conformance.check_metric(starts_each, done)
+    conformance.check_metric(Ends, done.result)
+    with pytest.raises(Nonconformance, match="otherwise when it is asked again"):
+        conformance.check_metric(fickle, done)
+    with pytest.raises(Nonconformance, match="not among its figures"):
+        conformance.check_metric(Chatty, done)
+
+
+def test_names_that_hold_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert measuring.from_anywhere("campaigns, mine.py:x") == f"campaigns,{tmp_path}/mine.py:x"
+    assert measuring.from_anywhere("") == ""
+    assert ReplaySettings().metrics == ""
+
+
+def test_a_sweep_has_a_column_for_each(tmp_path: Path) -> None:
+
+    save_log(LOG, tmp_path / "log.npz")
+    save_tasks(TASKS, tmp_path / "tasks.toml")
+    (tmp_path / "sweep.toml").write_text(
+        'log = "log.npz"\ntasks = "tasks.toml"\nbaseline = "equal-share"\n[fixed]\nmetrics = "campaigns"\n'
+        '[grid]\nadmission = ["first-come", "campaigns", "load=2"]\n'
+    )
+    swept = bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1)
+    header, *rows = (tmp_path / "out" / "table.csv").read_text().splitlines()
+    columns = header.split(",")
+    assert len(rows) == 3
+    for prefix in ("", "baseline_"):
+        place = columns.index(f"{prefix}metrics_campaigns")
+        assert {row.split(",")[place] for row in rows} == {"2.0"}
+    assert swept is not None
+
+
+def test_a_sweep_looks_for_files_beside_itself_and_sees_that_they_changed(tmp_path: Path) -> None:
+    save_log(LOG, tmp_path / "log.npz")
+    save_tasks(TASKS, tmp_path / "tasks.toml")
+    mine = tmp_path / "mine.py"
+    text = (
+        "class Few:\n    name = 'few'\n    def __init__(self, max_tasks, count=1):\n        self.count = count\n"
+        "    def choose(self, queue):\n        return list(queue)[: self.count]\n\n\n"
+        "def answer(run):\n    return 42\n"
+    )
+    mine.write_text(text)
+    (tmp_path / "sweep.toml").write_text(
+        'log = "log.npz"\ntasks = "tasks.toml"\n[fixed]\nmetrics = "mine.py:answer"\n'
+        '[grid]\nadmission = ["mine.py:Few", "mine.py:Few,count=2"]\n'
+    )
+    for answer in (42, 42, 43):
+        mine.write_text(text.replace("42", str(answer)))
+        bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1)
+        header, *rows = (tmp_path / "out" / "table.csv").read_text().splitlines()
+        place = header.split(",").index("metrics_answer")
+        cells = list(csv.reader(rows))
+        assert [row[0] for row in cells] == ["mine.py:Few", "mine.py:Few,count=2"]
+        assert {row[place] for row in cells} == {f"{answer}.0"}

@@ -1,0 +1,265 @@
+"""Pictures of a replay: numbers over time and rasters hold what was, checked cell by cell against plain counting."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrain.config import Settings
+from bftrain_replay.drawing import pictures, theme
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.moments import Moments
+from bftrain_replay.drawing.page import Page, Section, html
+from bftrain_replay.drawing.raster import Changes, Raster, in_order
+from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.vega import png, svg
+from bftrain_replay.origins import Source
+from bftrain_replay.reporting import holders, report, sizes
+from bftrain_replay.reporting.material import Material, of_study
+from bftrain_replay.study import study
+from tests.unit.replay.cases import log_of, task
+
+LOG = log_of(
+    (0.0, "abcd", ""), (130.0, "", "b"), (410.0, "ef", "a"), (700.0, "ab", "cd"), (1500.0, "", "ef"), end_s=2000.0
+)
+
+
+def made() -> Material:
+    done = study(LOG, [task("x", max_nodes=2), task("y", max_nodes=2), task("z", max_nodes=1)], Settings())
+    return of_study(done, Source())
+
+
+def numbers(width: float = 100.0) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.floats(0.0, width, width=32), min_size=1, max_size=30, unique=True).map(sorted)
+
+
+@given(times=numbers(), most=st.integers(1, 8))
+def test_fewer_steps_keep_the_integral(times: list[float], most: int) -> None:
+    values = np.arange(1.0, len(times) + 1)
+    whole = Series(times_s=np.array(times), end_s=101.0, columns={"n": values})
+    fewer = whole.averaged(most)
+    assert fewer.times_s.size <= max(most, 1)
+
+    def integral(series: Series) -> float:
+        return float((series.columns["n"] * np.diff(np.append(series.times_s, series.end_s))).sum())
+
+    assert integral(fewer) == pytest.approx(integral(whole))
+
+
+def test_the_nodes_over_time_are_those_of_the_ledger() -> None:
+    done = study(LOG, [task("x", max_nodes=2), task("y", max_nodes=2)], Settings())
+    drawn, booked = of_study(done, Source()).nodes_over_time, done.result
+    for time_s in (0.0, 129.0, 130.0, 500.0, 700.0, 1499.9, 1500.0, 1999.0):
+        at = np.searchsorted(drawn.times_s, time_s, side="right") - 1
+        there = np.searchsorted(booked.times_s, time_s, side="right") - 1
+        assert drawn.columns["idle"][at] == booked.pool[there]
+        assert drawn.columns["used"][at] == booked.used[there]
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> Raster:
+    rows, end_s = draw(st.integers(1, 5)), 60.0
+    some = draw(
+        st.lists(st.tuples(st.integers(0, rows - 1), st.floats(0, 70, width=32), st.integers(0, 4)), max_size=25)
+    )
+    row, since_s, state = (np.array(column) for column in zip(*some, strict=True)) if some else [np.zeros(0)] * 3
+    return Raster(
+        changes=in_order(row.astype(int), since_s.astype(float), state.astype(int), rows=rows, end_s=end_s),
+        rows=[f"r{number}" for number in range(rows)],
+        labels="vwxyz",
+        colours=("@busy", "#010203", "#0405f6", "#f70809"),
+        repeat_from=1,
+    )
+
+
+@given(changes(), st.integers(1, 9), st.integers(1, 6))
+def test_a_pixel_mixes_all_that_falls_into_it(drawn: Raster, width: int, height: int) -> None:
+    pixels = drawn.pixels(theme.LIGHT, width, height)
+    count = len(drawn.rows)
+    assert pixels.shape == (min(height, count), width, 3)
+    colours = [np.array(list(bytes.fromhex(colour[1:])), dtype=float) for colour in drawn.palette(theme.LIGHT)]
+    for line, (low, high) in enumerate(pairwise(np.linspace(0, count, len(pixels) + 1).astype(int).tolist())):
+        for column in range(width):
+            share = np.zeros(len(colours))  # of what falls into the pixel, what part each state has
+            for begin, end, row, state in stretches(drawn.changes):
+                if low <= row < high:
+                    inside = min(end, (column + 1) * 60.0 / width) - max(begin, column * 60.0 / width)
+                    share[state] += max(inside, 0.0) * width / 60.0 / (high - low)
+            seen = float(share[1:].sum())
+            mixed = sum(part * colour for part, colour in zip(share[1:], colours[1:], strict=True))
+            expected = colours[0] if seen < 1e-9 else colours[0] + (mixed / seen - colours[0]) * np.sqrt(seen)
+            assert pixels[line, column] == pytest.approx(expected, abs=0.6)
+
+
+def stretches(drawn: Changes) -> list[tuple[float, float, int, int]]:
+    """From when to when which row was in which state."""
+    ends = np.append(drawn.since_s[1:], drawn.end_s)
+    ends[np.append(np.diff(drawn.row) != 0, True)] = drawn.end_s
+    return list(zip(drawn.since_s.tolist(), ends.tolist(), drawn.row.tolist(), drawn.state.tolist(), strict=True))
+
+
+@given(changes())
+def test_a_raster_is_packed_without_loss(drawn: Raster) -> None:
+    packed = drawn.packed(Moments(1.6e9, 60.0))
+    many, later, states = (unpacked(packed[name]) for name in ("counts", "later", "states"))
+    at = np.frombuffer(zlib.decompress(base64.b64decode(packed["at"])), dtype="<f8")
+    assert many.sum() == later.size == states.size == drawn.changes.state.size
+    assert np.repeat(np.arange(many.size), many).tolist() == drawn.changes.row.tolist()
+    when = np.concatenate([np.cumsum(part) for part in np.split(later, np.cumsum(many)[:-1])])
+    assert at[when].tolist() == drawn.changes.since_s.tolist()
+    assert states.tolist() == drawn.changes.state.tolist()
+    assert packed["start"] == 1.6e12
+
+
+def unpacked(text: str) -> npt.NDArray[np.int64]:
+    """All lowest bytes stand first, then all second ones, and so on."""
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8).reshape(4, -1).astype(np.int64)
+    return planes[0] + (planes[1] << 8) + (planes[2] << 16) + (planes[3] << 24)
+
+
+def test_of_several_changes_at_once_the_last_counts() -> None:
+    row, since_s, state = np.array([0, 0, 1, 0]), np.array([5.0, 5.0, 0.0, 99.0]), np.array([2, 1, 1, 2])
+    drawn = in_order(row, since_s, state, rows=2, end_s=10.0)
+    assert stretches(drawn) == [(0.0, 5.0, 0, 0), (5.0, 10.0, 0, 1), (0.0, 10.0, 1, 1)]
+
+
+def state_of(drawn: Raster, row: int, time_s: float) -> str:
+    (place,) = [state for begin, end, of, state in stretches(drawn.changes) if of == row and begin <= time_s < end]
+    return drawn.labels[place]
+
+
+def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
+    material = made()
+    drawn = holders.holders(material).raster
+    assert drawn is not None
+    held = material.holdings
+    assert tuple(drawn.rows) == material.log.node_names
+    seen = set()
+    for row, name in enumerate(material.log.node_names):
+        for time_s in np.arange(0.5, 2000.0, 1.0):
+            had = [
+                f"task {held.tasks[task]}"
+                for task, node, begin, end in zip(held.task, held.node, held.from_s, held.to_s, strict=True)
+                if node == row and begin <= time_s < end
+            ]
+            idle = any(begin <= time_s < end for begin, end in idle_times(name))
+            expected = had[0] if had else "idle, unused" if idle else "the batch queue's"
+            assert state_of(drawn, row, time_s) == expected, (name, time_s)
+            seen.add(expected)
+    assert len(seen) >= 4
+
+
+def idle_times(node: str) -> list[tuple[float, float]]:
+    """When LOG's node is idle, told once more by hand."""
+    return {
+        "a": [(0.0, 410.0), (700.0, 2000.0)],
+        "b": [(0.0, 130.0), (700.0, 2000.0)],
+        "c": [(0.0, 700.0)],
+        "d": [(0.0, 700.0)],
+        "e": [(410.0, 1500.0)],
+        "f": [(410.0, 1500.0)],
+    }[node]
+
+
+def test_what_would_take_too_much_room_is_told_in_coarser_steps() -> None:
+    material = made()
+    exact, coarse = (holders.holders(material, letters) for letters in (10**6, 10))
+    assert exact.raster is not None
+    assert coarse.raster is not None
+    assert "rounded" not in exact.caption
+    assert "Times are rounded to 3.9 s" in coarse.caption  # a 512th of 2000 s
+    assert np.allclose(coarse.raster.changes.since_s % (2000.0 / 512), 0.0)
+    for state in range(len(exact.raster.labels)):
+        assert held_s(coarse.raster, state) == pytest.approx(held_s(exact.raster, state), abs=4 * 3.91)
+
+
+def held_s(drawn: Raster, state: int) -> float:
+    return sum(end - begin for begin, end, _, of in stretches(drawn.changes) if of == state)
+
+
+def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
+    material = made()
+    figure = sizes.sizes(material)
+    assert figure is not None
+    assert figure.raster is not None
+    held = material.holdings
+    begun = [min(held.from_s[held.task == held.tasks.index(name)]) for name in figure.raster.rows]
+    assert begun == sorted(begun)
+    for row, name in enumerate(figure.raster.rows):
+        mine = held.task == held.tasks.index(name)
+        for time_s in np.arange(0.5, 2000.0, 1.0):
+            size = int((mine & (held.from_s <= time_s) & (held.to_s > time_s)).sum())
+            said = {0: "no node", 1: "1 node"}.get(size, f"{size} nodes")
+            assert state_of(figure.raster, row, time_s) == said
+
+
+def test_twice_as_many_nodes_are_so_much_stronger() -> None:
+    shades = [int(sizes.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
+    assert shades[0] == 0
+    assert shades[-1] == theme.SHADES - 1
+    assert {b - a for a, b in pairwise(shades)} <= {2, 3}
+
+
+def test_no_task_ever_ran_no_sizes() -> None:
+    nothing = study(log_of(end_s=50.0), [task()], Settings())
+    assert sizes.sizes(of_study(nothing, Source())) is None
+
+
+@pytest.mark.parametrize(
+    ("start_s", "span_s", "calendar"),
+    [(1.6e9, 100.0, True), (0.0, 100.0, False), (5.0, 9000.0, False), (1e13, 600.0, False), (8.64e12, 9.0, False)],
+)
+def test_time_is_on_the_calendar_if_there_is_one(start_s: float, span_s: float, calendar: bool) -> None:  # noqa: FBT001 - a table of cases
+    moments = Moments(start_s, span_s)
+    assert moments.on_calendar is calendar
+    assert moments.place(0.0) == (start_s * 1000.0 if calendar else 0.0)
+    assert moments.told()["to"] - moments.told()["from"] == span_s * 1000.0
+    assert ("since the log's start" in str(moments.axis())) is not calendar
+
+
+def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
+    for moments in (Moments(0.0, 0.0), Moments(1.6e9, 1e-5)):
+        assert moments.told()["to"] > moments.told()["from"]
+
+
+def test_figures_are_drawn_without_a_browser() -> None:
+    for figure in (holders.holders(made()), sizes.sizes(made())):
+        assert figure is not None
+        text = svg(figure)
+        assert text.startswith("<svg")
+        assert figure.title in text
+        assert "data:image/png;base64," in text
+        assert "@" not in text.replace("@", "", 0).split("data:image")[0]  # every role became a colour
+        assert png(figure).startswith(b"\x89PNG")
+
+
+def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path) -> None:
+    for form in pictures.FORMS:
+        for place in ("one", "two"):
+            (tmp_path / place).mkdir(exist_ok=True)
+            report.write_figures(made(), tmp_path / place, form)
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == sorted(
+        f"{name}.{form}"
+        for name in ("waterfall", "nodes", "sizes", "holders", "pieces", "decisions")
+        for form in pictures.FORMS
+    )
+    for name in names:
+        if not name.startswith("decisions."):  # which shows what a real clock measured
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_no_script_can_be_ended_from_inside() -> None:
+    figure = Figure(name="x", title="", alt="</script><!--", spec={"data": {"values": [{"a": "</ScRiPt><b>"}]}})
+    page = html(Page(title="t", sections=(Section(heading="h", parts=(figure,)),)))
+    assert page.lower().count("</script") == 3
+    assert "<b>" not in page
+    assert r"\u003c/ScRiPt>" in page

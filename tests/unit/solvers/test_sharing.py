@@ -1,0 +1,286 @@
+"""Sharing of node kinds: figures that can be told by hand or were published, and plain programmes that say the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from bftrain.errors import BadInput, BftrainError, UnknownName
+from bftrain.solving import share
+from bftrain.values import wire
+from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain_solvers.sharing import rising
+from bftrain_solvers.sharing.arrays import Columns
+from bftrain_solvers.sharing.rising import Market, rise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain.values.sharing import Shares
+
+    Floats = NDArray[np.float64]
+
+TWO = ([[2.0, 1.0, 0.5], [3.0, 2.0, 1.0]], (1, 2, 3))
+THREE = ([[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]], (1, 1))
+
+
+def problem(speeds: Sequence[Sequence[float]], counts: Sequence[int], **more: Sequence[Any]) -> SharingProblem:
+    kinds = [f"k{place}" for place in range(len(counts))]
+    tasks = tuple(
+        SharingTask(
+            name=f"t{place}",
+            speeds={kind: float(speed) for kind, speed in zip(kinds, row, strict=True) if speed > 0.0},
+            **{name: values[place] for name, values in more.items()},
+        )
+        for place, row in enumerate(speeds)
+    )
+    return SharingProblem(nodes=dict(zip(kinds, counts, strict=True)), tasks=tasks)
+
+
+def drawn(seed: int, count: int = 6, kinds: int = 3) -> SharingProblem:
+    """Draw a problem in which something is scarce, kinds differ and some cannot run everywhere."""
+    rng = np.random.default_rng(seed)
+    speeds = rng.lognormal(0.0, 1.0, (count, kinds))
+    speeds[rng.random(speeds.shape) < 0.2] = 0.0
+    speeds[speeds.max(axis=1) == 0.0, 0] = 1.0
+    work = [float(samples) for samples in rng.lognormal(3.0, 1.0, count)]
+    return problem(
+        speeds.tolist(),
+        [int(number) for number in rng.integers(4, 4 + count, kinds)],
+        nodes=[int(nodes) for nodes in rng.choice([1, 2, 4], count)],
+        weight=[float(weight) for weight in rng.choice([1.0, 2.0, 5.0], count)],
+        work_left_samples=work,
+        age_s=[float(age) for age in rng.uniform(0.0, 20.0, count)],
+        alone_s=[float(alone) for alone in rng.uniform(0.0, 20.0, count)],
+    )
+
+
+def most(given: Columns, gains: Floats, floor: Floats | None = None) -> tuple[float, Floats]:
+    """Give the largest ``gains @ speeds``, every speed being at least its ``floor``: as a plain programme."""
+    market = given.market
+    count, kinds = market.speeds.shape
+    cost = -(gains[:, None] * market.speeds).ravel()
+    time = np.kron(np.eye(count), np.ones(kinds))
+    room = np.hstack([market.nodes[place] * np.eye(kinds) for place in range(count)])
+    rows, limits = [time, room], [np.ones(count), market.counts]
+    if floor is not None:
+        rows.append(-np.kron(np.eye(count), np.ones(kinds)) * market.speeds.ravel())
+        limits.append(-floor)
+    bounds = [(0.0, 1.0 if speed > 0.0 else 0.0) for speed in market.speeds.ravel()]
+    precise = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    solve: Any = linprog  # its types do not know these options
+    found = solve(cost, A_ub=np.vstack(rows), b_ub=np.concatenate(limits), bounds=bounds, options=precise)
+    assert found.status == 0, found.message
+    return -float(found.fun), found.x.reshape(count, kinds)
+
+
+def in_bounds(given: SharingProblem, shares: Shares) -> None:
+    """Check that nobody runs more than all of the time, and nobody needs nodes that are not there."""
+    tasks = {task.name: task for task in given.tasks}
+    for name, row in shares.shares.items():
+        assert sum(row.values()) <= 1.0 + 1e-7
+        assert min(row.values(), default=0.0) >= 0.0
+        speed = sum(tasks[name].speeds[kind] * part for kind, part in row.items())
+        assert shares.speeds[name] == pytest.approx(speed, rel=1e-9)
+    for kind, count in given.nodes.items():
+        used = sum(tasks[name].nodes * row.get(kind, 0.0) for name, row in shares.shares.items())
+        assert used <= count * (1.0 + 1e-7)
+
+
+def test_the_published_cases() -> None:
+    assert share(problem(*TWO), "max-min").value == pytest.approx(48 / 31, rel=1e-9)
+    three = share(problem(*THREE), "max-min")
+    assert three.value == pytest.approx(8 / 11, rel=1e-9)
+    assert list(three.speeds.values()) == pytest.approx([200 / 11, 64 / 11, 600 / 11], rel=1e-9)
+    work = problem(*TWO, work_left_samples=[3e5, 5e5])
+    assert share(work, "makespan").value == pytest.approx(200_000.0, rel=1e-9)
+    assert share(problem(*THREE), "throughput").value == pytest.approx(110.0, rel=1e-9)
+
+
+def test_what_each_has_alone() -> None:
+    alone = share(problem(*THREE), "isolated")
+    assert dict(alone.shares["t0"]) == pytest.approx({"k0": 1 / 3, "k1": 1 / 3})
+    assert alone.value == pytest.approx(2 / 3)
+    # A third of everything is more than all of the time of a small task
+    assert dict(share(problem([[1.0]], (5,)), "isolated").shares["t0"]) == {"k0": 1.0}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_slowest_is_as_fast_as_can_be(seed: int) -> None:
+    given = drawn(seed)
+    columns, found = Columns.of(given), share(given, "max-min")
+    in_bounds(given, found)
+    rate = columns.weights * columns.fair
+    levels = np.array(list(found.speeds.values())) / rate
+    assert levels.min() == pytest.approx(found.value, rel=1e-7)
+    # No plain programme reaches more than that for all, and one reaches it
+    most(columns, np.zeros(len(rate)), rate * found.value * (1.0 - 1e-6))
+    with pytest.raises(AssertionError, match="infeasible"):
+        most(columns, np.zeros(len(rate)), rate * found.value * (1.0 + 1e-6))
+
+
+@pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
+@pytest.mark.parametrize("seed", range(8))
+def test_nobody_can_be_faster_without_another_slower(policy: str, seed: int) -> None:
+    given = drawn(seed)
+    if policy == "hierarchical":
+        tasks = tuple(
+            SharingTask(name=task.name, speeds=dict(task.speeds), nodes=task.nodes, entity="ab"[place % 2])
+            for place, task in enumerate(given.tasks)
+        )
+        entities = {"a": Entity(weight=2.0), "b": Entity(inside=Inside.FIFO)}
+        given = SharingProblem(nodes=dict(given.nodes), tasks=tasks, entities=entities)
+    columns, found = Columns.of(given), share(given, policy)
+    in_bounds(given, found)
+    speeds = np.array(list(found.speeds.values()))
+    for place in range(len(speeds)):
+        alone = np.zeros(len(speeds))
+        alone[place] = 1.0
+        largest, _ = most(
+            columns, alone, speeds * (1.0 - 3e-9)
+        )  # a little: at the worst a hundred times as much elsewhere
+        assert largest == pytest.approx(speeds[place], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_water_filling_is_max_min_again_and_again(seed: int) -> None:
+    given = drawn(seed)
+    columns, found = Columns.of(given), share(given, "water-filling")
+    rate = columns.weights * columns.fair
+    fixed = np.zeros(len(rate), dtype=bool)
+    floor = np.zeros(len(rate))
+    for _ in range(len(rate)):  # as slowly as can be: who cannot rise at all stays
+        low, high = 0.0, 1e3
+        for _ in range(50):
+            middle = (low + high) / 2.0
+            try:
+                most(columns, np.zeros(len(rate)), np.where(fixed, floor, rate * middle))
+                low = middle
+            except AssertionError:
+                high = middle
+        floor = np.where(fixed, floor, rate * low * (1.0 - 1e-8))
+        for place in np.flatnonzero(~fixed):
+            alone = np.zeros(len(rate))
+            alone[place] = 1.0
+            fixed[place] = most(columns, alone, floor)[0] <= floor[place] * (1.0 + 1e-5)
+        if fixed.all():
+            break
+    assert fixed.all()
+    assert list(found.speeds.values()) == pytest.approx(floor.tolist(), rel=1e-4)
+
+
+def test_entities_share_by_weight_and_divide_as_they_like() -> None:
+    tasks = tuple(
+        SharingTask(name=f"{entity}{number}", speeds={"k": 1.0}, entity=entity)
+        for entity in "ab"
+        for number in range(4)
+    )
+    entities = {"a": Entity(weight=3.0), "b": Entity(inside=Inside.FIFO)}
+    found = share(SharingProblem(nodes={"k": 4}, tasks=tasks, entities=entities), "hierarchical")
+    assert list(found.speeds.values()) == pytest.approx([0.75] * 4 + [1.0, 0.0, 0.0, 0.0])
+    assert found.value == pytest.approx(1.0)
+    # The first of b has all it can use: what b still may have goes to its second, and then what a cannot use
+    found = share(SharingProblem(nodes={"k": 6}, tasks=tasks, entities=entities), "hierarchical")
+    assert list(found.speeds.values()) == pytest.approx([1.0] * 4 + [1.0, 1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plain_programme_ends_sooner_or_is_less_unfair(seed: int) -> None:
+    given = drawn(seed)
+    columns = Columns.of(given)
+    work = np.array([task.work_left_samples or 0.0 for task in given.tasks])
+    nothing = np.zeros(len(work))
+    makespan = share(given, "makespan")
+    in_bounds(given, makespan)
+    most(columns, nothing, work / makespan.value * (1.0 - 1e-6))
+    with pytest.raises(AssertionError, match="infeasible"):
+        most(columns, nothing, work / makespan.value * (1.0 + 1e-6))
+    found = share(given, "finish-time")
+    in_bounds(given, found)
+    age = np.array([task.age_s for task in given.tasks])
+    alone_s = np.array([task.alone_s for task in given.tasks]) + work / columns.speeds(columns.alone)
+    most(columns, nothing, work / (found.value * alone_s - age) * (1.0 - 1e-6))
+    with pytest.raises(AssertionError, match="infeasible"):
+        most(columns, nothing, work / (found.value * (1.0 - 1e-6) * alone_s - age) * (1.0 + 1e-9))
+    # Nobody is worse off than alone at the worst: that is where it begins
+    assert found.value <= ((age + work / columns.speeds(columns.alone)) / alone_s).max() * (1.0 + 1e-9)
+    largest = share(given, "throughput")
+    in_bounds(given, largest)
+    assert largest.value == pytest.approx(most(columns, columns.weights)[0], rel=1e-7)
+
+
+@pytest.mark.parametrize("scarce", [0.5, 2.0, 20.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_many_tasks_come_to_what_one_large_programme_does(
+    seed: int, scarce: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    speeds = rng.lognormal(0.0, 1.0, (700, 3))
+    speeds[rng.random(speeds.shape) < 0.1] = 0.0
+    speeds[speeds.max(axis=1) == 0.0, 0] = 1.0
+    market = Market(speeds, rng.choice([1.0, 2.0, 8.0], 700), np.full(3, 700.0 / scarce))
+    level, rate = np.zeros(700), speeds.mean(axis=1) * rng.choice([1.0, 3.0], 700)
+    found = rise(market, level, rate)
+    again = rise(market, level, rate, found.hint)
+    monkeypatch.setattr(rising, "_if_all_find_room", lambda *_: None)
+    monkeypatch.setattr(rising, "_SMALL", 10_000)  # so that none is taken to have chosen
+    plain = rise(market, level, rate)
+    assert found.height == pytest.approx(plain.height, rel=1e-7)
+    assert again.height == pytest.approx(plain.height, rel=1e-7)
+    assert (found.shares.sum(axis=1) <= 1.0 + 1e-7).all()
+    assert (market.nodes @ found.shares <= market.counts * (1.0 + 1e-7)).all()
+    assert ((speeds * found.shares).sum(axis=1) >= rate * found.height * (1.0 - 1e-7)).all()
+
+
+def test_who_does_not_know_kinds_shares_time() -> None:
+    blind = share(problem(*THREE, weight=[1.0, 1.0, 2.0]), "max-min-blind")
+    times = [sum(row.values()) for row in blind.shares.values()]
+    assert times == pytest.approx([0.5, 0.5, 1.0])
+    assert blind.value == pytest.approx(0.5)
+
+
+def test_weights_of_nothing_and_nobody() -> None:
+    given = problem([[1.0], [1.0]], (1,), weight=[0.0, 1.0])
+    assert list(share(given, "water-filling").speeds.values()) == pytest.approx([0.0, 1.0])
+    alone = problem([[1.0], [1.0]], (1,), weight=[0.0, 0.0])
+    assert list(share(alone, "water-filling").speeds.values()) == pytest.approx([0.5, 0.5])
+    with pytest.raises(BadInput, match="no task has a weight"):
+        share(alone, "max-min")
+    for policy in ("max-min", "water-filling", "hierarchical", "makespan", "finish-time", "throughput", "isolated"):
+        assert dict(share(SharingProblem(nodes={"k": 1}, tasks=()), policy).shares) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"q": 1.0}}]},
+            "'a' has a speed on 'q', which is no kind",
+        ),
+        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": 1.0}, "nodes": 2}]}, "'a' can run nowhere"),
+        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": 0.0}}]}, "'a' can run nowhere"),
+        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": -1.0}}]}, "numbers of at least 0"),
+        ({"nodes": {"k": -1}, "tasks": []}, "whole numbers of at least 0"),
+        ({"nodes": {"k": 1}, "tasks": [], "entities": {"e": {"weight": 0.0}}}, "weight"),
+    ],
+)
+def test_problems_that_make_no_sense(given: dict[str, object], words: str) -> None:
+    with pytest.raises(BftrainError, match=words):
+        share(given)
+
+
+def test_work_that_is_not_told_and_policies_that_are_not_there() -> None:
+    with pytest.raises(BadInput, match="how much work is left is not said"):
+        share(problem(*TWO), "makespan")
+    with pytest.raises(UnknownName, match="did you mean 'max-min'"):
+        share(problem(*TWO), "maxmin")
+
+
+def test_a_problem_is_the_same_after_a_journey() -> None:
+    given = drawn(3)
+    assert wire.decode(wire.encode(given), SharingProblem, where="journey") == given

@@ -1,0 +1,123 @@
+"""Sharing policies that make a sum largest: told by hand, and by a general optimiser that knows none of their ways."""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, linprog, minimize
+
+from bftrain import registry
+from bftrain.errors import BadInput
+from bftrain.solving import share
+from bftrain_solvers.sharing.arrays import Columns
+from tests.unit.solvers.test_sharing import TWO, drawn, problem
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain.values.sharing import SharingProblem
+
+
+def limits(columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give the rows of the programme over all shares, one after the other, and what they come to at most."""
+    tasks, kinds = columns.market.speeds.shape
+    of_tasks = np.kron(np.eye(tasks), np.ones(kinds))
+    of_kinds = np.kron(columns.market.nodes, np.eye(kinds))
+    return np.vstack((of_tasks, of_kinds)), np.concatenate((np.ones(tasks), columns.market.counts))
+
+
+def best_sum_of_logs(given: SharingProblem) -> float:
+    """Find the best average logarithm of a speed by a general method for smooth problems."""
+    columns = Columns.of(given)
+    speeds, part = columns.market.speeds, columns.weights / columns.weights.sum()
+    matrix, most = limits(columns)
+    start = 0.9 * columns.alone
+    constraint: Any = LinearConstraint(matrix, -np.inf, most)
+    general: Any = minimize
+    found = general(
+        lambda x: -float(part @ np.log((speeds * x.reshape(speeds.shape)).sum(axis=1))),
+        start.ravel(),
+        jac=lambda x: -((part / (speeds * x.reshape(speeds.shape)).sum(axis=1))[:, None] * speeds).ravel(),
+        bounds=[(0.0, 1.0)] * speeds.size,
+        constraints=[constraint],
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 2000},
+    )
+    assert found.success, found.message
+    return -float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_proportional_is_as_good_as_a_general_optimiser(seed: int) -> None:
+    given = drawn(seed)
+    columns, shares = Columns.of(given), share(given, "proportional")
+    reached = sum(task.weight * log(shares.speeds[task.name]) for task in given.tasks) / columns.weights.sum()
+    assert reached == pytest.approx(best_sum_of_logs(given), abs=2e-7)
+    fair = dict(zip(shares.speeds, columns.fair.tolist(), strict=True))
+    value = sum(task.weight * log(shares.speeds[task.name] / fair[task.name]) for task in given.tasks)
+    assert shares.value == pytest.approx(value)
+
+
+def test_on_one_kind_proportional_divides_by_weight_as_far_as_time_goes() -> None:
+    three = problem([[5.0], [1.0], [100.0]], (2,), weight=[1.0, 3.0, 1.0])
+    shares = share(three, "proportional").shares  # the second cannot use more than all of its time: 1 is left for two
+    assert shares["t1"]["k0"] == pytest.approx(1.0, abs=1e-6)
+    assert shares["t0"]["k0"] == pytest.approx(0.5, abs=1e-6)
+    assert shares["t2"]["k0"] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_nobody_is_raised_by_a_percentage_without_others_losing_as_much_in_all() -> None:
+    given = drawn(5, count=30)
+    best = share(given, "proportional").speeds
+    for other in ("throughput", "max-min", "isolated", "makespan"):
+        speeds = share(given, other).speeds
+        gained = sum(task.weight * (speeds[task.name] / best[task.name] - 1.0) for task in given.tasks)
+        assert gained <= 1e-6 * sum(task.weight for task in given.tasks)
+
+
+def test_cost_is_the_best_there_is_for_the_prices() -> None:
+    given = msgspec.structs.replace(drawn(2), prices={"k0": 3.0, "k1": 0.5})
+    columns = Columns.of(given)
+    matrix, most = limits(columns)
+    worth = columns.weights[:, None] * columns.market.speeds / np.array([3.0, 0.5, 1.0])
+    general: Any = linprog
+    best = general(-worth.ravel(), A_ub=matrix, b_ub=most, method="highs")
+    assert share(given, "cost").value == pytest.approx(-best.fun)
+
+
+@pytest.mark.parametrize("policy", sorted(registry.parts("sharing")))
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kind_without_nodes_is_as_one_that_is_not_there(policy: str, seed: int) -> None:
+    given = msgspec.structs.replace(drawn(seed), prices={"k0": 3.0})
+    away = [msgspec.structs.replace(task, speeds={"gone": 50.0, **task.speeds}) for task in given.tasks]
+    with_it = msgspec.structs.replace(given, nodes={"gone": 0, **given.nodes}, tasks=tuple(away))
+    found, wanted = share(with_it, policy), share(given, policy)
+    assert found.value == wanted.value
+    assert found.shares == wanted.shares
+    assert found.speeds == wanted.speeds
+
+
+def test_without_prices_cost_is_throughput_and_a_dear_kind_is_left_to_whom_it_helps_most() -> None:
+    plain = problem(*TWO)
+    assert share(plain, "cost").value == pytest.approx(share(plain, "throughput").value)
+    one_each = problem([[4.0, 3.0], [8.0, 3.0]], (1, 1))
+    dear = msgspec.structs.replace(one_each, prices={"k0": 10.0})
+    assert share(dear, "cost").shares == {"t0": {"k1": 1.0}, "t1": {"k0": 1.0}}
+
+
+@pytest.mark.parametrize("price", [0.0, -1.0, float("inf")])
+def test_a_price_is_above_0(price: float) -> None:
+    with pytest.raises(BadInput, match="prices"):
+        msgspec.structs.replace(problem(*TWO), prices={"k0": price})
+
+
+def test_who_has_no_weight_gets_nothing_and_nobody_with_one_is_an_error() -> None:
+    shares = share(problem(*TWO, weight=[0.0, 1.0]), "proportional")
+    assert shares.shares["t0"] == {}
+    assert shares.speeds["t1"] == pytest.approx(3.0, abs=1e-6)
+    with pytest.raises(BadInput, match="no task has a weight"):
+        share(problem(*TWO, weight=[0.0, 0.0]), "proportional")

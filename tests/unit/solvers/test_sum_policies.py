@@ -1,0 +1,154 @@
+"""Mean completion, proportional fairness and cost, against every division there is."""
+
+from __future__ import annotations
+
+from math import inf, log
+
+import pytest
+from msgspec.structs import replace
+
+from bftrain.deciding.isolated import isolated_speed
+from bftrain.deciding.tabulate import Tabulator
+from bftrain.errors import BadObjective
+from bftrain.objective_file import as_objective, resolve_objective
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import AllocationProblem
+from bftrain.values.solution import Limits, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers import exact
+from tests.helpers.policy_cases import divisions, of_two_kinds, plain, told
+
+
+def tables(policy: str, problem: AllocationProblem) -> tuple[ValueTable, ValueTable]:
+    """Give the table of samples, and the one that is solved."""
+    found = [
+        Tabulator(resolve_objective(name)).table(replace(problem, objective=name)) for name in ("throughput", policy)
+    ]
+    return found[0], found[1]
+
+
+def worth(policy: str, samples: ValueTable, chosen: tuple[int, ...]) -> tuple[float, float]:
+    """Follow the formulas: how many run, then the sum."""
+    problem = samples.problem
+    running, total = 0, 0.0
+    for place, task in enumerate(problem.tasks):
+        speed = samples.values[place, chosen[place]] / problem.horizon_s
+        alone = isolated_speed(task, problem.by_kind, len(problem.tasks))
+        ends = policy == "proportional" or task.work_left_samples is not None
+        if task.weight == 0.0 or not ends or (policy == "proportional" and alone == 0.0):
+            continue
+        if speed > 0.0:
+            running += 1
+            if policy == "completion":
+                assert task.work_left_samples is not None
+                total -= task.weight * task.work_left_samples / speed
+            else:
+                total += task.weight * log(speed / alone)
+    return running, total
+
+
+@pytest.mark.parametrize("policy", ["completion", "proportional"])
+def test_against_every_division(policy: str) -> None:
+    for problem in (*map(told, range(60)), *map(of_two_kinds, range(20))):
+        samples, table = tables(policy, problem)
+        solution = exact.solver.solve(table, Limits())
+        assert solution.termination is Termination.OPTIMAL
+        chosen = table.chosen(solution.sizes, solution.kinds)
+        assert chosen is not None
+        found = worth(policy, samples, tuple(chosen))
+        best = max(worth(policy, samples, way) for way in divisions(samples))
+        assert found[0] == best[0]
+        assert found[1] == pytest.approx(best[1], rel=1e-6, abs=1e-6)
+
+
+def test_cost_is_samples_over_the_price_of_the_kind() -> None:
+    for seed in range(20):
+        problem = of_two_kinds(seed)
+        samples, table = tables("cost", problem)
+        prices = [problem.prices[kind] for kind in table.kinds]
+
+        def bought(chosen: tuple[int, ...], samples: ValueTable = samples, prices: list[float] = prices) -> float:
+            return sum(
+                task.weight * samples.values[place, column] / prices[int(samples.kind_of[column])]
+                for place, (task, column) in enumerate(zip(samples.problem.tasks, chosen, strict=True))
+            )
+
+        solution = exact.solver.solve(table, Limits())
+        assert solution.value == pytest.approx(max(map(bought, divisions(table))), rel=1e-9)
+
+
+def test_cost_takes_the_kind_where_work_is_cheapest() -> None:
+    """Twice as fast at three times the price is dear; who must hurry can still go there if nobody else does."""
+    curves = {"v": SpeedCurve(nodes=(1,), rate=(20.0,)), "p": SpeedCurve(nodes=(1,), rate=(10.0,))}
+    tasks = (plain("a", 10.0, curves=curves),)
+    problem = AllocationProblem(pool=2, pools={"v": 1, "p": 1}, prices={"v": 3.0}, horizon_s=10.0, tasks=tasks)
+    assert dict(exact.solver.solve(tables("cost", problem)[1], Limits()).kinds) == {"a": "p"}
+    cheap = replace(problem, prices={"v": 1.5})
+    assert dict(exact.solver.solve(tables("cost", cheap)[1], Limits()).kinds) == {"a": "v"}
+
+
+def test_as_many_as_possible_run_before_anybody_runs_well() -> None:
+    tasks = tuple(plain(name, 10.0, 1000.0, work_left_samples=1e6) for name in "abc")
+    for policy in ("completion", "proportional"):
+        problem = AllocationProblem(pool=3, horizon_s=10.0, tasks=tasks)
+        solution = exact.solver.solve(tables(policy, problem)[1], Limits())
+        assert set(solution.sizes.values()) == {1}
+    problem = AllocationProblem(pool=2, horizon_s=10.0, tasks=tasks)
+    solution = exact.solver.solve(tables("completion", problem)[1], Limits())
+    assert sorted(solution.sizes.values()) == [0, 1, 1]
+
+
+def test_the_shortest_ends_first() -> None:
+    long, short = plain("long", 10.0, work_left_samples=1e5), plain("short", 10.0, work_left_samples=1e2)
+    problem = AllocationProblem(pool=1, horizon_s=10.0, tasks=(long, short))
+    assert dict(exact.solver.solve(tables("completion", problem)[1], Limits()).sizes) == {"long": 0, "short": 1}
+
+
+def test_a_million_times_slower_counts_as_not_running() -> None:
+    crawls = plain("a", 1e-9, 10.0, min_nodes=1, work_left_samples=100.0)
+    problem = AllocationProblem(pool=2, horizon_s=10.0, tasks=(crawls, plain("b", 10.0, work_left_samples=100.0)))
+    assert dict(exact.solver.solve(tables("completion", problem)[1], Limits()).sizes) == {"a": 0, "b": 1}
+
+
+def test_nobody_at_all_and_nobody_who_counts() -> None:
+    for policy in ("completion", "proportional", "cost"):
+        nobody = AllocationProblem(pool=2, horizon_s=10.0, tasks=())
+        assert exact.solver.solve(tables(policy, nobody)[1], Limits()).value == 0.0
+        idle = AllocationProblem(
+            pool=2, horizon_s=10.0, tasks=(plain("a", 10.0, weight=0.0), plain("b", 0.0, weight=0.0))
+        )
+        assert exact.solver.solve(tables(policy, idle)[1], Limits()).value == 0.0
+
+
+class _Own:
+    """An objective of somebody's own, whose recast() is at fault."""
+
+    name = "mine"
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def values(self, task: object, sizes: object) -> object:  # noqa: ARG002 - the port's
+        return sizes
+
+    def recast(self, table: ValueTable) -> object:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        if self._answer is None:
+            return None
+        return ValueTable(problem=table.problem, values=table.values * 0.0 + self._answer)  # type: ignore[operator]  # a number
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (ZeroDivisionError("no"), r"recast\(\) raised ZeroDivisionError: no"),
+        (None, "did not give a table of the same"),
+        (inf, "not finite"),
+        (-inf, "changed which sizes are allowed"),
+    ],
+)
+def test_an_objective_that_spoils_the_table_is_named(answer: object, complaint: str) -> None:
+    problem = AllocationProblem(pool=2, horizon_s=10.0, tasks=(plain("a", 10.0, 20.0),))
+    with pytest.raises(BadObjective, match=f"objective 'mine': .*{complaint}"):
+        Tabulator(as_objective("mine", _Own(answer))).table(problem)
