@@ -6,7 +6,7 @@ VENV ?= .venv
 WORKERS ?= 2
 APT ?= yes
 # What bftrain can do without, but whose tests want to run
-EXTRAS ?= cbc,gurobi,parquet,horovod
+EXTRAS ?= cbc,gurobi,parquet,dask,docs,horovod
 
 export PYTHON VENV APT
 # What a site's module system puts there would reach into our virtual environment
@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench horovod docs clean
+.PHONY: help demo live-demo test check bench horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -27,6 +27,7 @@ horovod = $(if $(filter horovod,$(subst $(comma), ,$(EXTRAS))),$(bin)/python too
 
 help:
 	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
+	@echo 'make live-demo  train on four slots of this machine that come and go; needs no cluster'
 	@echo 'make test    install what the tests need, and run them all'
 	@echo 'make check   ruff, mypy, import contracts, unit and property tests with coverage'
 	@echo 'make bench   measure, and print the figures'
@@ -42,6 +43,10 @@ help:
 demo:
 	@tools/venv.sh base
 	@$(bin)/bftrain demo -o demo
+
+live-demo:
+	@tools/venv.sh torch
+	@$(bin)/bftrain live --demo
 
 test:
 	@tools/venv.sh test$(extras)
@@ -68,7 +73,8 @@ horovod:
 
 docs:
 	@tools/venv.sh docs
-	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
+	@# Not --quiet: MkDocs would not count its warnings then
+	@NO_MKDOCS_2_WARNING=1 tools/quiet.sh $(bin)/python -m mkdocs build --strict
 	@echo 'The documentation is in site/index.html'
 
 clean:

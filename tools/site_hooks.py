@@ -1,0 +1,75 @@
+"""What `make docs` adds to docs/: pages on the commands, and the files that stand above docs/.
+
+MkDocs calls these functions while it builds. What they do is small on purpose: whoever builds the site with another
+program writes the pages that `command_pages` gives, and the others, into the folder that it reads.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from command_pages import FOLDER, command_pages  # MkDocs looks for it beside this file
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).parents[1]
+# What stands above docs/ -> its page
+ABOVE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "LICENSE": "license.md"}
+# Pages that need a server, and none is there when the site is opened from disk
+SERVED: Final = ("404.html", "sitemap.xml", "sitemap.xml.gz")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Name the pages on commands in the navigation, where it has their folder."""
+    pages = [f"{FOLDER}/{name}" for name in command_pages()]
+    _fill(config.nav or [], pages)
+
+
+def _fill(entries: list[Any], pages: list[str]) -> None:
+    for entry in entries:
+        for name, inside in entry.items() if isinstance(entry, dict) else ():
+            if inside == f"{FOLDER}/":
+                entry[name] = pages
+            elif isinstance(inside, list):
+                _fill(inside, pages)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not in docs/."""
+    for name, text in command_pages().items():
+        files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
+    for name, page in ABOVE.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        if not name.endswith(".md"):
+            text = f"# {name.capitalize()}\n\n```text\n{text}```\n"
+        files.append(File.generated(config, page, content=_from_above(text)))
+    return files
+
+
+def _from_above(text: str) -> str:
+    """Turn links from the folder above docs/ into links from docs/ itself."""
+    text = re.sub(r"\]\(docs/", "](", text)
+    for name, page in ABOVE.items():
+        text = text.replace(f"]({name}", f"]({page}")
+    return text
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Turn links to what stands above docs/ into links to its page."""
+    up = "../" * (page.file.src_uri.count("/") + 1)
+    for name, target in ABOVE.items():
+        markdown = markdown.replace(f"]({up}{name}", f"]({up.removesuffix('../')}{target}")
+    return markdown
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Leave out what only a server would show."""
+    if not config.site_url:
+        for name in SERVED:
+            (Path(config.site_dir) / name).unlink(missing_ok=True)
