@@ -260,15 +260,16 @@ def mapped(value: Struct, field: str, kind: type[T]) -> Mapping[str, T]:
 
 
 def positive(value: Struct, field: str) -> Mapping[str, float]:
-    """Hold ``field`` to a mapping from names to finite numbers above 0."""
-
-    def checked(given: object) -> float:
-        found = _number(given)
-        if found <= 0.0:
-            raise ValueError
-        return found
-
-    return frozen_mapping(value, field, checked, "a mapping from names to numbers above 0")
+    """Hold ``field`` to a mapping from names to finite numbers above 0; the name whose number is none is told."""
+    items = frozen_mapping(value, field, wanted="a mapping from names to numbers above 0")
+    for name, given in items.items():
+        try:
+            fine = _number(given) > 0.0
+        except (OverflowError, TypeError, ValueError):
+            fine = False
+        if not fine:
+            reject(value, field, f"'{name}' must be a finite number above 0, not {_show(given)}")
+    return frozen_mapping(value, field, _number)
 
 
 def instance(value: Struct, field: str, kind: type) -> None:
