@@ -88,7 +88,7 @@ def replay_in_rounds(
 ) -> None:
     """Share the time of nodes in rounds among the tasks of a file; write and show what came of it."""
     from bftrain_datasets.taskfiles import load_tasks
-    from bftrain_replay.rounds import outputs, page
+    from bftrain_replay.rounds import outputs
     from bftrain_replay.rounds.settings import RoundSettings
 
     if sources.tasks is None:
@@ -102,6 +102,8 @@ def replay_in_rounds(
     with unterminated():
         result = _simulate(source, specs, settings, out)
         if folder is not None:
+            from bftrain_replay.rounds import page
+
             outputs.write(result, folder, origin, form=tables)
             page.write(folder)
     for text in _warnings(result):

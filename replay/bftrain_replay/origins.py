@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 import bftrain
-from bftrain.assembly import find_solver
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 
@@ -38,6 +37,8 @@ def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
 
 def versions_with(solver: str) -> dict[str, str]:
     """Give the versions of what figures depend on that ``solver`` decides."""
+    from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
+
     return {
         "bftrain": bftrain.__version__,
         "python": platform.python_version(),

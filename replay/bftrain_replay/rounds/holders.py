@@ -30,13 +30,16 @@ class Holders:
 
     def change(self, change: Change) -> Places:
         """Take in that nodes have left and joined; gives the tasks that held one of those that left: they stop."""
-        hit: Places = np.unique(self._holder[change.left])
-        hit = hit[hit != _NOBODY]
+        hit = self._holding(change.left) if change.left.size else np.empty(0, dtype=np.intp)
         self.release(hit)
         self._here[change.left] = False
         self._here[change.joined] = True
         self.count = np.bincount(self._kind_of[self._here], minlength=self.count.size)
         return hit
+
+    def _holding(self, nodes: Places) -> Places:
+        hit: Places = np.unique(self._holder[nodes])
+        return hit[hit != _NOBODY]
 
     def release(self, tasks: Places) -> None:
         """Free all nodes of these tasks."""
