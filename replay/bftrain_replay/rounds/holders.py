@@ -38,8 +38,9 @@ class Holders:
         return hit
 
     def _holding(self, nodes: Places) -> Places:
-        hit: Places = np.unique(self._holder[nodes])
-        return hit[hit != _NOBODY]
+        holders = self._holder[nodes]
+        hit: Places = np.unique(holders[holders != _NOBODY])
+        return hit
 
     def release(self, tasks: Places) -> None:
         """Free all nodes of these tasks."""
