@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from unittest import mock
@@ -58,22 +57,29 @@ class Keeper:
         self.order = AgentOrder(argv=(*words, "--patience", str(patience_s)))
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._running: Future[None] | None = None
+        self._running: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._running = asyncio.run_coroutine_threadsafe(self.scheduler.run(self.news.append, self.order), self.loop)
+        self._running = self.ask(self._begun())
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._running is not None
-        self._running.cancel()
-        self.ask(asyncio.sleep(0.05))
+        self.ask(self._ended())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
         if self._own_hub:
             self.hub.close()
+
+    async def _begun(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.scheduler.run(self.news.append, self.order))
+
+    async def _ended(self) -> None:
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.wait({self._running})  # a command that it is at is killed first, and that takes its time
+        self.problem()  # or asyncio complains that nobody asked
 
     def _hear(self, told: dict[str, Any]) -> None:
         self.told.append(told)
@@ -93,7 +99,8 @@ class Keeper:
     def problem(self) -> BaseException | None:
         """Give what ended the scheduler, if anything did."""
         assert self._running is not None
-        return self._running.exception() if self._running.done() else None
+        ended = self._running.done() and not self._running.cancelled()
+        return self._running.exception() if ended else None
 
     def remarks(self) -> str:
         """Give all remarks."""

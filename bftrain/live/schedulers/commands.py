@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -14,6 +15,7 @@ from bftrain.live.schedulers.batch import Command, CommandFailed
 
 _NOT_RUN: Final = 127
 _TOO_SLOW: Final = 124
+_BUFFERED: Final = 1 << 16  # bytes of what a command prints, before it must wait for us
 _SAID_LETTERS: Final = 500  # of an error, for people
 # Options in the environment would change what commands print and do; we may run in a job; and BFTRAIN_ is ours
 _OPTIONS: Final = (
@@ -42,15 +44,7 @@ class Runner:
         """Run a command and give what it printed; CommandFailed if it fails or takes too long."""
         argv = command.argv
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._env,
-                umask=0o077,  # jobs inherit it
-                start_new_session=True,
-            )
+            transport, process = await self._started(command)
         except OSError as error:
             raise CommandFailed(argv, _NOT_RUN, f"cannot be run: {error.strerror}") from error
         try:
@@ -59,15 +53,39 @@ class Runner:
         except TimeoutError as error:
             raise CommandFailed(argv, _TOO_SLOW, f"did not answer within {self._timeout_s:g} s") from error
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            await _ended(transport, process)
         code = process.returncode
         if code:
             said = (err or out).decode(errors="replace").strip()
             raise CommandFailed(argv, code, said[-_SAID_LETTERS:], out.decode(errors="replace"))
         return out.decode(errors="replace")
+
+    async def _started(self, command: Command) -> tuple[asyncio.SubprocessTransport, Process]:
+        """Start a command as ``create_subprocess_exec`` does, which keeps its transport to itself."""
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(limit=_BUFFERED, loop=loop),
+            *command.argv,
+            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._env,
+            umask=0o077,  # jobs inherit it
+            start_new_session=True,
+        )
+        return transport, Process(transport, protocol, loop)
+
+
+async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> None:
+    """See that a command is over."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    # What it started in a session of its own may hold its pipes for long, and the wait is for their end too
+    for number in range(3):
+        if (pipe := transport.get_pipe_transport(number)) is not None:
+            pipe.close()
+    await process.wait()
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
