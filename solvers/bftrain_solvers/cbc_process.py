@@ -20,6 +20,9 @@ from bftrain_solvers.cbc_messages import LENGTH, Reply, Request, framed
 
 _GRACE_S: Final = 1.0  # CBC looks at its clock between steps only; this long after the deadline it is given up
 _CHUNK: Final = 1 << 20
+# CBC answers a crash with a stack trace that it allocates memory for. Struck while it allocates, it would wait for its
+# own lock for good, but in a process of a single thread there is no lock: so linear algebra starts none
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class Died(Exception):
@@ -108,7 +111,7 @@ class CbcProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
             bufsize=0,
             start_new_session=True,  # an interrupt at the terminal is for the program, which then closes the worker
         )

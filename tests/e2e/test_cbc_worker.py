@@ -90,8 +90,12 @@ def test_the_worker_is_kept_warm(cbc: Cbc) -> None:
     assert cbc.worker_pid == pid
 
 
-# Not SIGABRT: at some times CBC catches one that comes from outside, and goes on
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])
+def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc: Cbc) -> None:
+    assert len(os.listdir(f"/proc/{cbc.worker_pid}/task")) == 1  # noqa: PTH208 - /proc is no ordinary path
+
+
+# CBC catches SIGABRT, as abort() sends it: it prints a stack trace and then dies of it all the same
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
 def test_a_death_in_mid_solve_is_a_failed_solution(cbc: Cbc, how: signal.Signals) -> None:
     pid = cbc.worker_pid
     with struck(cbc, how):
