@@ -48,7 +48,7 @@ def load_shares(path: Path) -> SharesFile:
     entities = {name: _entity(source, name, given) for name, given in source.table(data, "entities").items()}
     for kind, price in source.table(data, "prices").items():
         try:
-            SharesFile(prices={kind: price})  # type: ignore[dict-item]  # which is what it finds out
+            SharesFile(prices={kind: price})
         except BadValue:
             what = f"must be a number above 0, not {price!r:.60}" if kind else "a kind has a name"
             source.refuse(("prices", kind), what)

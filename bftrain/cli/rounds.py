@@ -10,13 +10,15 @@ import click
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.output import table
 from bftrain.cli.settings import option_of, settings_of_kind
+from bftrain.cli.side_by_side import Cell, Row, spreads_table
 from bftrain.errors import BadValue, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
+    from rich.progress import Progress
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
@@ -48,6 +50,7 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
 SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed")  # options of every replay that count here
 _KEY: Final = "round_s"
 _MOST_NAMED: Final = 5
+_HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,24 +158,40 @@ def _simulate(
     source: Mapping[str, int] | EventLog, specs: Sequence[TaskSpec], settings: RoundSettings, out: Output
 ) -> Result:
     """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
-    from bftrain.cli.replay_progress import ReplayProgress
-    from bftrain_datasets.eventlog import EventLog
     from bftrain_replay.rounds.simulation import simulate
 
-    last_s = max(spec.submit_s for spec in specs)
-    span_s = settings.until_s or (source.span_s if isinstance(source, EventLog) else last_s)
     with interruption() as interrupted, out.progress() as bars:
-        progress = ReplayProgress(bars, out, span_s, counted="tasks", done="simulated")
-
-        def watch(simulated_s: float, done: int) -> bool:
-            progress.tell(settings.policy, min(simulated_s, span_s), done)
-            return not interrupted()
-
         try:
+            tell = _progress(source, len(specs), settings, bars, out)
+
+            def watch(simulated_s: float, done: int) -> bool:
+                tell(simulated_s, done)
+                return not interrupted()
+
             return simulate(source, specs, settings, watch=watch)
         except BadValue as error:
             setting = (error.where or "").removeprefix("RoundSettings.")
             raise BadValue(error.what, where=option_of(setting), fix=error.fix) from error
+
+
+def _progress(
+    source: Mapping[str, int] | EventLog, count: int, settings: RoundSettings, bars: Progress, out: Output
+) -> Callable[[float, int], None]:
+    """Tell by hours of what has an end of its own, and by tasks where the last of them is the end."""
+    from bftrain.cli.replay_progress import ReplayProgress
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.parts import chosen_window
+
+    ends_s = [settings.until_s] if settings.until_s is not None else []
+    if isinstance(source, EventLog):
+        begin_s, end_s = chosen_window(source, settings.window or "..")
+        ends_s.append(end_s - begin_s)
+    if ends_s and not settings.measure:
+        by_hours = ReplayProgress(bars, out, min(ends_s), counted="tasks done", done="hours simulated")
+        return lambda simulated_s, done: by_hours.tell(settings.policy, simulated_s, done)
+    goal = settings.measured(count)[1] + 1
+    by_tasks = ReplayProgress(bars, out, goal, unit=1.0, counted="hours simulated", done="tasks done")
+    return lambda simulated_s, done: by_tasks.tell(settings.policy, done, int(simulated_s // _HOUR_S))
 
 
 def _warnings(result: Result) -> Iterator[str]:
@@ -214,8 +233,8 @@ def _words(result: Result, origin: Origin) -> RenderableType:
         ("slowdown", figures.slowdown, ratio),
         ("rho", figures.rho, ratio),
     )
-    rows = (_spread(name, spread, digits) for name, spread, digits in spreads if spread is not None)
-    return Group(table(title, ("", ""), _rows(result)), table("", ("", "mean", "median", "95 %", "most"), rows))
+    rows = [_spread(name, found, digits) for name, found, digits in spreads if found is not None]
+    return Group(table(title, ("", ""), _rows(result)), spreads_table(rows))
 
 
 def _rows(result: Result) -> Iterator[tuple[str, str]]:
@@ -247,6 +266,6 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
         yield "cost", f"{summary.cost:,.2f}"
 
 
-def _spread(name: str, spread: Percentiles, digits: tuple[int, ...]) -> tuple[str, ...]:
+def _spread(name: str, spread: Percentiles, digits: tuple[int, ...]) -> Row:
     figures = (spread.mean, spread.p50, spread.p95, spread.max)
-    return (name, *(f"{value:,.{count}f}" for value, count in zip(figures, digits, strict=True)))
+    return Row(name, [Cell(f"{value:,.{count}f}") for value, count in zip(figures, digits, strict=True)])

@@ -10,6 +10,7 @@ import click
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import settings_of_kind, with_options
+from bftrain.cli.side_by_side import Cell, Row, spreads_table
 from bftrain.errors import Interrupted
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _simulate(workload: Workload, settings: ScheduleSettings, out: Output) -> Re
 
     with interruption() as interrupted, out.progress() as bars:
         span_s = workload.jobs.submit_s[-1]
-        progress = ReplayProgress(bars, out, span_s, counted="jobs", done="scheduled")
+        progress = ReplayProgress(bars, out, span_s, counted="jobs", done="hours scheduled")
 
         def watch(simulated_s: float, jobs: int) -> bool:
             progress.tell(settings.policy, min(simulated_s, span_s), jobs)
@@ -161,7 +162,7 @@ def _words(result: Result, name: str) -> RenderableType:
     idle = f"{log.idle_node_s / 3600:,.0f} node-hours, {words.percent(log.idle_share)} of the node-time"
     return Group(
         table(title, ("", ""), _rows(summary)),
-        table("", ("", "mean", "median", "95 %", "most"), _spreads(summary)),
+        spreads_table(list(_spreads(summary))),
         f"idle: {idle}; derived, not recorded",
     )
 
@@ -186,12 +187,12 @@ def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
     yield "campaigns beyond their bound", f"{summary.beyond_bound:,} of {summary.campaigns_done:,}"
 
 
-def _spreads(summary: ScheduleSummary) -> Iterator[tuple[str, ...]]:
+def _spreads(summary: ScheduleSummary) -> Iterator[Row]:
     from bftrain import words
 
-    def row(name: str, spread: Spread) -> tuple[str, ...]:
+    def row(name: str, spread: Spread) -> Row:
         told = words.duration if name == "wait" else _number
-        return (name, *(told(value) for value in (spread.mean, spread.p50, spread.p95, spread.max)))
+        return Row(name, [Cell(told(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)])
 
     yield row("wait", summary.wait_s)
     yield row("slowdown", summary.slowdown)

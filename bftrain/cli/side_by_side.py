@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bftrain.cli.output import table
+from bftrain.cli.parted import fits, parts
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
 BEST: Final = "*"
-_HEADING: Final = 12  # letters of a heading that is broken into lines
-_BETWEEN: Final = 3  # columns between two columns of a table
-_EDGES: Final = 2  # and beside the outer ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +53,8 @@ class SideBySide:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Give the table that fits."""
-        from rich.measure import Measurement
-
         upright = self._upright()
-        if Measurement.get(console, options.update(width=10_000), upright).maximum <= options.max_width:
+        if fits(upright, console, options):
             yield upright
             return
         if self.title:
@@ -89,34 +84,13 @@ class SideBySide:
 
     def _turned(self, group: Rows, width: int) -> Iterator[RenderableType]:
         """A row a replay; as many figures as there is room for, then the next."""
-        names = [_folded(name, max(width // 3, _HEADING)) for name in self.names]
-        room = width - max(len(line) for name in names for line in name.splitlines()) - _EDGES
-        columns = [(_folded(row.label, _HEADING), _marked(row.cells, self._marks)) for row in group.rows]
-        title = group.title
-        for chunk in _chunks(columns, room):
-            cells = zip(*(column for _, column in chunk), strict=True)
-            yield table(
-                title,
-                ("", *(heading for heading, _ in chunk)),
-                [(name, *row) for name, row in zip(names, cells, strict=True)],
-                compact=self.compact,
-            )
-            title = ""
+        columns = [(row.label, _marked(row.cells, self._marks)) for row in group.rows]
+        return parts("", self.names, columns, width, title=group.title, compact=self.compact)
 
 
-def _chunks(columns: Sequence[tuple[str, list[Text]]], room: int) -> Iterator[list[tuple[str, list[Text]]]]:
-    """Part columns into as few tables as fit; one that fits nowhere stands alone."""
-    chunk: list[tuple[str, list[Text]]] = []
-    taken = 0
-    for heading, cells in columns:
-        wide = max(*(len(line) for line in heading.splitlines()), *(len(cell) for cell in cells), 1) + _BETWEEN
-        if chunk and taken + wide > room:
-            yield chunk
-            chunk, taken = [], 0
-        chunk.append((heading, cells))
-        taken += wide
-    if chunk:
-        yield chunk
+def spreads_table(rows: Sequence[Row]) -> SideBySide:
+    """Lay figures out that are not one number but many: mean, median, and how far they reach."""
+    return SideBySide("", ("mean", "median", "95 %", "most"), (Rows("", rows),))
 
 
 def _marked(cells: Iterable[Cell], marks: int) -> list[Text]:
@@ -124,7 +98,3 @@ def _marked(cells: Iterable[Cell], marks: int) -> list[Text]:
     from rich.text import Text
 
     return [Text(f"{cell.text} {BEST}", style="bold") if cell.best else Text(cell.text + " " * marks) for cell in cells]
-
-
-def _folded(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False)) or text

@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.output import Output, prints_results
+from bftrain.cli.parted import Parted
 from bftrain.cli.settings import shares_option, with_shares
 from bftrain.cli.source import name_of
 from bftrain.errors import NotAvailable, UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bftrain.values.solution import Solution
 
 _SOLVER = "exact"
+_NO_TASKS = "there are no tasks: all nodes stay idle"
 _SIDE_BY_SIDE = 4  # solvers that stand side by side on a usual screen
 _DESCRIBED = "docs/formats.md describes the problem file"
 
@@ -114,13 +116,15 @@ def _share(data: bytes, where: str, policy: str | None, said: Mapping[str, objec
 
 
 def _shared(problem: SharingProblem, shares: Shares) -> RenderableType:
+    if not problem.tasks:
+        return _NO_TASKS
     columns = ("", *(f"{count} {kind}" for kind, count in problem.nodes.items()), "speed")
+    title = f"{shares.policy}: {shares.value:.10g} ({shares.value_is})"
     rows = [
         (task.name, *(_part(shares.shares[task.name].get(kind)) for kind in problem.nodes), f"{speed:.6g}")
         for task, speed in zip(problem.tasks, shares.speeds.values(), strict=True)
     ]
-    title = f"{shares.policy}: {shares.value:.10g} ({shares.value_is})"
-    return table(title, columns, rows)
+    return Parted(title, columns, rows)
 
 
 def _part(share: float | None) -> str:
@@ -133,6 +137,8 @@ def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> Rend
 
     from bftrain.values.solution import Quality
 
+    if not problem.tasks:
+        return _NO_TASKS
     nodes = ", ".join(f"{count} {kind or 'nodes of no kind'}" for kind, count in problem.pools.items())
     title = f"{nodes or f'{problem.pool} nodes'}, {problem.horizon_s:g} s ahead"
     reasons = [Text(f"{found.solver}: {found.solver_words}") for found in solutions if found.quality is Quality.NONE]
@@ -143,15 +149,13 @@ def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> Rend
 def _side_by_side(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
     """Give a column for each solver."""
     columns = ["", *(solution.solver for solution in solutions)]
-    rows: list[list[object]] = [
-        [task.name, *(_size(solution, task.name) for solution in solutions)] for task in problem.tasks
-    ]
+    rows = [[task.name, *(_size(solution, task.name) for solution in solutions)] for task in problem.tasks]
     rows.append(["nodes", *map(_nodes, solutions)])
     rows.append(["value", *(_figure(solution.value) for solution in solutions)])
     rows.append(["bound", *(_figure(solution.bound) for solution in solutions)])
     rows.append(["termination", *(solution.termination for solution in solutions)])
     rows.append(["wall ms", *(f"{solution.wall_s * 1e3:.2f}" for solution in solutions)])
-    yield table(title, columns, rows)
+    yield Parted(title, columns, rows)
 
 
 def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
@@ -164,13 +168,13 @@ def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solutio
         plan = plans.setdefault(sizes, str(len(plans) + 1)) if found.sizes else "-"
         figures = (_figure(found.value), _figure(found.bound), found.termination, f"{found.wall_s * 1e3:.2f}")
         rows.append([found.solver, plan, *figures])
-    yield table(title, ["", "plan", "value", "bound", "termination", "ms"], rows)
+    yield Parted(title, ["", "plan", "value", "bound", "termination", "ms"], rows)
     of_tasks = [[task.name, *(sizes[place] for sizes in plans)] for place, task in enumerate(problem.tasks)]
-    yield table("", ["plan", *plans.values()], of_tasks)
+    yield Parted("", ["plan", *plans.values()], of_tasks)
 
 
-def _nodes(solution: Solution) -> object:
-    return sum(solution.sizes.values()) if solution.sizes else "-"
+def _nodes(solution: Solution) -> str:
+    return str(sum(solution.sizes.values())) if solution.sizes else "-"
 
 
 def _size(solution: Solution, task: str) -> str:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]
-    Watch = Callable[[float, int], bool]  # seconds simulated and tasks done; False ends it
+    # seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
+    Watch = Callable[[float, int], bool]
 
 ALL_DONE: Final = "all_done"
 MEASURED_DONE: Final = "measured_done"
@@ -88,10 +89,13 @@ class Engine:
             if self.ended:
                 return
             turn += 1
-            if watch is not None and turn % _WATCH_EVERY == 0 and not watch(self.now_s, self._come - self._here.size):
+            if watch is not None and turn % _WATCH_EVERY == 0 and not watch(self.now_s, self._awaited_done()):
                 self.ended = INTERRUPTED
                 return
             self._step()
+
+    def _awaited_done(self) -> int:
+        return int(np.count_nonzero(~np.isnan(self.end_s[: self.measured.stop])))
 
     # -- what happens before a round
 

@@ -44,6 +44,19 @@ def test_a_log_gets_a_line_every_half_minute(
     ]
 
 
+def test_things_that_have_to_be_done_are_counted_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, out = Clock(monkeypatch), Output(json=False, level=0)
+    with out.progress() as bars:
+        progress = ReplayProgress(bars, out, 150, unit=1.0, counted="hours simulated", done="tasks done")
+        for done in (0, 100):
+            progress.tell("max-min", done, 30 * done)
+            clock.now_s += 30.0
+    said = "max-min: 100 of 150 tasks done, 3,000 hours simulated, 100 a second, about 15 s left"
+    assert capsys.readouterr().err.splitlines() == [said]
+
+
 def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock, out = Clock(monkeypatch), Output(json=False, level=-1)
     with out.progress() as bars:

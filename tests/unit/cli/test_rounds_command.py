@@ -215,3 +215,56 @@ def test_a_run_in_rounds_is_no_replay(bftrain: CommandLine, tasks: Path, tmp_pat
     ended = bftrain("export", folder, "--to", "perfetto", "-o", tmp_path / "trace.json")
     assert ended.code == 3
     assert "a run in rounds has figures, tables and a page: docs/rounds.md" in ended.err
+
+
+class Told:
+    """What a progress bar was given: how far it goes, of what, and how far it came."""
+
+    def __init__(self, *given: object, done: str, **_: object) -> None:
+        self.goal, self.done = given[-1], done
+        self.came: list[float] = []
+        TOLD.append(self)
+
+    def tell(self, _name: str, done: float, _count: int) -> None:
+        self.came.append(done)
+
+
+TOLD: list[Told] = []
+
+
+@pytest.mark.parametrize(
+    ("more", "goal", "of"),
+    [
+        ((), 8, "tasks done"),
+        (("--measure", "1..4"), 5, "tasks done"),
+        (("--until", 9000), 9000.0, "hours simulated"),
+        (("--until", 400_000, "--measure", "1..4"), 5, "tasks done"),
+    ],
+)
+def test_the_bar_ends_where_the_run_does(
+    bftrain: CommandLine, tasks: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...], goal: float, of: str
+) -> None:
+    monkeypatch.setattr(engine, "_WATCH_EVERY", 1)
+    monkeypatch.setattr("bftrain.cli.replay_progress.ReplayProgress", Told)
+    TOLD.clear()
+    ended = bftrain(
+        "replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "--policy", "fifo", *map(str, more)
+    )
+    assert ended.code == 0, ended.err
+    assert [(told.goal, told.done) for told in TOLD] == [(goal, of)]
+    came = TOLD[0].came
+    assert came == sorted(came)
+    assert 0.6 * goal <= came[-1] <= goal
+
+
+def test_on_a_log_the_bar_is_as_long_as_its_window(
+    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bftrain.cli.replay_progress.ReplayProgress", Told)
+    log, tasks = generate_log(4, 1, 1), tmp_path / "tasks.toml"
+    save_log(log, tmp_path / "log.npz")
+    save_tasks([gang("one", 1000.0)], tasks)
+    TOLD.clear()
+    window = f"{log.start_s}..{log.start_s + 50_000}"
+    ended = bftrain("replay", tmp_path / "log.npz", "--tasks", tasks, "--round", 60, "--window", window)
+    assert (ended.code, [(told.goal, told.done) for told in TOLD]) == (0, [(50_000.0, "hours simulated")]), ended.err

@@ -30,6 +30,21 @@ def test_as_json_with_another_policy(bftrain: CommandLine) -> None:
     assert told["speeds"]["lstm"] == pytest.approx(500_000 / 253_846.153846)
 
 
+@pytest.mark.parametrize(
+    ("problem", "options"),
+    [
+        ('{"nodes": {"a": 1}, "tasks": []}', ()),
+        ('{"nodes": {"a": 1}, "tasks": []}', ("--policy", "makespan")),
+        ('{"pool": 3, "horizon_s": 60, "tasks": []}', ()),
+        ('{"pool": 3, "horizon_s": 60, "tasks": []}', ("--solver", "all")),
+    ],
+)
+def test_nobody_to_divide_over_is_said_in_words(bftrain: CommandLine, problem: str, options: tuple[str, ...]) -> None:
+    ended = bftrain("solve", "-", *options, stdin=problem)
+    assert (ended.code, ended.out, ended.err) == (0, "there are no tasks: all nodes stay idle\n", "")
+    assert json.loads(bftrain("solve", "-", *options, "--json", stdin=problem).out)
+
+
 def test_what_is_wrong_is_said(bftrain: CommandLine) -> None:
     ended = bftrain("solve", KINDS, "--policy", "max")
     assert (ended.code, ended.out) == (3, "")
