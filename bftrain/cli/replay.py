@@ -13,7 +13,7 @@ from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.logfiles import kinds_option
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides, settings_of_kind, with_options
-from bftrain.errors import Interrupted, UsageError
+from bftrain.errors import BadInput, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,7 +163,6 @@ def command(
         missing = "LOG" if log is None else "--tasks" if task_file is None else "-o"
         fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES or --journal JOURNAL instead of LOG"
         raise UsageError("is missing", where=missing, fix=fix)
-    from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
     from bftrain_replay.answers import Answers, origin_of
     from bftrain_replay.drawing import vega
@@ -175,7 +174,7 @@ def command(
     check_parts(settings, baseline)
     outputs.check_tables(tables)
     kinds: Path | None = where["kinds"]
-    events, specs = _log(log, kinds), load_tasks(task_file)
+    events, specs = _inputs(log, kinds, task_file)
     outputs.prepare(folder)
     told = ("--kinds", str(kinds)) if kinds is not None else ()
     source = Source(log=str(log), tasks=str(task_file), baseline=baseline, options=told)
@@ -194,11 +193,20 @@ def command(
     leave_if_interrupted(study, folder, "; the same command with --resume goes on")
 
 
-def _log(path: Path, kinds: Path | None) -> EventLog:
+def _inputs(log: Path, kinds: Path | None, task_file: Path) -> tuple[EventLog, tuple[TaskSpec, ...]]:
+    """Read log and tasks; tasks for which the log has no kind of node are refused before anything is written."""
     from bftrain_datasets.files import load_log
     from bftrain_datasets.kind_files import with_kinds
+    from bftrain_datasets.taskfiles import load_tasks
+    from bftrain_replay.study import check_kinds
 
-    return load_log(path) if kinds is None else with_kinds(load_log(path), kinds)
+    events = load_log(log) if kinds is None else with_kinds(load_log(log), kinds)
+    tasks = tuple(load_tasks(task_file))
+    try:
+        check_kinds(events, tasks)
+    except BadInput as error:
+        raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
+    return events, tasks
 
 
 def _insist_on_cluster_alone(log: Path | None, kinds: Path | None) -> None:
@@ -245,9 +253,16 @@ def replay(
             progress.tell(name, simulated_s, decisions)
             return not interrupted()
 
-        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers)
+        told: list[str] = []
+
+        def warn(text: str) -> None:
+            told.append(text)
+            out.warn(text)
+
+        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, warn=warn)
     for warning in done.result.warnings:
-        out.warn(warning)
+        if warning not in told:
+            out.warn(warning)
     for time_s, note in done.result.decisions.notes:
         out.detail(f"note at {time_s:g} s: {note}")
     return done

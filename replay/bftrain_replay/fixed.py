@@ -78,18 +78,23 @@ class Cluster:
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
         """Refuse tasks that it can never hold, and those without end if nothing else ends it."""
-        unfit = [spec for spec in tasks if not fits(spec, self.nodes)]
+        unfit = never_held(tasks, self.nodes)
         if unfit:
-            told = "; ".join(_why_not(spec, self.nodes) for spec in unfit[:_MOST_NAMED])
-            more = f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else ""
             fix = "leave them out, or give the cluster more nodes of a kind that they run on"
-            raise BadInput(f"this cluster can never hold {told}{more}", where="tasks", fix=fix)
+            raise BadInput(f"this cluster can never hold {unfit}", where="tasks", fix=fix)
         if not tasks:
             raise BadInput("there are none", where="tasks", fix="a cluster without tasks has nothing to tell")
         endless = [spec.name for spec in tasks if spec.work_samples is None]
         if endless and self.until_s is None:
             what = f"task '{endless[0]}' never finishes by itself, so neither does the replay"
             raise BadInput(what, where="tasks", fix="give it work_samples, or say --until when to end")
+
+
+def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
+    """Name the tasks that so many nodes of each kind can never hold, and say why; nothing if there are none."""
+    unfit = [spec for spec in tasks if not fits(spec, nodes)]
+    told = "; ".join(_why_not(spec, nodes) for spec in unfit[:_MOST_NAMED])
+    return told + (f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else "")
 
 
 def fits(spec: TaskSpec, largest: Mapping[str, int]) -> bool:

@@ -76,7 +76,8 @@ def odd_decisions(results: Mapping[str, Result | None]) -> Iterator[str]:
 def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:
     if len(names) == 1:
         return f"task '{names[0]}' {one}"
-    return f"{len(names):,} tasks ('{names[0]}', ...) {many}"
+    named = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
+    return f"{len(names):,} tasks ({named}{', ...' if len(names) > _MOST_NAMED else ''}) {many}"
 
 
 def _it(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ from msgspec.structs import replace as changed
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import Fault, UsageError
+from bftrain.errors import BadInput, Fault, UsageError
 from bftrain.measuring import measured, metrics_of
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
@@ -20,7 +21,7 @@ from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
 from bftrain_replay.engine import Gauge, run
-from bftrain_replay.fixed import Cluster, Ended
+from bftrain_replay.fixed import Cluster, Ended, never_held
 from bftrain_replay.fluid import Fluid
 from bftrain_replay.ideal import Ideal, ideal
 from bftrain_replay.oddities import odd_decisions, odd_inputs, odd_settings
@@ -78,14 +79,19 @@ def study(
     objective: Objective | None = None,
     watch: Watch | None = None,
     answers: Answers | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Study:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as yardsticks.
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
     ``watch`` says no, the replay in hand ends where it is and the others are left out; ``answers`` let it go on later.
+    ``warn`` is told what is odd about the inputs before anything is replayed; the results tell it too.
     """
     settings = ReplaySettings.of(settings)
     passes = Passes(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
+    check_kinds(log, tasks)
+    for text in odd_inputs(passes.part, passes.tasks) if warn is not None else ():
+        warn(text)
     main = passes.replay(Allocations(passes.part.node_names))
     if main is None:
         raise Fault("the first replay did not begin", where="study")
@@ -135,6 +141,14 @@ def cluster_study(
         complete=passes.going,
         fixed=Fixed(cluster=cluster, ended=ended, ideal=found),
     )
+
+
+def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
+    """Refuse tasks that no kind of node can ever hold, however many of its nodes were idle at once."""
+    unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
+    if unfit:
+        fix = "leave them out, or give them a curve for a kind that the log has"
+        raise BadInput(f"no kind of node in the log can ever hold {unfit}", where="tasks", fix=fix)
 
 
 def check_cluster(settings: ReplaySettings) -> None:

@@ -6,6 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from bftrain.values.events import NodesJoined
+from bftrain_datasets.files import load_log, save_log
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.taskfiles import save_tasks
 from tests.helpers.lines import lines
 from tests.unit.core.samples import curve, left, spec, submitted
 
@@ -69,3 +72,21 @@ def test_a_problem_with_pools_is_solved_and_its_answer_names_the_kinds(bftrain: 
     assert "2 v100, 2 k80, 100 s ahead" in shown
     assert "1 v100" in shown
     assert "'equal-share-published' cannot tell kinds of nodes apart" in " ".join(shown.split())
+
+
+def test_a_task_that_runs_on_no_kind_of_a_log_is_refused_before_anything_is_written(
+    bftrain: CommandLine, tmp_path: Path
+) -> None:
+    log, tasks, kinds, out = (tmp_path / name for name in ("log.npz", "tasks.toml", "kinds.toml", "out"))
+    save_log(generate_log(4, 0.1, 1), log)
+    names = load_log(log).node_names
+    kinds.write_text(f'v100 = "{",".join(names[:2])}"\nk80 = "{",".join(names[2:])}"\n')
+    save_tasks([BOTH, spec("lost", largest=2, curves={"tpu": FAST})], tasks)
+    asked = ("replay", log, "--tasks", tasks, "--kinds", kinds, "-o", out)
+    ended = bftrain(*asked)
+    assert (ended.code, ended.out, out.exists()) == (3, "", False)
+    assert ended.err.startswith(
+        f"bftrain: {tasks}: no kind of node in the log can ever hold task 'lost', which runs on tpu only (leave"
+    )
+    save_tasks([BOTH], tasks)
+    assert bftrain(*asked).code == 0

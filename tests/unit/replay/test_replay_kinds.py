@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.errors import Fault
+from bftrain.errors import BadInput, Fault
 from bftrain.values.actions import Action, Cause, Release, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
@@ -215,3 +215,31 @@ def test_who_runs_on_no_kind_that_is_there_is_told() -> None:
         "task 'a' needs more nodes of a kind to run on than are idle at most (2 fast, 2 slow), "
         "so it can never run, but competes all the same"
     )
+
+
+def test_a_task_that_no_kind_of_the_log_can_ever_hold_is_refused_by_name() -> None:
+    unfit = [
+        task("a", curves={"tpu": curve_of(1.0)}),
+        task("wide", rate=(1.0,) * 3, min_nodes=3, curves={"fast": curve_of(1.0, 1.0, 1.0)}),
+        *(task(f"more-{number}", curves={"tpu": curve_of(1.0)}) for number in range(3)),
+    ]
+    with pytest.raises(BadInput) as refused:
+        study(mixed(), [task("b", curves=FAST_AND_SLOW), *unfit], ReplaySettings())
+    said = str(refused.value)
+    assert "can ever hold task 'a', which runs on tpu only; task 'wide', which needs 3 nodes of one kind " in said
+    assert said.endswith("; and 2 others (leave them out, or give them a curve for a kind that the log has)")
+
+
+def test_who_will_not_run_is_told_before_anything_is_replayed() -> None:
+    order: list[str] = []
+
+    def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
+        order.append(name)
+        return True
+
+    late = log_of((0.0, "a", ""), (50.0, "", "a"), (50.0, "b", ""), end_s=100.0)  # never two at once
+    wide = task("wide", rate=(1.0, 1.0), min_nodes=2)
+    done = study(late, [wide], ReplaySettings(), watch=watch, warn=order.append)
+    assert order[0].startswith("task 'wide' needs more nodes than the 1 that are idle at most")
+    assert order[1] == "exact"
+    assert done.result.warnings[:1] == (order[0],)

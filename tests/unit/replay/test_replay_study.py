@@ -126,7 +126,9 @@ def test_odd_inputs_are_named() -> None:
         "entries of the log that give a node the state it has already and so change nothing: 1",
     )
     (late,) = warnings(LOG, [task("x", submit_s=300.0), task("y", submit_s=301.0)])
-    assert late == "2 tasks ('x', ...) arrive after the log has ended"
+    assert late == "2 tasks ('x', 'y') arrive after the log has ended"
+    (late,) = warnings(LOG, [task(f"t{number}", submit_s=300.0) for number in range(1000)])
+    assert late == "1,000 tasks ('t0', 't1', 't2', 't3', 't4', ...) arrive after the log has ended"
 
 
 def test_a_solver_whose_decisions_others_made_is_named() -> None:
