@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.every_command import every_command
-from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
+from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, let_work, on_terminal, shell, start
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "examples" / "events.jsonl"
@@ -185,10 +185,9 @@ def test_ctrl_c_in_the_middle_of_work_is_130(tmp_path: Path) -> None:
     assert bftrain("generate", "log", "-o", log, "--nodes", "512", "--days", "14", "--seed", "1").code == 0
     assert bftrain("tasks", "generate", "-o", tasks, "--kind", "mix", "--count", "300", "--seed", "1").code == 0
     with start("replay", log, "--tasks", tasks, "-o", tmp_path / "out") as running:
-        with pytest.raises(subprocess.TimeoutExpired):
-            running.wait(timeout=3)  # it has more to do than that
+        let_work(running, 3.0)  # it has more to do than that
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=20) == 130
+        assert running.wait(timeout=60) == 130
         assert running.stderr is not None
         said = running.stderr.read().decode()
     assert "bftrain: interrupted" in said

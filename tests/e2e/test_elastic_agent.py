@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,22 +111,24 @@ def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.Stage, vict
 
 
 def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
-    """Work is compared, not time: how long others keep the processor is theirs. The benchmarks look at the clock."""
+    """Work is compared, not time: how long others keep the processor is theirs. The benchmarks look at the clock.
+
+    Others empty the caches too, so each start is compared with one right after it, and the odd ones do not count.
+    """
     told = Told()
     hub = Hub(told, make_secret(tmp_path / "secret"))
-    worked, bare = [], []
+    times_bare = []
     agents = LocalAgents(hub, tmp_path / "secret", preload=())
     try:
         for number in range(5):
             agents.start(f"n{number}")
             told.until(lambda number=number: any(one.get("node") == f"n{number}" for one in told.all), "registered")
-            worked.append(work_of(agents.running[f"n{number}"].pid))
-            bare.append(work_of_nothing())
+            times_bare.append(work_of(agents.running[f"n{number}"].pid) / work_of_nothing())
         maps = Path(f"/proc/{agents.running['n0'].pid}/maps").read_text()
     finally:
         hub.close()
         agents.close()
-    assert min(worked) < 10 * min(bare)  # a bare Python takes 10 to 15 ms, and 150 are allowed
+    assert median(times_bare) < 10  # a bare Python takes 10 to 15 ms, and 150 are allowed
     assert "torch" not in maps
 
 

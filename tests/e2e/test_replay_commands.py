@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import ANSI, bftrain, on_terminal, start
+from tests.helpers.program import ANSI, bftrain, let_work, on_terminal, start
 
 FILES = {
     "summary.json",
@@ -176,12 +176,9 @@ def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
     assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "3000").code == 0
     folder = tmp_path / "out"
     with start("replay", tmp_path / "log.npz", "--tasks", tmp_path / "t.toml", "-o", folder) as running:
-        deadline = time.monotonic() + 60.0
-        while not folder.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(1.0)  # into the first replay, which takes longer
+        let_work(running, 4.0)  # into the first replay, which takes longer
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=20) == 130
+        assert running.wait(timeout=60) == 130
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert (summary["complete"], summary["efficiency"]) == (False, None)
     assert 0.0 < summary["simulated_s"] < 15 * 86400

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bftrain_datasets.files import load_log
-from tests.helpers.program import bftrain, start
+from tests.helpers.program import bftrain, let_work, start
 from tests.helpers.schedules import Row, swf
 from tests.helpers.site_data import site_data
 
@@ -128,12 +126,6 @@ def test_standard_input_and_the_configuration(tmp_path: Path) -> None:
         assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
-def core_s(process: int) -> float:
-    """Tell how long a process has been on a core."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_keeps_what_is_done(number: signal.Signals, tmp_path: Path) -> None:
     many = [Row(3 * place, 1000 + place % 977, 1 + place % 7, 4000, place % 5) for place in range(60_000)]
@@ -141,10 +133,7 @@ def test_interrupted_it_keeps_what_is_done(number: signal.Signals, tmp_path: Pat
     folder = tmp_path / "out"
     options = ("--policy", "conservative", "--max-backlog", "1e9", "-o", folder)
     with start("schedule", log, *options) as running:
-        deadline = time.monotonic() + 100.0
-        # Into the simulation, whatever else the machine does: the queue is so long that it would take hours
-        while core_s(running.pid) < 5.0 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        let_work(running, 5.0)  # into the simulation: the queue is so long that it would take hours
         running.send_signal(number)
         out, err = running.communicate(timeout=100)
     assert running.returncode == 130, err

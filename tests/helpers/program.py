@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -71,6 +72,20 @@ def start(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subpro
         cwd=cwd,
         env=environment(**env),
     )
+
+
+def let_work(running: subprocess.Popen[bytes], core_s: float) -> None:
+    """Wait until what was started has been on a core for so long, whatever else the machine does."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while _core_s(running.pid) < core_s:
+        assert running.poll() is None, f"it ended before it had worked for {core_s:g} s"
+        assert time.monotonic() < deadline, f"it has not worked for {core_s:g} s in {_PATIENCE_S:g} s"
+        time.sleep(0.02)
+
+
+def _core_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def shell(command: str, cwd: Path | None = None, **env: str) -> Ended:

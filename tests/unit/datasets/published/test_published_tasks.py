@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import pandas as pd
@@ -196,7 +196,7 @@ def test_the_published_pairs(tmp_path: Path, name: str, count: int, objective: s
     for suffix in (".toml", ".csv"):
         path = tmp_path / f"tasks{suffix}"
         save_tasks(found.tasks, path)
-        begin = perf_counter()
+        begin = process_time()
         assert load_tasks(path) == found.tasks
-        assert perf_counter() - begin < 1
+        assert process_time() - begin < 1
         assert path.stat().st_size < 200 * count
