@@ -17,6 +17,7 @@ _OF_THE_TASK: Final = (
     "name",
     "launcher",
     "curve",
+    "curves",
     "work_samples",
     "grow_cost_s",
     "shrink_cost_s",
@@ -117,4 +118,12 @@ def _as_values(given: dict[str, Any], where: str) -> dict[str, Any]:
 
     if "curve" in given:
         given["curve"] = wire.convert(given["curve"], SpeedCurve, where=f"{where}: curve")
+    if "curves" in given:
+        if not isinstance(given["curves"], dict):
+            fix = "curves.v100 = { nodes = [1, 4], rate = [310, 1160] }"
+            raise BadInput("curves: must be a table of kinds", where=where, fix=fix)
+        given["curves"] = {
+            kind: wire.convert(curve, SpeedCurve, where=f"{where}: curves.{kind}")
+            for kind, curve in given["curves"].items()
+        }
     return given

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.talking import Live, clock, described, duration, talks
+from bftrain.cli.talking import Live, clock, described, duration, kinds_in_words, talks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,6 +41,7 @@ def words(status: StatusView) -> RenderableType:
     rows = [
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}"),
         ("nodes", f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained"),
+        ("kinds", kinds_in_words(status)),
         (
             "tasks",
             f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain.live.client import Client
-    from bftrain.live.documents import TaskView
+    from bftrain.live.documents import StatusView, TaskView
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,6 +89,11 @@ def done(task: TaskView) -> str:
     if task.work_samples:
         return f"{min(1.0, task.samples / task.work_samples):.0%}"
     return f"step {task.step:,}" if task.step else ""
+
+
+def kinds_in_words(status: StatusView) -> str:
+    """Say how many nodes of each kind are ours and used; nothing where kinds are not told apart."""
+    return ", ".join(f"{each.used} of {each.pool} {kind or 'of no kind'}" for kind, each in status.kinds.items())
 
 
 def duration(seconds: float) -> str:

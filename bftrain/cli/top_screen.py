@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bftrain.cli.talking import clock, duration
+from bftrain.cli.talking import clock, duration, kinds_in_words
 from bftrain.live.documents import StatusView
 from bftrain.live.following import Scene
 from bftrain.live.seen import TaskRow
@@ -208,6 +208,8 @@ def spark(values: Sequence[float], signs: Signs, most: float | None = None) -> s
 
 def _bar(status: StatusView, width: int, signs: Signs) -> Text:
     words = f" {status.used} of {status.pool} nodes used"
+    if status.kinds:
+        words += f" ({kinds_in_words(status)})"
     if status.drained:
         words += f", {status.drained} drained"
     room = max(0, min(60, width - len("pool ") - len(words)))

@@ -29,6 +29,7 @@ from bftrain.live.yard import Yard
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
+from bftrain.values.kinds import ANY_KIND
 
 _TICK_S: Final = 1.0
 _WRITE_S: Final = 10.0  # between two times that progress is written down
@@ -58,7 +59,7 @@ class Daemon:
         self.books = Books(opened.memory, opened.harvester, self.carriers, lambda: self.stepper.now, self.remark)
         ground = Ground(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
         ground.drain(opened.memory.drained)
-        self.yard = Yard(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark)
+        self.yard = Yard(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark, site.kind_of)
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
@@ -88,12 +89,16 @@ class Daemon:
             ground.expect(pool if allowed is None else pool & allowed)
         remembered = reconcile.Remembered(
             pool=pool,
+            mistaken=frozenset(
+                node for node in pool if self.harvester.kind_of(node) != self.yard.kinds.get(node, ANY_KIND)
+            ),
             unfinished=self.harvester.unfinished,
             paused=self.harvester.paused,
             kept=self.memory.unfinished,
             held_up=frozenset(self.books.held_up),
         )
-        self.stepper.happened(*reconcile.reconciled(remembered, ground.world, self.stepper.now), sync=True)
+        events = reconcile.reconciled(remembered, ground.world, self.stepper.now, self.yard.kinds)
+        self.stepper.happened(*events, sync=True)
         self.write()
         if self.state == "broken":
             return  # what is not written down is not done

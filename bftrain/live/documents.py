@@ -31,6 +31,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=f"^({NAME})?$")] = ""
     launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
     curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
+    curves: Annotated[Mapping[str, SpeedCurve], said("The same by kind of node: then it runs on these kinds only.")] = (
+        msgspec.field(default_factory=dict)
+    )
     work_samples: Annotated[float | None, said("Its whole work.", exclusiveMinimum=0)] = None
     grow_cost_s: Annotated[float, said("What growing costs, until it is measured.", minimum=0)] = 0.0
     shrink_cost_s: Annotated[float, said("What shrinking costs, until it is measured.", minimum=0)] = 0.0
@@ -47,6 +50,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 "name",
                 f"must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit: {self.name!r}",
             )
+        checks.mapped(self, "curves", SpeedCurve)
         if checks.integer(self, "max_nodes", at_least=1) > _MOST_NODES:
             checks.reject(self, "max_nodes", f"must be at most {_MOST_NODES}")
         if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:
@@ -118,6 +122,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     task: Annotated[str, said("What runs there, if it is yours to know.")] = ""
     agent: Annotated[bool, said("Whether our agent runs there.")] = False
     until_s: Annotated[float | None, said("When it will probably be wanted, if known; seconds since 1970.")] = None
+    kind: Annotated[str, said("Of which kind it is, where the site tells kinds apart.")] = ""
 
 
 class Remarked(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +152,13 @@ class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
     fallback: Annotated[str, said("What was taken instead of the solver's answer, and why.")] = ""
 
 
+class KindView(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind."""
+
+    pool: Annotated[int, said("Those that are ours.")]
+    used: Annotated[int, said("Those that tasks hold.")]
+
+
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     """How things stand: no word on whose tasks there are."""
 
@@ -162,6 +174,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     now_s: Seconds
     pool: Annotated[int, said("Nodes that are ours.")]
     used: Annotated[int, said("Nodes that tasks hold.")]
+    kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = (
+        msgspec.field(default_factory=dict)
+    )
     agents: Annotated[int, said("Nodes with an agent.")]
     drained: Annotated[int, said("Nodes that must not be used.")]
     running: Annotated[int, said("Tasks that hold nodes.")]

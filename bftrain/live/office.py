@@ -7,6 +7,7 @@ import os
 import re
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -14,12 +15,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from bftrain import __version__, registry
-from bftrain.errors import NotAvailable, UnknownName
+from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live import tasklogs
 from bftrain.live.aside import aside, within
 from bftrain.live.callers import Caller, insist_on_operator, ourselves
 from bftrain.live.daemon import Daemon
 from bftrain.live.documents import (
+    KindView,
     LastDecision,
     LogFile,
     NodeView,
@@ -36,6 +38,7 @@ from bftrain.live.metrics import Metrics
 from bftrain.live.tracking import guess
 from bftrain.live.watch import Watch
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
+from bftrain.values.kinds import ANY_KIND
 from bftrain.values.task import TaskSpec
 
 _NAMED: Final = re.compile(r"task '([^']*)'")
@@ -175,6 +178,7 @@ class Office:
             now_s=now,
             pool=len(pool),
             used=sum(holdings.values()),
+            kinds=self._kinds(),
             agents=len(daemon.yard.ground.present),
             drained=len(self._memory.drained),
             running=states.count("running"),
@@ -188,6 +192,16 @@ class Office:
             remarks=tuple(one for one in daemon.remarks.latest if self._may_hear(asks, one.text, one.time_s)),
             addresses=self.addresses,
         )
+
+    def _kinds(self) -> dict[str, KindView]:
+        """Count nodes by kind, if the site has kinds: all that it names, and those of none if there are some."""
+        harvester, kinds = self._daemon.harvester, self._daemon.yard.kinds
+        if not kinds:
+            return {}
+        pool = Counter(kinds.get(node, ANY_KIND) for node in harvester.pool)
+        used = Counter(kinds.get(node, ANY_KIND) for nodes in harvester.held.values() for node in nodes)
+        names = dict.fromkeys((*self._daemon.site.kinds, *pool))
+        return {kind: KindView(pool=pool[kind], used=used[kind]) for kind in names}
 
     def page(self) -> PageView:
         """Say where the status page is."""
@@ -243,12 +257,14 @@ class Office:
         name = given.name or self._memory.free_name(_stem(given.run.argv[0]))
         if self._memory.get(name) is not None:
             raise NotNow(f"an unfinished task is called '{name}' already", where="name", fix="choose another name")
+        self._insist_on_a_kind(given)
         others = [self._daemon.harvester.spec(task).curve for task in self._daemon.harvester.unfinished]
         folder = given.run.folder or str(site.tasks / f"{number:06d}-{name}")
         now = self._daemon.stepper.now
         spec = TaskSpec(
             name=name,
-            curve=given.curve or guess(others, given.max_nodes),
+            curve=given.curve or next(iter(given.curves.values()), None) or guess(others, given.max_nodes),
+            curves=given.curves,
             min_nodes=given.min_nodes,
             max_nodes=given.max_nodes,
             work_samples=given.work_samples,
@@ -268,10 +284,22 @@ class Office:
             user=caller.user,
             launcher=launcher,
             spec=spec,
-            guessed=given.curve is None,
+            guessed=given.curve is None and not given.curves,
             run=replace(given.run, folder=folder),
             submitted_s=now,
         )
+
+    def _insist_on_a_kind(self, given: Submission) -> None:
+        """Refuse a task that no kind of node here can ever hold."""
+        counts = Counter(self._daemon.yard.kinds.values())
+        if not counts or not given.curves:
+            return
+        most = max((counts[kind] for kind in given.curves), default=0)
+        if given.min_nodes > most:
+            told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+            only = ", ".join(given.curves)
+            what = f"it needs {given.min_nodes} nodes of one kind and runs on {only} only; there are {told}"
+            raise BadInput(what, where="curves", fix="leave curves out, or give one for a kind that is here")
 
     async def _until_ready(self) -> None:
         """Wait until the daemon has taken up its tasks again; refuse if it is ending."""
@@ -349,10 +377,14 @@ class Office:
     def _some(self, names: Iterable[str]) -> tuple[NodeView, ...]:
         wanted = set(names)
         found = {view.name: view for view in self._nodes(ourselves()) if view.name in wanted}
-        return tuple(found.get(name, NodeView(name=name, state="away")) for name in sorted(wanted))
+        kinds = self._daemon.yard.kinds
+        return tuple(
+            found.get(name) or NodeView(name=name, state="away", kind=kinds.get(name, ANY_KIND))
+            for name in sorted(wanted)
+        )
 
     def _nodes(self, caller: Caller) -> tuple[NodeView, ...]:
-        ground = self._daemon.yard.ground
+        ground, kinds = self._daemon.yard.ground, self._daemon.yard.kinds
         pool = self._daemon.harvester.pool
         lingering = self._daemon.carriers.lingering
         drained = self._memory.drained
@@ -376,6 +408,7 @@ class Office:
                     task=task,
                     agent=node in ground.present,
                     until_s=ground.until_s.get(node),
+                    kind=kinds.get(node, ANY_KIND),
                 )
             )
         return tuple(views)

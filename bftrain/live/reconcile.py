@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from bftrain.live.ground import World
 from bftrain.live.kept import Kept, State
+from bftrain.live.kinds import parted
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -22,24 +24,34 @@ from bftrain.values.events import (
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """What the journal leads to: the pool, the unfinished tasks and which of them are paused; and the tasks kept.
 
-    Tasks ``held_up`` cannot be run now, whatever their owners want: they hold no nodes until they can.
+    Tasks ``held_up`` cannot be run now, whatever their owners want: they hold no nodes until they can. Nodes of the
+    pool that are ``mistaken`` are of another kind by now.
     """
 
     pool: frozenset[str]
+    mistaken: frozenset[str] = frozenset()
     unfinished: tuple[str, ...]
     paused: frozenset[str] = frozenset()
     kept: tuple[Kept, ...] = ()
     held_up: frozenset[str] = frozenset()
 
 
-def nodes(pool: Collection[str], ours: Collection[str], time_s: float) -> Iterator[Event]:
-    """Give the events after which the pool is what is ours; departures first."""
-    left = tuple(sorted(set(pool).difference(ours)))
+def nodes(
+    pool: Collection[str],
+    ours: Collection[str],
+    time_s: float,
+    kinds: Mapping[str, str],
+    mistaken: Collection[str] = (),
+) -> Iterator[Event]:
+    """Give the events after which the pool is what is ours, each of its kind; departures first.
+
+    Nodes that are ``mistaken`` for ones of another kind leave, and join as what they are.
+    """
+    left = set(pool).difference(ours).union(mistaken)
     if left:
-        yield NodesLeft(time_s=time_s, nodes=left)
-    joined = tuple(sorted(set(ours).difference(pool)))
-    if joined:
-        yield NodesJoined(time_s=time_s, nodes=joined)
+        yield NodesLeft(time_s=time_s, nodes=tuple(sorted(left)))
+    for kind, joined in parted(sorted(set(ours).difference(set(pool) - left)), kinds):
+        yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
 
 
 def tasks(remembered: Remembered, time_s: float) -> Iterator[Event]:
@@ -62,6 +74,9 @@ def tasks(remembered: Remembered, time_s: float) -> Iterator[Event]:
             yield TaskResumed(time_s=time_s, task=name)
 
 
-def reconciled(remembered: Remembered, world: World, time_s: float) -> tuple[Event, ...]:
-    """Give all that must be taken in before anything else happens."""
-    return (*nodes(remembered.pool, world.ours, time_s), *tasks(remembered, time_s))
+def reconciled(
+    remembered: Remembered, world: World, time_s: float, kinds: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Event, ...]:
+    """Give all that must be taken in before anything else happens; ``kinds`` are those of nodes that have one."""
+    moved = nodes(remembered.pool, world.ours, time_s, kinds, remembered.mistaken)
+    return (*moved, *tasks(remembered, time_s))

@@ -93,10 +93,11 @@ class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
 class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that are new or other than before, as ``[state, number of the task on it]``.
 
-    The number is 0 where there is none, or somebody else's.
+    The number is 0 where there is none, or somebody else's. ``kinds`` are those of the changed ones that have one.
     """
 
     changed: Mapping[str, tuple[str, int]] = msgspec.field(default_factory=dict)
+    kinds: Mapping[str, str] = msgspec.field(default_factory=dict)
     gone: tuple[str, ...] = ()
 
 

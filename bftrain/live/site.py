@@ -14,8 +14,10 @@ import msgspec
 
 from bftrain import config
 from bftrain.config import Settings
-from bftrain.errors import BadConfig
+from bftrain.errors import BadConfig, BadValue
+from bftrain.live import kinds
 from bftrain.live.schedulers import port
+from bftrain.toml_lines import line_of
 from bftrain.values import checks, wire
 
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
@@ -104,6 +106,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     scheduler: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"name": "local"})
+    kinds: Mapping[str, str | tuple[str, ...]] = msgspec.field(default_factory=dict)  # node sets by kind of node
     deciding: Settings = Settings()
     agents: Agents = Agents()
     api: Api = Api()
@@ -116,6 +119,11 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         if not isinstance(self.scheduler.get("name"), str):
             checks.reject(self, "scheduler", "has no name", 'such as name = "slurm"')
         checks.frozen_mapping(self, "scheduler")
+        try:
+            kinds.by_node(self.kinds)
+        except BadValue as error:
+            checks.reject(self, "kinds", f"'{error.where}': {error.what}", error.fix)
+        checks.frozen_mapping(self, "kinds")
         state = self.state or str(default_state())
         msgspec.structs.force_setattr(self, "state", state)
         msgspec.structs.force_setattr(self, "folder", self.folder or state)
@@ -159,6 +167,11 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         return {key: value for key, value in self.scheduler.items() if key != "name"}
 
     @property
+    def kind_of(self) -> dict[str, str]:
+        """The kind of every node that is given one."""
+        return kinds.by_node(self.kinds)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all settings."""
         return hashlib.sha256(wire.encode(self)).hexdigest()
@@ -193,9 +206,25 @@ def load(path: Path) -> SiteSettings:
             if not isinstance(data[name], dict):
                 raise BadConfig(f"'{name}' must be a table", where=str(path), fix=f"begin it with [{name}]")
             config.from_mapping(data[name], kind, where=str(path), text=text)
+    _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     base = path.absolute().parent
     return msgspec.structs.replace(settings, **{name: _placed(getattr(settings, name), base) for name in _PATHS})
+
+
+def _check_kinds(given: object, path: Path, text: str) -> None:
+    """Find what is wrong with a kind of node on its own line."""
+    if not isinstance(given, dict):
+        raise BadConfig("'kinds' must be a table", where=str(path), fix="begin it with [kinds]")
+    for kind, sets in given.items():
+        where = f"{path}:{line_of(text, ('kinds', kind))}: kinds.{kind}"
+        if not all(isinstance(one, str) for one in (sets if isinstance(sets, list) else [sets])):
+            raise BadConfig(f"must be a node set, or a list of such, not {sets!r:.60}", where=where)
+    try:
+        kinds.by_node(given)
+    except BadValue as error:
+        where = f"{path}:{line_of(text, ('kinds', error.where or ''))}: kinds.{error.where}"
+        raise BadConfig(error.what, where=where, fix=error.fix) from error
 
 
 def _placed(text: str, base: Path) -> str:

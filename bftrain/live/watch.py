@@ -236,7 +236,8 @@ class Watch:
         if before is nodes or (before == nodes and watcher.told):
             return None
         changed = {name: node for name, node in nodes.items() if before.get(name) != node}
-        return NodeChanges(changed=changed, gone=tuple(name for name in before if name not in nodes))
+        kinds = {name: kind for name in changed if (kind := self._daemon.yard.kinds.get(name))}
+        return NodeChanges(changed=changed, kinds=kinds, gone=tuple(name for name in before if name not in nodes))
 
     def _history(self, watcher: _Watcher) -> HistoryView:
         level = self.history.level(watcher.span_s)

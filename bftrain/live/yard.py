@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -33,8 +33,10 @@ class Yard:
         stepper: Stepper,
         times: Times,
         remark: Callable[[str], None],
+        kinds: Mapping[str, str],
     ) -> None:
         self.ground = ground
+        self.kinds = kinds
         self.gentle: set[str] = set()  # nodes that are left in a planned way
         self._scheduler = scheduler
         self._carriers = carriers
@@ -139,7 +141,7 @@ class Yard:
             self._soon = None
         if not self._opened:
             return  # what we knew before is looked at first
-        events = tuple(reconcile.nodes(self._stepper.pool, self.ground.ours, self._stepper.now))
+        events = tuple(reconcile.nodes(self._stepper.pool, self.ground.ours, self._stepper.now, self.kinds))
         if events:
             self._stepper.happened(*events)
 
@@ -149,7 +151,10 @@ class Yard:
         self.look_over()
 
     def joined(self, event: NodesJoined) -> None:
-        """Keep nodes that were on their way out."""
+        """Keep nodes that were on their way out; say which have no kind where others do."""
+        if self.kinds and not event.kind:
+            some = f"node '{event.nodes[0]}'" + (f" and {len(event.nodes) - 1} others" if event.nodes[1:] else "")
+            self._remark(f"{some}: [kinds] names no kind")
         self.gentle.difference_update(event.nodes)
         self._carriers.keep(event.nodes)
 

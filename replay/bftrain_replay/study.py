@@ -90,8 +90,9 @@ def study(
     settings = ReplaySettings.of(settings)
     passes = Passes(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
     check_kinds(log, tasks)
-    for text in odd_inputs(passes.part, passes.tasks) if warn is not None else ():
-        warn(text)
+    if warn is not None:
+        for text in odd_inputs(passes.part, passes.tasks):
+            warn(text)
     main = passes.replay(Allocations(passes.part.node_names))
     if main is None:
         raise Fault("the first replay did not begin", where="study")

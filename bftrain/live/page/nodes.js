@@ -6,10 +6,10 @@ const HEIGHT = 250, LARGEST = 62, SMALLEST = 5, NAMED = 44;
 const natural = new Intl.Collator("en", { numeric: true });
 
 export const grid = (canvas, tools) => {
-  let nodes = new Map(), order = [], prefix = 0, at = -1, layout = { columns: 1, pitch: 1 };
+  let nodes = new Map(), kinds = new Map(), order = [], prefix = 0, at = -1, layout = { columns: 1, pitch: 1 };
 
   const update = (changes, anew) => {
-    if (anew) nodes = new Map();
+    if (anew) [nodes, kinds] = [new Map(), new Map()];
     const before = nodes.size;
     let fresh = anew;
     for (const name of changes?.gone ?? []) nodes.delete(name);
@@ -17,6 +17,7 @@ export const grid = (canvas, tools) => {
       fresh ||= !nodes.has(name);
       nodes.set(name, node);
     }
+    for (const [name, kind] of Object.entries(changes?.kinds ?? {})) kinds.set(name, kind);
     if (fresh || nodes.size !== before || changes?.gone?.length) sort();
   };
   const sort = () => {
@@ -93,8 +94,8 @@ export const grid = (canvas, tools) => {
     canvas.setAttribute("aria-label", `${all} nodes: ${said || "none"}. Arrow keys tell of each.`);
   };
   const words = (index) => {
-    const name = order[index], [state, task] = nodes.get(name);
-    return [name, task ? `${WORDS[state]} by ${tools.name(task)}` : WORDS[state]];
+    const name = order[index], [state, task] = nodes.get(name), kind = kinds.get(name);
+    return [kind ? `${name} (${kind})` : name, task ? `${WORDS[state]} by ${tools.name(task)}` : WORDS[state]];
   };
   const point = (index, x, y, spoken) => {
     if (index === at && index < 0) return;

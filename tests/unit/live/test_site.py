@@ -58,6 +58,14 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert site.tasks == tmp_path / "shared" / "tasks"
 
 
+def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
+    site = load(written(tmp_path, WHOLE + '[kinds]\nv100 = ["n1", "gpu[01-02]"]\nk80 = "n2,n3"\n'))
+    assert site.kind_of == {"n1": "v100", "gpu01": "v100", "gpu02": "v100", "n2": "k80", "n3": "k80"}
+    assert SiteSettings().kind_of == {}
+    with pytest.raises(BadValue, match=r"SiteSettings\.kinds: 'b': node 'n1' is of kind 'a' already"):
+        SiteSettings(kinds={"a": "n1", "b": "n1"})
+
+
 def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     site = SiteSettings()
@@ -96,6 +104,13 @@ def test_settings_are_known_by_what_they_say() -> None:
         ("[times]\ndrain_s = -1", "at least 0"),
         ("times = 3", "begin it with [times]"),
         ("[scheduler]\npartition = 'x'", "has no name"),
+        ("[kinds]\nv100 = 'n[1-2]'\nk80 = ['n3', 'n2']", ":3: kinds.k80: node 'n2' is of kind 'v100' already (give"),
+        ("[kinds]\nv100 = 'n1'\nk80 = []", ":3: kinds.k80: is given to no node (write v100 = "),
+        ("[kinds]\nk80 = ''", ":2: kinds.k80: is given to no node"),
+        ("[kinds]\nk80 = 'n[1'", ":2: kinds.k80: 'n[1' is no node set"),
+        ("[kinds]\nk80 = 3", ":2: kinds.k80: must be a node set, or a list of such, not 3"),
+        ("[kinds]\n'a b' = 'n1'", "is no name of a kind"),
+        ("kinds = 3", "begin it with [kinds]"),
         ("state = '/" + "x" * 120 + "'", "set api.socket to a shorter path"),
     ],
 )

@@ -1,0 +1,130 @@
+"""Nodes of several kinds in a live run: what joins has its kind, tasks run where their curves say, people see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.cli.live_tasks import submission_of
+from bftrain.errors import BadInput
+from bftrain.live.callers import ourselves
+from bftrain.live.documents import KindView
+from bftrain.values.curve import SpeedCurve
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.live.daemon import Daemon
+
+KINDS = {"v100": ("v[1-2]",), "k80": "k1,k2"}
+FAST = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
+SLOW = SpeedCurve(nodes=(1, 2), rate=(1.0, 2.0))
+
+
+def remarks(daemon: Daemon) -> list[str]:
+    return [one.text for one in daemon.remarks.latest]
+
+
+@in_a_loop
+async def test_a_task_runs_on_nodes_of_the_kinds_that_it_has_curves_for(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
+        await submit(office, "picky", 1, 2, curves={"v100": FAST})
+        world.lend("k1", "k2")
+        await decided(daemon)
+        assert dict(daemon.harvester.pools) == {"k80": 2}
+        assert world.held.get("picky", set()) == set()
+        world.lend("v1", "v2")
+        await decided(daemon)
+        assert dict(daemon.harvester.pools) == {"k80": 2, "v100": 2}
+        assert world.held["picky"] == {"v1", "v2"}
+        await submit(office, "any", 1, 2)
+        await decided(daemon)
+        assert world.held["any"] == {"k1", "k2"}
+        assert remarks(daemon) == []
+
+
+@in_a_loop
+async def test_a_task_moves_to_a_faster_kind_when_that_is_idle(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
+        await submit(office, "both", 1, 2, curves={"k80": SLOW, "v100": FAST}, work_samples=1e9)
+        world.lend("k1", "k2")
+        await decided(daemon)
+        assert world.held["both"] == {"k1", "k2"}
+        world.lend("v1", "v2")
+        await decided(daemon)
+        assert world.held["both"] == {"v1", "v2"}
+
+
+@in_a_loop
+async def test_people_see_of_which_kind_nodes_are(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
+        await submit(office, "a", 1, 1, curves={"v100": FAST})
+        world.lend("v1", "v2", "k1")
+        await decided(daemon)
+        assert {view.name: view.kind for view in office.nodes(ourselves())} == {"v1": "v100", "v2": "v100", "k1": "k80"}
+        status = office.status()
+        assert dict(status.kinds) == {"v100": KindView(pool=2, used=1), "k80": KindView(pool=1, used=0)}
+        (drained,) = await office.drain(ourselves(), ["k2"])
+        assert (drained.name, drained.kind) == ("k2", "k80")
+
+
+@in_a_loop
+async def test_a_node_of_which_no_kind_is_told_is_odd_and_of_no_kind(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
+        world.lend("v1", "x1", "x2")
+        await decided(daemon)
+        assert remarks(daemon) == ["node 'x1' and 1 others: [kinds] names no kind"]
+        assert dict(daemon.harvester.pools) == {"": 2, "v100": 1}
+        assert dict(office.status().kinds)[""] == KindView(pool=2, used=0)
+
+
+@in_a_loop
+async def test_without_kinds_all_nodes_are_alike(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 2, curves={"v100": FAST})
+        world.lend("n1", "n2")
+        await decided(daemon)
+        assert world.held["a"] == {"n1", "n2"}
+        assert (dict(daemon.harvester.pools), dict(office.status().kinds), remarks(daemon)) == ({}, {}, [])
+
+
+@in_a_loop
+async def test_kinds_that_changed_while_it_was_down_hold_from_the_start(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world, kinds=KINDS) as (daemon, office, _, _):
+        await submit(office, "picky", 1, 4, curves={"v100": FAST})
+        world.lend("v1", "v2", "k1")
+        await decided(daemon)
+        assert world.held["picky"] == {"v1", "v2"}
+    async with live_inside(tmp_path, world, kinds={"v100": "v1,k1", "k80": "v2,k2"}) as (daemon, _, _, _):
+        await decided(daemon)
+        assert dict(daemon.harvester.pools) == {"k80": 1, "v100": 2}
+        assert world.held["picky"] == {"v1", "k1"}
+
+
+@in_a_loop
+@pytest.mark.parametrize(
+    ("smallest", "curves", "words"),
+    [
+        (1, {"tpu": FAST}, "it needs 1 nodes of one kind and runs on tpu only; there are 2 v100, 2 k80"),
+        (3, {"v100": FAST}, "it needs 3 nodes of one kind and runs on v100 only; there are 2 v100, 2 k80"),
+    ],
+)
+async def test_what_no_kind_of_node_can_ever_hold_is_refused(
+    smallest: int, curves: dict[str, SpeedCurve], words: str, tmp_path: Path
+) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, _):
+        with pytest.raises(BadInput) as refused:
+            await submit(office, "a", smallest, 4, curves=curves)
+        assert (refused.value.what, refused.value.where) == (words, "curves")
+        assert daemon.harvester.unfinished == ()
+
+
+def test_a_task_file_has_curves_by_kind(tmp_path: Path) -> None:
+    record = {"command": "train", "nodes": "1:2", "curves": {"v100": {"nodes": [1, 2], "rate": [10, 19]}}}
+    assert dict(submission_of(record, "task.toml", tmp_path).curves) == {"v100": FAST}
+    for curves, words in ((3, "curves: must be a table of kinds"), ({"v100": {"nodes": [1]}}, "curves.v100: ")):
+        with pytest.raises(BadInput, match=words.replace(".", r"\.")):
+            submission_of({**record, "curves": curves}, "task.toml", tmp_path)
