@@ -33,7 +33,7 @@ _PRINTED: Final = {
     "coverage": ("coverage", "share"),
     "makespan_s": ("all done after", "duration"),
 }
-
+_PRINTED_OF_TIMES: Final = ("completion_s_mean", "completion_s_p95", "makespan_s", "coverage")
 
 _folder = click.Path(path_type=Path, file_okay=False)
 
@@ -167,7 +167,7 @@ def _words(done: Swept, to_do: int | None) -> RenderableType:
     from bftrain_replay.sweeping.table import State
 
     swept = list(done.sweep.spec.swept)
-    wanted = done.sweep.spec.plot or tuple(_PRINTED)  # what is to be drawn is what is asked about
+    wanted = done.sweep.spec.plot or _usual(done)  # what is to be drawn is what is asked about
     told = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
     with_states = any(row.state is not State.DONE for row in done.rows)
     rows = [
@@ -191,6 +191,13 @@ def _words(done: Swept, to_do: int | None) -> RenderableType:
     return table(
         title, columns, rows, left=(*range(len(swept)), len(columns) - 1) if with_states else range(len(swept))
     )
+
+
+def _usual(done: Swept) -> tuple[str, ...]:
+    """Name the figures that tell most: of idle nodes the harvest, else when tasks were done."""
+    if all(row.point.in_rounds or row.point.cluster for row in done.rows):
+        return _PRINTED_OF_TIMES
+    return tuple(_PRINTED)
 
 
 def _plain(value: object) -> str:

@@ -1,11 +1,13 @@
-"""Own files: objective, admission and metrics that a replay takes out of files of one's own."""
+"""Own files: what a replay or a run in rounds takes out of files of one's own, such as an objective or a policy."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from bftrain import admissions, measuring, objective_file, own_file
@@ -13,29 +15,37 @@ from bftrain import admissions, measuring, objective_file, own_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_replay.settings import ReplaySettings
+S = TypeVar("S", bound=msgspec.Struct)
+
+# The settings that may name a file, of which not all have each, and how they give it by a name that holds anywhere
+_NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
+    "objective": objective_file.from_anywhere,
+    "policy": objective_file.from_anywhere,
+    "admission": admissions.from_anywhere,
+    "metrics": measuring.from_anywhere,
+}
 
 
-def from_anywhere(settings: ReplaySettings, folder: Path | None = None) -> ReplaySettings:
+def from_anywhere(settings: S, folder: Path | None = None) -> S:
     """Give the same settings by names that hold in every folder; files are looked for from ``folder`` on."""
-    return replace(
-        settings,
-        objective=objective_file.from_anywhere(settings.objective, folder),
-        admission=admissions.from_anywhere(settings.admission, folder),
-        metrics=measuring.from_anywhere(settings.metrics, folder),
-    )
+    return replace(settings, **{name: _NAMING[name](said, folder) for name, said in _said(settings)})
 
 
-def files(settings: ReplaySettings) -> Iterator[Path]:
+def files(settings: msgspec.Struct) -> Iterator[Path]:
     """Name them."""
-    admission = settings.admission.partition(",")[0].partition("=")[0]
-    for name in (settings.objective, admission, *(each.strip() for each in settings.metrics.split(","))):
-        file, _ = own_file.parts(name)
-        if file is not None:
-            yield file
+    for name, said in _said(settings):
+        admission = said.partition(",")[0].partition("=")[0]
+        for each in said.split(",") if name == "metrics" else (admission if name == "admission" else said,):
+            file, _ = own_file.parts(each.strip())
+            if file is not None:
+                yield file
 
 
-def sha256(settings: ReplaySettings) -> str:
+def sha256(settings: msgspec.Struct) -> str:
     """Give the SHA-256 of the one, or of those of all of them; nothing if there is none, or none to be read."""
     found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files(settings) if file.is_file()]
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
+
+
+def _said(settings: msgspec.Struct) -> Iterator[tuple[str, str]]:
+    return ((name, getattr(settings, name)) for name in _NAMING if name in settings.__struct_fields__)

@@ -9,11 +9,27 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from bftrain.errors import BadValue
+from bftrain.errors import BadValue, UsageError
 from bftrain.measuring import from_anywhere
 from bftrain.values import wire
+from bftrain.values.kinds import CLUSTER_FORM, cluster_of
+from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.settings import ReplaySettings
-from bftrain_replay.sweeping.options import BASELINE, INPUTS, LOG, METRICS, TASKS, Value, input_of, setting_named
+from bftrain_replay.study import check_cluster
+from bftrain_replay.sweeping.inputs import FixedCluster, LogSource
+from bftrain_replay.sweeping.options import (
+    BASELINE,
+    CLUSTER,
+    INPUTS,
+    LOG,
+    METRICS,
+    ROUND,
+    TASKS,
+    UNTIL,
+    Value,
+    input_of,
+    setting_named,
+)
 from bftrain_replay.sweeping.spec import CASES, GRID
 
 if TYPE_CHECKING:
@@ -22,16 +38,22 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.spec import Options, Spec
 
 MOST_POINTS: Final = 1_000_000
+_OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part of a log
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One combination of options: one row of the table. ``options`` are those that are swept, as they are meant."""
+    """One combination of options: one row of the table. ``options`` are those that are swept, as they are meant.
+
+    Its nodes are those of a ``log`` or of a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
+    """
 
     options: dict[str, Value]
-    log: str
+    log: str = ""
+    cluster: str = ""
     tasks: str
-    baseline: str
-    settings: ReplaySettings
+    baseline: str = ""
+    settings: ReplaySettings | RoundSettings
+    until_s: float | None = None  # when a replay on a cluster ends at the latest
     changes: dict[str, Value] = msgspec.field(default_factory=dict)  # in generated inputs, by their dotted names
 
     @property
@@ -39,23 +61,27 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         """Its options in words."""
         return ", ".join(f"{name} = {value}" for name, value in self.options.items()) or "all as fixed"
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether time is shared in rounds."""
+        return isinstance(self.settings, RoundSettings)
+
+    def nodes_of(self, spec: Spec) -> LogSource:
+        """Give where its nodes come from."""
+        if self.cluster:
+            return FixedCluster(text=self.cluster, until_s=self.until_s)
+        return spec.log(self.log, self.changes)
+
 
 def points_of(spec: Spec) -> tuple[Point, ...]:
     """Give all points: case by case, and of the grid the last option changes fastest."""
     count = len(spec.cases) * prod(map(len, spec.axes.values()))
     if count > MOST_POINTS:
         raise spec.document.wrong(f"{count:,} points are too many", GRID, fix=f"make it {MOST_POINTS:,} at most")
-    found: dict[tuple[object, ...], Point] = {}
+    found: dict[bytes, Point] = {}
     for chosen in _combinations(spec):
         point = _point(spec, chosen)
-        changes = tuple(point.changes.items())
-        key = (
-            point.log,
-            point.tasks,
-            changes,
-            point.baseline,
-            wire.encode(point.settings),
-        )  # settings may hold mappings
+        key = wire.encode(replace(point, options={}))
         if key in found:
             raise spec.document.wrong(f"the point {point.words} comes twice", CASES if len(spec.cases) > 1 else GRID)
         found[key] = point
@@ -79,21 +105,101 @@ def _matches(chosen: Options, entry: Mapping[str, tuple[Value, ...]]) -> bool:
 def _point(spec: Spec, chosen: Options) -> Point:
     given = spec.fixed | chosen
     inputs = {name: given.pop(name, "") for name in INPUTS}
-    for name, value in inputs.items():
-        if not isinstance(value, str):
-            raise spec.document.wrong(f"must be text, not {value!r}", *spec.place_of(name))
     changes = {name: given.pop(name) for name in list(given) if input_of(name)}
-    log, tasks, baseline = (str(inputs[name]) for name in (LOG, TASKS, BASELINE))
+    until_s = None if ROUND in given else _until_s(spec, given.pop(UNTIL, None))
+    settings = _settings(spec, given)
+    point = Point(
+        options={},
+        log=_text(spec, inputs, LOG),
+        cluster=_text(spec, inputs, CLUSTER),
+        tasks=_text(spec, inputs, TASKS),
+        baseline=_text(spec, inputs, BASELINE),
+        settings=settings,
+        until_s=until_s,
+        changes=changes,
+    )
+    _check(spec, point)
+    own: Options = {}
+    if isinstance(settings, ReplaySettings):
+        own = {METRICS: settings.metrics, UNTIL: "" if until_s is None else until_s}  # metrics as they were written
+        metrics = from_anywhere(settings.metrics, spec.document.folder)
+        point = replace(point, settings=replace(settings, metrics=metrics))
+    return replace(point, options={name: _meant(name, inputs | changes | own, settings) for name in spec.swept})
+
+
+def _text(spec: Spec, inputs: Mapping[str, Value], name: str) -> str:
+    """Give an input by its name; a cluster may be a number of nodes."""
+    value = inputs[name]
+    if name == CLUSTER and isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise spec.document.wrong(f"must be text, not {value!r}", *spec.place_of(name))
+    return value
+
+
+def _until_s(spec: Spec, given: Value | None) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not given > 0.0:
+        raise spec.document.wrong(f"must be a number above 0, not {given!r}", *spec.place_of(UNTIL))
+    return float(given)
+
+
+def _settings(spec: Spec, given: Options) -> ReplaySettings | RoundSettings:
+    """Make the settings, which check themselves: those of rounds if it is said how long one is."""
+    in_rounds = ROUND in given
+    kind = RoundSettings if in_rounds else ReplaySettings
+    for name in given:
+        if name not in kind.__struct_fields__:
+            what, fix = (
+                ("means nothing in rounds", f"leave it out, or {ROUND}")
+                if in_rounds
+                else ("is for time shared in rounds", f"say how long one is: {ROUND} = 360")
+            )
+            raise spec.document.wrong(what, *spec.place_of(name), fix=fix)
     try:
-        settings = ReplaySettings(**given)  # type: ignore[arg-type]  # it checks them itself
+        return kind(**given)  # type: ignore[arg-type]  # it checks them itself
     except BadValue as error:
         raise spec.document.wrong(error.what, *spec.place_of(setting_named(error)), fix=error.fix) from error
-    spec.log(log, changes), spec.tasks(tasks, changes)  # whatever is wrong with them is told before any work
-    own = {METRICS: settings.metrics}  # as it was written
-    settings = replace(settings, metrics=from_anywhere(settings.metrics, spec.document.folder))
-    meant = {name: _meant(name, inputs | changes | own, settings) for name in spec.swept}
-    return Point(options=meant, log=log, tasks=tasks, baseline=baseline, settings=settings, changes=changes)
 
 
-def _meant(name: str, given: Mapping[str, Value], settings: ReplaySettings) -> Value:
-    return given[name] if name in given else getattr(settings, name)
+def _check(spec: Spec, point: Point) -> None:
+    """Refuse, before any work, inputs that there are not or that contradict each other."""
+    wrong, place_of = spec.document.wrong, spec.place_of
+    if point.in_rounds and point.baseline:
+        raise wrong("is a solver, and in rounds a policy decides", *place_of(BASELINE), fix="sweep policy instead")
+    if point.cluster:
+        _check_cluster(spec, point)
+    elif point.until_s is not None:
+        fix = "choose a window of the log, or sweep on a cluster"
+        raise wrong("is for clusters: a log has an end", *place_of(UNTIL), fix=fix)
+    elif not point.log:
+        raise wrong("a point has neither a log nor a cluster", CASES, fix="give every case one of them")
+    point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
+
+
+def _check_cluster(spec: Spec, point: Point) -> None:
+    wrong, place_of, settings = spec.document.wrong, spec.place_of, point.settings
+    if point.log:
+        raise wrong("takes the place of a log", *place_of(CLUSTER), fix="leave one of them out")
+    try:
+        cluster_of(point.cluster)
+    except ValueError as error:
+        raise wrong(str(error), *place_of(CLUSTER), fix=CLUSTER_FORM) from error
+    of_log = next((name for name in point.changes if input_of(name) == LOG), None)
+    if of_log is not None:
+        raise wrong("is for a log that is generated", *place_of(of_log), fix="leave it out, or the cluster")
+    if isinstance(settings, ReplaySettings):
+        try:
+            check_cluster(settings)
+        except UsageError as error:
+            raise wrong(error.what, *place_of(error.where or ""), fix=error.fix) from error
+        return
+    for name in _OF_LOGS:
+        if getattr(settings, name):
+            raise wrong("is for logs: on a cluster nodes never leave", *place_of(name), fix="leave it out")
+
+
+def _meant(name: str, given: Mapping[str, Value], settings: ReplaySettings | RoundSettings) -> Value:
+    """Give what an option comes to in a point; nothing where it has no meaning, as in another case."""
+    return given[name] if name in given else getattr(settings, name, "")

@@ -1,4 +1,4 @@
-"""Inputs of a sweep: logs and sets of tasks, out of files or generated, each loaded once a process."""
+"""Inputs of a sweep: logs, clusters and sets of tasks, out of files or generated, each loaded once a process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final, Generic, Literal, TypeVar
 import msgspec
 
 from bftrain.errors import BadValue
+from bftrain.values.kinds import cluster_of
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log
@@ -25,13 +26,15 @@ from bftrain_datasets.task_generators import (
 )
 from bftrain_datasets.taskfiles import load_tasks
 from bftrain_datasets.workloads import generator
+from bftrain_datasets.workloads.speed_table import load_speed_table
+from bftrain_replay.fixed import Cluster
 
 T = TypeVar("T")
 
 Tasks = tuple[TaskSpec, ...]
 
 MIX: Final = "mix"
-CLUSTER: Final = "cluster"
+CLUSTER_JOBS: Final = "cluster"
 _KEPT: Final = 16  # inputs of each kind; generated ones may be many
 
 
@@ -65,6 +68,24 @@ class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Generate it."""
         chosen = seed if self.seed is None else self.seed
         return generate_log(self.nodes, self.days, chosen, idle_share=self.idle_share, start_s=self.start_s)
+
+
+class FixedCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
+    """Nodes that never leave, written as on the command line: ``v100=4,k80=4``, or ``12``."""
+
+    text: str
+    until_s: float | None = None  # when a replay ends at the latest; rounds have a setting for that
+
+    uses_seed = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes by kind."""
+        return Cluster(nodes=cluster_of(self.text), until_s=self.until_s)
+
+    def load(self, _seed: int) -> EventLog:
+        """Give it as a log in which every node is idle throughout."""
+        return self.cluster.log()
 
 
 class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
@@ -123,7 +144,8 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Jobs of a shared cluster as ``bftrain tasks generate --kind cluster`` makes them, with the same options.
 
     ``gangs`` and ``deadlines`` are written as on the command line, so that they can be swept: ``"1:0.7,8:0.3"`` says
-    which share of the jobs wants how many nodes at once, ``"1.5,4"`` the multiples of the ideal duration.
+    which share of the jobs wants how many nodes at once, ``"1.5,4"`` the multiples of the ideal duration. ``speeds`` is
+    a throughput table in the form of Gavel's, of which ``kinds`` chooses, with commas between.
     """
 
     kind: Literal["cluster"] = "cluster"
@@ -138,9 +160,16 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     users: int = 0
     elastic: bool = False
     start_cost_s: float = DEFAULT_START_COST_S
+    speeds: str = ""
+    kinds: str = ""
     arrivals_per_hour: float | None = None
     start_s: float = 0.0
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.kinds and not self.speeds:
+            raise ValueError("kinds goes with speeds: the bundled models were measured on one kind")
 
     @property
     def uses_seed(self) -> bool:
@@ -162,9 +191,15 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             start_cost_s=self.start_cost_s,
         )
         arrivals = Arrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
-        return generator.generate_cluster(
-            self.count, seed if self.seed is None else self.seed, arrivals=arrivals, shape=shape
-        )
+        chosen = seed if self.seed is None else self.seed
+        return generator.generate_cluster(self.count, chosen, models=self._models(), arrivals=arrivals, shape=shape)
+
+    def _models(self) -> tuple[generator.Model, ...]:
+        if not self.speeds:
+            return generator.bundled_models()
+        table = load_speed_table(Path(self.speeds))
+        kinds = table.all_kinds(tuple(kind.strip() for kind in self.kinds.split(",") if kind))
+        return generator.models_on(table, kinds) if len(kinds) > 1 else generator.models_of(table, kinds[0])
 
 
 def _gangs(text: str) -> dict[int, float]:
@@ -181,7 +216,7 @@ def _multiples(text: str) -> tuple[float, ...]:
         raise BadValue(f"is {text!r}", where="ClusterTasks.deadlines", fix="write 1.2,2,10") from error
 
 
-LogSource = LogFile | GeneratedLog
+LogSource = LogFile | GeneratedLog | FixedCluster
 TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 

@@ -63,6 +63,7 @@ EFFICIENCY: Final = _share("efficiency", "efficiency U")
 HARVEST: Final = Metric("harvested", "harvest, samples", words.large, better=1)
 MAKESPAN: Final = Metric("makespan_s", "all tasks done after", words.duration, _HOUR_S, "hours", "~g", -1)
 COMPLETION: Final = _times("completion_s_mean", "completion time, mean")
+COVERAGE: Final = _share("coverage", "idle node-time used")
 CEILING: Final = "ceiling_efficiency"
 BASELINE: Final = "baseline_efficiency"
 _KNOWN: Final = {
@@ -73,7 +74,7 @@ _KNOWN: Final = {
         MAKESPAN,
         _share(CEILING, "ceiling U"),
         _share(BASELINE, "baseline: efficiency U"),
-        _share("coverage", "idle node-time used"),
+        COVERAGE,
         _hours("lost_preemption_node_h", "node-hours lost to preemption"),
         _hours("lost_rescaling_node_h", "node-hours lost to rescaling"),
         _hours("lost_start_up_node_h", "node-hours lost to start-up"),
@@ -86,6 +87,8 @@ _KNOWN: Final = {
         _times("completion_s_p95", "completion time, 95 in 100"),
         _times("completion_s_max", "completion time, most"),
         _times("completion_at_least_s", "completion time with the unfinished, mean at least"),
+        _times("responsiveness_s_mean", "time to the end of the first round, mean"),
+        _times("responsiveness_s_p95", "time to the end of the first round, 95 in 100"),
         _times("response_s_mean", "time to the first node, mean"),
         _times("response_s_p95", "time to the first node, 95 in 100"),
         _times("waited_s_mean", "time without a node, mean"),
@@ -121,6 +124,8 @@ def metrics_of(plot: Sequence[str], rows: Sequence[Row]) -> tuple[Metric, ...]:
     if plot:
         return tuple(map(metric_of, plot))
     done = [row for row in rows if row.cells.get(HARVEST.column) is not None]
+    if done and all(row.point.in_rounds or row.point.cluster for row in done):
+        return (COMPLETION,)  # on nodes that never leave all work is done in the end, and what counts is when
     usual = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)][:1]
     if done and all(MAKESPAN.of(row) is not None for row in done):
         usual = [MAKESPAN]  # where all work is done, the harvest is the same everywhere

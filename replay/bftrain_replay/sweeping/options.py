@@ -1,4 +1,4 @@
-"""What a sweep can vary: every setting of a replay, the log, the tasks and the baseline."""
+"""What a sweep can vary: every setting of a replay or of rounds, the nodes, the tasks and the baseline."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain.errors import BadConfig, suggestion
+from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.settings import ReplaySettings
 
 if TYPE_CHECKING:
@@ -17,15 +18,19 @@ if TYPE_CHECKING:
 Value = str | int | float
 
 LOG: Final = "log"
+CLUSTER: Final = "cluster"
 TASKS: Final = "tasks"
 BASELINE: Final = "baseline"
 SEED: Final = "seed"
 OBJECTIVE: Final = "objective"
+POLICY: Final = "policy"
 METRICS: Final = "metrics"
-INPUTS: Final = (LOG, TASKS, BASELINE)
+ROUND: Final = "round_s"  # who says how long a round is has time shared in rounds
+UNTIL: Final = "until_s"
+INPUTS: Final = (LOG, CLUSTER, TASKS, BASELINE)
 GENERATED: Final = (LOG, TASKS)  # what is generated has options of its own: log.nodes, tasks.arrivals_per_hour
 _WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})  # of these
-SETTINGS: Final = ReplaySettings.__struct_fields__
+SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *RoundSettings.__struct_fields__)))
 OPTIONS: Final = (*INPUTS, *SETTINGS)
 
 LINEAR: Final = "linear"
@@ -41,7 +46,7 @@ def is_whole(option: str) -> bool:
     """Whether the values of an option are whole numbers."""
     if input_of(option):
         return option.partition(".")[2] in _WHOLE
-    return type(getattr(_DEFAULTS, option, None)) is int
+    return option == CLUSTER or type(getattr(_DEFAULTS, option, None)) is int
 
 
 def input_of(option: str) -> str:
@@ -143,5 +148,5 @@ def _stepped(document: Document, begin: float, end: float, given: Mapping[str, A
 
 
 def setting_named(error: BadConfig | Exception) -> str:
-    """Say which setting a complaint of :class:`ReplaySettings` is about."""
-    return str(getattr(error, "where", "") or "").removeprefix(f"{ReplaySettings.__name__}.")
+    """Say which setting a complaint of the settings is about."""
+    return str(getattr(error, "where", "") or "").rpartition(".")[2]

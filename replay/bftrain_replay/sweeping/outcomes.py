@@ -16,7 +16,9 @@ import msgspec
 
 from bftrain.errors import BadInput, UsageError
 from bftrain.values import wire
+from bftrain_replay.metrics.figures import TaskFigures
 from bftrain_replay.result import Summary, Timings, Yardsticks
+from bftrain_replay.rounds.result import RoundSummary
 from bftrain_replay.sweeping.passes import MadeFrom
 
 if TYPE_CHECKING:
@@ -36,14 +38,28 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+class InRounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a run in rounds, those of its measured tasks, and what a clock measured."""
+
+    figures: RoundSummary
+    tasks: TaskFigures
+    wall_s: float
+    shares_wall_s: float
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a pass: figures of a replay or yardsticks, or the reason why there are none."""
+    """What came of a pass: figures of a replay, of rounds or yardsticks, or the reason why there are none.
+
+    ``ended`` says why a replay on a cluster, where nodes never leave, came to an end.
+    """
 
     id: str
     status: Status
     reason: str = ""
     figures: Summary | None = None
     timings: Timings | None = None
+    ended: str = ""
+    rounds: InRounds | None = None
     yardsticks: Yardsticks | None = None
     warnings: tuple[str, ...] = ()
     wall_s: float

@@ -71,8 +71,10 @@ def _figures(swept: Swept) -> list[Figure]:
 def _subtitle(swept: Swept) -> str:
     spec = swept.sweep.spec
     inputs = swept.summary()["inputs"]
-    logs, tasks = (list(dict.fromkeys(str(one["name"]) for one in inputs[kind])) for kind in ("logs", "tasks"))
-    return f"{words.counted(len(swept.rows), 'replay')} of {', '.join(logs)} with {', '.join(tasks)}" + (
+    kinds = ("logs", "clusters", "tasks")
+    logs, clusters, tasks = (list(dict.fromkeys(str(one["name"]) for one in inputs[kind])) for kind in kinds)
+    nodes = ", ".join([*logs, *(f"{cluster} nodes" if cluster.isdecimal() else cluster for cluster in clusters)])
+    return f"{words.counted(len(swept.rows), 'replay')} of {nodes} with {', '.join(tasks)}" + (
         f", over {', '.join(spec.swept)}." if spec.swept else "."
     )
 
@@ -207,7 +209,7 @@ def _told(metric: Metric, rows: Sequence[Row]) -> bool:
 
 def _making(told: dict[str, Any]) -> Table:
     rows = [(name, f"{value}") for name, value in _flat(told["sweep_file"]["content"])]
-    for kind in ("logs", "tasks"):
+    for kind in ("logs", "clusters", "tasks"):
         for one in told["inputs"][kind]:
             seed = f", seed {one['seed']}" if one["seed"] is not None else ""
             rows.append((f"{kind}: {one['name']}{seed}", f"SHA-256 {one['sha256']}"))

@@ -1,6 +1,7 @@
 """Passes: what has to be replayed for a sweep, each thing once however many points need it.
 
-A point needs a replay; perhaps a second one with its baseline; and its yardsticks, the ceiling and the dedicated pool.
+A point needs a replay, or a run in rounds; perhaps a second replay with its baseline; and on a log its yardsticks, the
+ceiling and the dedicated pool.
 Yardsticks depend on fewer settings than a replay, since nothing costs anything in them, and a baseline may be a point
 of its own. What a pass is made from is its identity: a pass that is done need not be done again.
 """
@@ -23,6 +24,7 @@ from bftrain.ports import Objective
 from bftrain.values import wire
 from bftrain_replay import own_files
 from bftrain_replay.origins import tasks_sha256, versions_with
+from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.sweeping.inputs import Inputs, LogSource, TaskSource
 from bftrain_replay.sweeping.options import LOG, TASKS
@@ -44,6 +46,7 @@ class Kind(StrEnum):
 
     REPLAY = "replay"
     YARDSTICKS = "yardsticks"  # the ceiling and the dedicated pool
+    ROUNDS = "rounds"  # time shared in rounds
 
 
 class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +55,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     log: str
     tasks: str
-    objective_file: str  # if the objective is a file's; an admission's and metrics' files count too
+    objective_file: str  # if the objective is a file's; those of an admission, metrics or a policy count too
     settings: dict[str, object]
     versions: dict[str, str]
 
@@ -71,8 +74,21 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskSource
     log_sha256: str
     tasks_sha256: str
-    settings: ReplaySettings  # the file of an objective by a name that holds in every folder
+    settings: ReplaySettings | None = None  # the file of an objective by a name that holds in every folder
+    rounds: RoundSettings | None = None  # the same of a policy, where time is shared in rounds
     made_from: MadeFrom
+
+    @property
+    def how(self) -> ReplaySettings | RoundSettings:
+        """The settings that there are."""
+        found = self.settings or self.rounds
+        assert found is not None  # noqa: S101 - for the type checker: whoever plans a pass gives one of them
+        return found
+
+    @property
+    def seed(self) -> int:
+        """What random inputs are made from."""
+        return self.how.seed
 
     @property
     def kind(self) -> Kind:
@@ -146,28 +162,31 @@ class _Planner:
 
     def needs(self, point: Point) -> Needs:
         """Say what a point is made of."""
-        settings, metric = point.settings, self._metric(point.settings.objective)
+        settings = point.settings
+        if isinstance(settings, RoundSettings):
+            return Needs(self._need(Kind.ROUNDS, point, settings), "", "")
+        metric = self._metric(settings.objective)
         replay = self._need(Kind.REPLAY, point, settings)
         baseline = yardsticks = ""
         if point.baseline:
             baseline = self._need(Kind.REPLAY, point, replace(settings, solver=point.baseline))
-        if self._spec.yardsticks:
+        if self._spec.yardsticks and not point.cluster:
             ideal = ideally(settings, metric.objective or throughput)
             yardsticks = self._need(Kind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
         return Needs(replay, baseline, yardsticks)
 
-    def _need(self, kind: Kind, point: Point, settings: ReplaySettings) -> str:
-        log, tasks = self._spec.log(point.log, point.changes), self._spec.tasks(point.tasks, point.changes)
+    def _need(self, kind: Kind, point: Point, settings: ReplaySettings | RoundSettings) -> str:
+        log, tasks = point.nodes_of(self._spec), self._spec.tasks(point.tasks, point.changes)
         seed = settings.seed
         log_sha256, contents = self._log_sha256(log, seed, point), self._contents(tasks, seed, point)
         anywhere = own_files.from_anywhere(settings, self._spec.document.folder)
         made_from = MadeFrom(
             kind=kind,
             log=log_sha256,
-            tasks=contents.sha256 if kind is Kind.REPLAY else contents.free_sha256,
+            tasks=contents.free_sha256 if kind is Kind.YARDSTICKS else contents.sha256,
             objective_file=own_files.sha256(anywhere),
             settings=wire.plain(settings),
-            versions=versions_here(settings.solver),
+            versions=versions_here(solver_of(settings)),
         )
         found = made_from.id
         if found not in self.passes:
@@ -178,7 +197,8 @@ class _Planner:
                 tasks=tasks,
                 log_sha256=log_sha256,
                 tasks_sha256=contents.sha256,
-                settings=anywhere,
+                settings=anywhere if isinstance(anywhere, ReplaySettings) else None,
+                rounds=anywhere if isinstance(anywhere, RoundSettings) else None,
                 made_from=made_from,
             )
         return found
@@ -220,12 +240,19 @@ class _Planner:
             raise document.wrong(f"{field} {error.what}", *place, fix=error.fix) from error
 
 
+def solver_of(settings: ReplaySettings | RoundSettings) -> str:
+    """Name who solves; in rounds nobody does."""
+    return "" if isinstance(settings, RoundSettings) else settings.solver
+
+
 @cache
 def versions_here(solver: str) -> dict[str, str]:
-    """Give the versions of what figures depend on; without that of a solver that cannot run here."""
+    """Give the versions of what figures depend on; without that of a solver that cannot run here, or is not asked."""
     try:
-        return versions_with(solver)
+        if solver:
+            return versions_with(solver)
     except BftrainError:
-        others = versions_with(EXACT)
-        del others[f"solver {EXACT}"]
-        return {**others, f"solver {solver}": ""}
+        pass
+    others = versions_with(EXACT)
+    del others[f"solver {EXACT}"]
+    return {**others, f"solver {solver}": ""} if solver else others

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from bftrain.errors import BadInput, suggestion
 from bftrain.values import wire
 from bftrain_replay.sweeping.document import Document
 from bftrain_replay.sweeping.inputs import (
-    CLUSTER,
+    CLUSTER_JOBS,
     ClusterTasks,
     GeneratedLog,
     GeneratedTasks,
@@ -24,6 +26,7 @@ from bftrain_replay.sweeping.inputs import (
     TaskSource,
 )
 from bftrain_replay.sweeping.options import (
+    CLUSTER,
     INPUTS,
     LOG,
     SETTINGS,
@@ -55,6 +58,7 @@ YARDSTICKS: Final = "yardsticks"
 PLOT: Final = "plot"
 KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT)
 
+_RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
 _TASK_FORMS: Final = 'write the name of a file, or { kind = "mix", count = 40 } to generate them'
 
@@ -102,7 +106,10 @@ class Spec:
     def tasks(self, name: str, changes: Options | None = None) -> TaskSource:
         """Give the tasks that are called ``name``, or lie in a file of that name, with what a point changes in them."""
         source = self.task_sets.get(name) or TaskFile(path=_file(self.document, name, *self.place_of(TASKS)))
-        return self._changed(source, name, TASKS, changes or {})
+        changed = self._changed(source, name, TASKS, changes or {})
+        if not isinstance(changed, ClusterTasks):
+            return changed
+        return _with_speeds(self.document, changed, *self.place_of(f"{TASKS}.speeds"))
 
     def _changed(self, source: S, name: str, of: str, changes: Options) -> S:
         """Give a generated input with other options, by their dotted names."""
@@ -200,9 +207,11 @@ def _check_together(spec: Spec) -> None:
             raise document.wrong(f"has values in [{GRID}] too", *places[0], fix="leave one of them out")
         if name in spec.fixed:
             raise document.wrong("is fixed as well", *spec.place_of(name), fix="leave one of them out")
-    for name in (LOG, TASKS):
-        if name not in spec.fixed and name not in spec.axes and not all(name in case for case in spec.cases):
-            raise document.wrong(f"names no {name}", fix=f'write {name} = "FILE" at the top')
+    for names in ((LOG, CLUSTER), (TASKS,)):
+        everywhere = any(name in spec.fixed or name in spec.axes for name in names)
+        if not everywhere and not all(any(name in case for name in names) for case in spec.cases):
+            or_nodes = ', or cluster = "v100=4,k80=4"' if CLUSTER in names else ""
+            raise document.wrong(f"names no {names[0]}", fix=f'write {names[0]} = "FILE" at the top{or_nodes}')
     for number, entry in enumerate(spec.exclude):
         for name in entry:
             if name not in spec.swept:
@@ -219,9 +228,19 @@ def _log(document: Document, given: object, *keys: Key) -> LogSource:
 def _tasks(document: Document, given: object, *keys: Key) -> TaskSource:
     if isinstance(given, str):
         return TaskFile(path=_file(document, given, *keys))
-    if isinstance(given, Mapping) and given.get("kind") == CLUSTER:
-        return _generated(document, given, ClusterTasks, _TASK_FORMS, *keys)
+    if isinstance(given, Mapping) and given.get("kind") == CLUSTER_JOBS:
+        return _with_speeds(document, _generated(document, given, ClusterTasks, _TASK_FORMS, *keys), *keys, "speeds")
     return _generated(document, given, GeneratedTasks, _TASK_FORMS, *keys)
+
+
+def _with_speeds(document: Document, tasks: ClusterTasks, *keys: Key) -> ClusterTasks:
+    """Give the tasks with their throughput table by a path that holds in every folder."""
+    if not tasks.speeds:
+        return tasks
+    path = document.folder / Path(tasks.speeds).expanduser()
+    if not path.is_file():
+        raise document.wrong(f"there is no file {path}", *keys, fix=_RELATIVE)
+    return replace(tasks, speeds=str(path.absolute()))
 
 
 def _file(document: Document, name: str, *keys: Key) -> str:
@@ -229,7 +248,7 @@ def _file(document: Document, name: str, *keys: Key) -> str:
     if not path.is_file():
         named = LOGS if keys[0] == LOGS or LOG in keys else TASK_SETS
         known = document.data.get(named) or ()
-        fix = suggestion(name, known) if known else "paths are relative to the folder of the sweep file"
+        fix = suggestion(name, known) if known else _RELATIVE
         raise document.wrong(f"there is no file {path}", *keys, fix=fix)
     return str(path.absolute())
 

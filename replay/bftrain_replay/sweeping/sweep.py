@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from bftrain.values import wire
+from bftrain_replay.rounds.settings import DRAWN
 from bftrain_replay.sweeping import table
 from bftrain_replay.sweeping.executors.dask_client import Address, Dask
 from bftrain_replay.sweeping.executors.local import Local, usable_cpus
@@ -262,20 +263,29 @@ def _warnings(sweep: Sweep, known: Mapping[str, Outcome]) -> dict[str, int]:
     """Say what is odd, once each, and about how many passes."""
     passes = sweep.plan.passes
     found = Counter(words for name in passes if name in known for words in known[name].warnings)
-    if SEED in sweep.spec.swept and not any(job.log.uses_seed or job.tasks.uses_seed for job in passes.values()):
+    if SEED in sweep.spec.swept and not any(map(_uses_seed, passes.values())):
         found["the seed is swept, but no log and no tasks are made from it: it changes nothing"] += 1
     return dict(found)
 
 
+def _uses_seed(job: Pass) -> bool:
+    drawn = job.rounds is not None and job.rounds.kind_order == DRAWN
+    return drawn or job.log.uses_seed or job.tasks.uses_seed
+
+
 def _inputs_of(sweep: Sweep) -> dict[str, list[dict[str, object]]]:
-    """Give every log and set of tasks, by name and content; the seed where one decides over the content."""
+    """Give every log, cluster and set of tasks, by name and content; the seed where one decides over the content."""
     logs: dict[tuple[str, int | None], str] = {}
+    clusters: dict[tuple[str, int | None], str] = {}
     tasks: dict[tuple[str, int | None], str] = {}
     for point, need in zip(sweep.points, sweep.plan.needs, strict=True):
         job, seed = sweep.plan.passes[need.replay], point.settings.seed
-        logs[point.log, seed if job.log.uses_seed else None] = job.log_sha256
+        if point.cluster:
+            clusters[point.cluster, None] = job.log_sha256
+        else:
+            logs[point.log, seed if job.log.uses_seed else None] = job.log_sha256
         tasks[point.tasks, seed if job.tasks.uses_seed else None] = job.tasks_sha256
     return {
         kind: [{"name": name, "seed": seed, "sha256": sha256} for (name, seed), sha256 in found.items()]
-        for kind, found in (("logs", logs), ("tasks", tasks))
+        for kind, found in (("logs", logs), ("clusters", clusters), ("tasks", tasks))
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,10 +17,14 @@ from bftrain.values import wire
 from bftrain_replay import csv_tables, parquet_tables
 from bftrain_replay.decisions import Spread
 from bftrain_replay.ledger import Unused
+from bftrain_replay.metrics.figures import TaskFigures
 from bftrain_replay.metrics.spread import Percentiles
 from bftrain_replay.progress import Loss
 from bftrain_replay.result import Lost, Summary, Timings, held_against
-from bftrain_replay.sweeping.options import METRICS, OBJECTIVE, is_whole
+from bftrain_replay.rounds.result import RoundSummary
+from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.sweeping.options import METRICS, OBJECTIVE, POLICY, is_whole
 from bftrain_replay.sweeping.outcomes import FORMAT, Status
 from bftrain_replay.tables import Column, Kind
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from bftrain_replay.result import Yardsticks
     from bftrain_replay.sweeping.grid import Point
     from bftrain_replay.sweeping.outcomes import Outcome
     from bftrain_replay.sweeping.passes import Needs
@@ -38,6 +43,8 @@ BASELINE: Final = "baseline_"
 _KINDS: Final = {str: Kind.TEXT, int: Kind.WHOLE, bool: Kind.WHOLE, float: Kind.NUMBER}
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 _LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
+_ENDED: Final = "ended"
+_OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
 # What is told by name, and the names that there are
 _NAMES: Final = {"unused_node_h": tuple(map(str, Unused)), "lost": tuple(map(str, Loss))}
 _SPREADS: Final = (Spread, Percentiles)
@@ -84,37 +91,65 @@ def _row(point: Point, need: Needs, outcomes: Mapping[str, Outcome]) -> Row:
     cells: dict[str, object] = {"status": str(state), "error": error, "point": need.id}
     for part, prefix in (("baseline", BASELINE), ("replay", "")):
         outcome = found.get(part)
-        if outcome is None or outcome.figures is None or outcome.timings is None:
-            continue
-        figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
-        told = {**wire.plain(figures), **wire.plain(outcome.timings), OBJECTIVE: point.settings.objective}
-        cells |= {f"{prefix}{name}": value for name, value in _flat(told)}
+        if outcome is not None:
+            told = _told(outcome, point.settings, yardsticks)
+            cells |= {f"{prefix}{name}": value for name, value in _flat(told)}
     return Row(point, state, error, cells | point.options)
+
+
+def _told(
+    outcome: Outcome, settings: ReplaySettings | RoundSettings, yardsticks: Yardsticks | None
+) -> Mapping[str, Any]:
+    """Give the figures that came of a pass, by name."""
+    if outcome.rounds is not None:
+        given = outcome.rounds
+        own = {POLICY: settings.policy} if isinstance(settings, RoundSettings) else {}
+        return {**wire.plain(given), **wire.plain(given.figures), **wire.plain(given.tasks), **own}
+    if outcome.figures is None or outcome.timings is None:
+        return {}
+    figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
+    own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
+    return {**wire.plain(figures), **wire.plain(outcome.timings), _ENDED: outcome.ended, **own}
 
 
 def columns_of(points: Sequence[Point]) -> tuple[Column, ...]:
     """Give the columns: swept options, figures, those of the baseline if there is one, status, what was measured."""
     swept = [Column(name, _kind_of(name, points)) for name in points[0].options]
     with_baseline = any(point.baseline for point in points)
-    figures = list(_columns(Summary, _LEFT_OUT))
+    figures = list(_figures(points))
     of_baseline = list(_columns(Summary, _LEFT_OUT | _SHARED, BASELINE)) if with_baseline else []
     own = [*_own(points, ""), *(_own(points, BASELINE) if with_baseline else ())]
     about = [Column(name, Kind.TEXT) for name in ("status", "error", "point")]
-    everything = [*swept, *figures, *of_baseline, *own, *about, *measured_columns(with_baseline=with_baseline)]
+    in_rounds = {point.in_rounds for point in points}
+    measured = measured_columns(with_baseline=with_baseline, replays=False in in_rounds, rounds=True in in_rounds)
+    everything = [*swept, *figures, *of_baseline, *own, *about, *measured]
     return tuple({column.name: column for column in reversed(everything)}.values())[::-1]
+
+
+def _figures(points: Sequence[Point]) -> Iterator[Column]:
+    """Give the columns of figures: those of replays, and those of rounds, as far as there are such points."""
+    if not all(point.in_rounds for point in points):
+        yield from _columns(Summary, _LEFT_OUT)
+    if any(point.in_rounds for point in points):
+        yield from _columns(RoundSummary, _LEFT_OUT)
+        yield from _columns(TaskFigures, _LEFT_OUT)
+    if any(point.cluster for point in points):
+        yield Column(_ENDED, Kind.TEXT)
 
 
 def _own(points: Sequence[Point], prefix: str) -> Iterator[Column]:
     """Give the columns of the metrics that somebody asked for."""
-    for said in dict.fromkeys(point.settings.metrics for point in points):
+    replays = (point.settings for point in points if isinstance(point.settings, ReplaySettings))
+    for said in dict.fromkeys(settings.metrics for settings in replays):
         for name in figures_of(metrics_of(said)):
             yield Column(f"{prefix}{METRICS}_{name}", Kind.NUMBER)
 
 
-def measured_columns(*, with_baseline: bool) -> tuple[Column, ...]:
+def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[Column, ...]:
     """Give the columns of what a clock measured, and so differs from run to run."""
-    own = _columns(Timings, frozenset())
-    return (*own, *(_columns(Timings, frozenset(), BASELINE) if with_baseline else ()))
+    own = _columns(Timings, frozenset()) if replays else ()
+    of_rounds = [Column(name, Kind.NUMBER) for name in ("wall_s", _OF_SHARES)] if rounds else ()
+    return (*own, *of_rounds, *(_columns(Timings, frozenset(), BASELINE) if with_baseline else ()))
 
 
 def write(folder: Path, columns: Sequence[Column], rows: Sequence[Row], form: str) -> Path:
@@ -144,7 +179,7 @@ def _kind_of(option: str, points: Sequence[Point]) -> Kind:
 def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: str = "") -> Iterator[Column]:
     """Give the columns of a record of figures; what it holds by name becomes a column for each name."""
     for name, hint in get_type_hints(figures).items():
-        if name in left_out:
+        if name in left_out or (get_origin(hint) is dict and name not in _NAMES):
             continue
         kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
         column = f"{prefix}{_RENAMED.get(name, name)}"

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import traceback
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain_replay import own_files
+from bftrain_replay.fixed import WORDS, Ended
 from bftrain_replay.oddities import odd_decisions, odd_inputs
 from bftrain_replay.origins import tasks_sha256, versions_with
+from bftrain_replay.queueing import Queue, Unwatched
+from bftrain_replay.rounds.engine import OVERLOAD, STALLED
+from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_replay.rounds.simulation import simulate
 from bftrain_replay.study import CEILING, Passes, check_parts
-from bftrain_replay.sweeping.outcomes import Outcome, Status
-from bftrain_replay.sweeping.passes import Kind
+from bftrain_replay.sweeping.inputs import FixedCluster
+from bftrain_replay.sweeping.outcomes import InRounds, Outcome, Status
+from bftrain_replay.sweeping.passes import Kind, solver_of, versions_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.sweeping.inputs import Tasks
     from bftrain_replay.sweeping.passes import Pass
 
@@ -26,6 +35,11 @@ if TYPE_CHECKING:
     Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
+_CUT_SHORT: Final = {
+    OVERLOAD: WORDS[Ended.OVERLOAD],
+    Ended.STANDSTILL: WORDS[Ended.STANDSTILL],
+    STALLED: "tasks wait, nobody runs, and nothing will change that",
+}
 
 
 class Stopped(Exception):
@@ -44,8 +58,9 @@ def work(job: Pass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], wat
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a solver or an objective may raise anything
         (place,) = traceback.extract_tb(error.__traceback__)[-1:]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
-    # The objective as the sweep file names it: the same reason on every machine
-    reason = reason.replace(job.settings.objective, str(job.made_from.settings["objective"]))
+    # What is out of a file as the sweep file names it: the same reason on every machine
+    own = "policy" if job.kind is Kind.ROUNDS else "objective"
+    reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
     return failed(job, reason, perf_counter() - begun)
 
 
@@ -56,18 +71,22 @@ def failed(job: Pass, reason: str, wall_s: float = 0.0) -> Outcome:
 
 def _worked(job: Pass, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> Outcome:
     _check_same(job, log, tasks)
-    settings = job.settings
-    objective = check_parts(settings)
+    settings = job.how
+    if isinstance(settings, RoundSettings):
+        return _in_rounds(job, settings, log, tasks, watch)
+    if isinstance(job.log, FixedCluster):
+        return _on_cluster(job, job.log, settings, tasks, watch, begun)
+    return _on_log(job, settings, log, tasks, watch, begun)
 
+
+def _on_log(job: Pass, settings: ReplaySettings, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> Outcome:
     def going(name: str, simulated_s: float, _decisions: int) -> bool:
         share = simulated_s / span_s
         if job.kind is Kind.YARDSTICKS:
             share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
-        if not watch(share):
-            raise Stopped
-        return True
+        return _go_on(watch, share)
 
-    passes = Passes(log, tasks, settings, objective, going)
+    passes = Passes(log, tasks, settings, check_parts(settings), going)
     span_s = passes.part.span_s or 1.0
     if job.kind is Kind.YARDSTICKS:
         ceiling, dedicated = passes.ceiling(), passes.dedicated()
@@ -79,17 +98,79 @@ def _worked(job: Pass, log: EventLog, tasks: Tasks, watch: Watch, begun: float) 
             wall_s=perf_counter() - begun,
             made_from=job.made_from,
         )
+    return _replayed(job, passes, settings, lambda _: passes.part, begun)
+
+
+def _on_cluster(
+    job: Pass, nodes: FixedCluster, settings: ReplaySettings, tasks: Tasks, watch: Watch, begun: float
+) -> Outcome:
+    cluster = nodes.cluster
+    cluster.check(tasks)
+    span_s = _expected_s(tasks, nodes.until_s)
+    # Whoever says when to end wants to see it until then
+    gauges = Unwatched if nodes.until_s is not None else partial(Queue, cluster.nodes, tasks)
+    passes = Passes(
+        cluster.log(),
+        tasks,
+        settings,
+        check_parts(settings),
+        lambda _name, simulated_s, _decisions: _go_on(watch, simulated_s / span_s),
+        gauges=gauges,
+    )
+    return _replayed(job, passes, settings, cluster.log, begun)
+
+
+def _replayed(
+    job: Pass, passes: Passes, settings: ReplaySettings, part: Callable[[float], EventLog], begun: float
+) -> Outcome:
+    """Replay; ``part`` gives the log that was replayed, if that took so many seconds."""
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
+    ended = "" if result.ended is None else str(result.ended)
+    odd = odd_inputs(part(result.simulated_s), passes.tasks)
     return Outcome(
         id=job.id,
         status=Status.DONE,
         figures=result.summary(),
         timings=result.timings(),
-        warnings=(*odd_inputs(passes.part, tasks), *odd_decisions({settings.solver: result})),
+        ended=ended,
+        warnings=(*odd, *odd_decisions({settings.solver: result}), *_cut_short(ended)),
         wall_s=perf_counter() - begun,
         made_from=job.made_from,
     )
+
+
+def _in_rounds(job: Pass, settings: RoundSettings, log: EventLog, tasks: Tasks, watch: Watch) -> Outcome:
+    on_cluster = isinstance(job.log, FixedCluster)
+    span_s = settings.until_s or (_expected_s(tasks, None) if on_cluster else log.span_s or 1.0)
+    source = job.log.cluster.nodes if isinstance(job.log, FixedCluster) else log
+    done = simulate(source, tasks, settings, watch=lambda simulated_s, _: _go_on(watch, simulated_s / span_s))
+    return Outcome(
+        id=job.id,
+        status=Status.DONE,
+        rounds=InRounds(
+            figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
+        ),
+        warnings=_cut_short(done.ended),
+        wall_s=done.wall_s,
+        made_from=job.made_from,
+    )
+
+
+def _go_on(watch: Watch, share: float) -> bool:
+    if not watch(min(share, 1.0)):
+        raise Stopped
+    return True
+
+
+def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
+    """Say how long it will take, as far as is known: on a cluster at least until the last task has come."""
+    return until_s or max((task.submit_s for task in tasks), default=0.0) or 1.0
+
+
+def _cut_short(ended: str) -> tuple[str, ...]:
+    """Say that figures are of a part, if it ended before its time."""
+    return (f"ended early: {_CUT_SHORT[ended]}",) if ended in _CUT_SHORT else ()
 
 
 def _check_same(job: Pass, log: EventLog, tasks: Tasks) -> None:
@@ -100,14 +181,15 @@ def _check_same(job: Pass, log: EventLog, tasks: Tasks) -> None:
     if tasks_sha256(tasks) != job.tasks_sha256:
         raise BadInput("are not any more what they were when the sweep began", where=f"tasks of {job.words}")
     if made_from.objective_file:
-        files = list(own_files.files(job.settings))
+        files = list(own_files.files(job.how))
         for file in files:
             if not file.is_file():
                 fix = "put it where every worker sees it under the same name"
                 raise NotAvailable("is not on this machine", where=str(file), fix=fix)
-        if own_files.sha256(job.settings) != made_from.objective_file:
+        if own_files.sha256(job.how) != made_from.objective_file:
             raise BadInput("is not any more what it was when the sweep began", where=", ".join(map(str, files)))
-    here = versions_with(job.settings.solver)
+    solver = solver_of(job.how)
+    here = versions_with(solver) if solver else versions_here(solver)
     for name, version in made_from.versions.items():
         if version and here[name] != version:
             raise NotAvailable(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from bftrain.cli.cluster_option import ClusterType, cluster_of
+from bftrain.cli.cluster_option import ClusterType
+from bftrain.values.kinds import cluster_of
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def do(message: bytes, log: bytes | None, tasks: bytes | None, topic: str, addre
     the name of the event that says to stop.
     """
     job = wire.decode(message, Pass)
-    seed = job.settings.seed
+    seed = job.seed
 
     def the_log() -> EventLog:
         return _inputs.log(job.log, seed) if log is None else _logs.get(job.log_sha256, lambda: _unpacked_log(log))

@@ -128,7 +128,7 @@ def _done(job: Pass, connection: socket.socket, inputs: Inputs) -> Outcome:
             _say(connection, At(share=share))
         return True
 
-    seed = job.settings.seed
+    seed = job.seed
     return work(job, lambda: inputs.log(job.log, seed), lambda: inputs.tasks(job.tasks, seed), watch)
 
 

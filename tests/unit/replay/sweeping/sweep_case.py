@@ -45,5 +45,5 @@ class Here:
 
 def done(job: Pass, inputs: Inputs | None = None) -> Outcome:
     """Do one pass."""
-    known, seed = inputs or Inputs(), job.settings.seed
+    known, seed = inputs or Inputs(), job.seed
     return work(job, lambda: known.log(job.log, seed), lambda: known.tasks(job.tasks, seed), lambda _: True)

@@ -1,0 +1,256 @@
+"""Sweeps on clusters, whose nodes never leave, and of time shared in rounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.errors import BadConfig
+from bftrain.values import wire
+from bftrain_datasets.files import save_log
+from bftrain_replay.fixed import Cluster
+from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_replay.rounds.simulation import rounds
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import cluster_study
+from bftrain_replay.sweeping.grid import points_of
+from bftrain_replay.sweeping.outcomes import Outcomes
+from bftrain_replay.sweeping.page import page
+from bftrain_replay.sweeping.passes import Kind, Pass
+from bftrain_replay.sweeping.spec import read_spec
+from bftrain_replay.sweeping.sweep import Sweep, Swept
+from bftrain_replay.sweeping.table import State
+from tests.unit.replay.sweeping.sweep_case import LOGS, Here
+
+if TYPE_CHECKING:
+    from bftrain.values.task import TaskSpec
+
+ROOT = Path(__file__).parents[4]
+EXAMPLE = ROOT / "examples" / "sweeps" / "rounds.toml"
+GANGS = {"kind": "cluster", "count": 8, "gangs": "1:0.7,2:0.3", "long_share": 0.0, "users": 2}
+ROUNDS = {"round_s": 360}
+FOUR = {"v100": 2, "k80": 2}
+
+
+def given(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep file may hold
+    return {"cluster": "v100=2,k80=2", "tasks": "jobs", "task_sets": {"jobs": GANGS}, **more}
+
+
+def swept(folder: Path, told: dict[str, Any]) -> Swept:
+    sweep = Sweep.of(told, folder)
+    with Outcomes(folder) as outcomes:
+        sweep.run(outcomes, Here())
+        return sweep.swept(outcomes.known)
+
+
+def jobs(seed: int, **changes: Any) -> tuple[TaskSpec, ...]:  # noqa: ANN401 - the fields' own types
+    return read_spec(given()).tasks("jobs", {f"tasks.{name}": value for name, value in changes.items()}).load(seed)
+
+
+# -- what comes of it
+
+
+def test_rounds_come_to_the_figures_of_the_command(tmp_path: Path) -> None:
+    grid = {"policy": ["fifo", "max-min"], "tasks.arrivals_per_hour": [1, 40], "seed": [1, 2]}
+    done = swept(tmp_path, given(fixed=ROUNDS, grid=grid))
+    assert [row.state for row in done.rows] == [State.DONE] * 8
+    for row in done.rows:
+        options = row.point.options
+        seed, policy = int(options["seed"]), str(options["policy"])
+        one = rounds(
+            FOUR, jobs(seed, arrivals_per_hour=options["tasks.arrivals_per_hour"]), round_s=360.0, policy=policy
+        )
+        assert one.task_figures.completion_s is not None
+        assert row.cells["completion_s_mean"] == one.task_figures.completion_s.mean
+        assert row.cells["preemptions"] == one.summary.preemptions
+        assert (row.cells["policy"], row.cells["ended"], row.cells["task_count"]) == (policy, "all_done", 8)
+    names = [column.name for column in done.columns]
+    assert len(set(names)) == len(names)
+    assert {"responsiveness_s_mean", "rho_p95", "rounds", "wall_s", "shares_wall_s"} < set(names)
+    assert not {"solver", "efficiency", "solve_ms_p50", "kinds", "users"} & set(names)
+
+
+def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: Path) -> None:
+    grid = {"cluster": [2, "v100=2,k80=2"], "seed": [1]}
+    told = {**given(baseline="equal-share", grid=grid)}
+    del told["cluster"]
+    done = swept(tmp_path, told)
+    assert [row.state for row in done.rows] == [State.DONE] * 2
+    for row, nodes in zip(done.rows, ({"": 2}, FOUR), strict=True):
+        study = cluster_study(Cluster(nodes=nodes), jobs(1), ReplaySettings(seed=1), baseline="equal-share")
+        figures = study.result.summary()
+        assert figures.completion_s is not None
+        assert row.cells["completion_s_mean"] == figures.completion_s.mean
+        assert row.cells["harvested"] == figures.harvested
+        assert row.cells["ended"] == "all_done"
+        assert study.baseline is not None
+        assert row.cells["baseline_makespan_s"] == study.baseline.summary().makespan_s
+    assert {job.kind for job in done.sweep.plan.passes.values()} == {Kind.REPLAY}  # no yardsticks
+    assert page(done).subtitle.startswith("2 replays of 2 nodes, v100=2,k80=2 with jobs")
+
+
+def test_one_table_has_rounds_beside_replays(tmp_path: Path) -> None:
+    cases = [{"max_tasks": 4}, {"round_s": 360, "policy": "las"}]
+    done = swept(tmp_path, given(cases=cases))
+    assert [(row.cells["max_tasks"], row.cells["round_s"], row.cells["policy"]) for row in done.rows] == [
+        (4, "", ""),
+        ("", 360, "las"),
+    ]
+    assert all(row.cells["completion_s_mean"] for row in done.rows)
+    assert [row.cells.get("solver") for row in done.rows] == ["exact", None]
+
+
+def test_rounds_share_the_idle_nodes_of_a_log_too(tmp_path: Path) -> None:
+    told = given(log="small", logs=LOGS, fixed=ROUNDS, grid={"policy": ["fifo", "las"], "nodes": ["0:8"]})
+    del told["cluster"]
+    done = swept(tmp_path, told)
+    assert [(row.state, row.cells["ended"]) for row in done.rows] == [(State.DONE, "log_end")] * 2
+
+
+def test_until_ends_both(tmp_path: Path) -> None:
+    done = swept(tmp_path, given(grid={"until_s": [600, 1e7]}))
+    assert [(row.cells["until_s"], row.cells["ended"]) for row in done.rows] == [(600, "until"), (1e7, "all_done")]
+    done = swept(tmp_path, given(fixed=ROUNDS, grid={"until_s": [720, 1e7]}))
+    assert (done.rows[0].cells["until_s"], done.rows[0].cells["simulated_s"]) == (720, 720.0)
+
+
+def test_what_ends_early_is_told(tmp_path: Path) -> None:
+    flood = {**GANGS, "count": 40, "arrivals_per_hour": 20.0}
+    fixed = {"round_s": 360, "max_backlog_s": 3600}
+    done = swept(tmp_path, given(task_sets={"jobs": flood}, fixed=fixed, grid={"policy": ["fifo", "las"]}))
+    assert [row.cells["ended"] for row in done.rows] == ["overload"] * 2
+    (warning,) = done.warnings
+    assert warning.startswith("ended early: the queue grows without bound")
+    assert any("Ended early: the queue grows" in said for said in page(done).warnings)
+
+
+def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("class Mine:\n    name = 'mine'\n\n    def priorities(self, now):\n        return -now.submit_s\n")
+    told = given(fixed=ROUNDS, grid={"policy": ["mine.py:Mine", "fifo"]})
+    before = Sweep.of(told, tmp_path)
+    done = swept(tmp_path, told)
+    assert done.rows[0].cells["policy"] == "mine.py:Mine"
+    assert done.rows[0].cells["completion_s_mean"] == pytest.approx(done.rows[1].cells["completion_s_mean"])
+    mine.write_text(mine.read_text().replace("-now", "+now"))
+    after = Sweep.of(told, tmp_path)
+    assert [one == other for one, other in zip(before.plan.passes, after.plan.passes, strict=True)] == [False, True]
+    mine.unlink()
+    failed = swept(tmp_path, told).rows[0]
+    assert failed.state is State.FAILED
+    assert str(tmp_path) not in failed.error.partition("there is no file")[0]
+
+
+def test_a_pass_can_be_sent_to_a_worker() -> None:
+    sweep = Sweep.of(given(cases=[{"max_tasks": 4}, {"round_s": 360, "seed": 3}]))
+    for job in sweep.plan.passes.values():
+        assert wire.decode(wire.encode(job), Pass) == job
+    assert [(job.seed, type(job.how)) for job in sweep.plan.passes.values()] == [
+        (0, ReplaySettings),
+        (3, RoundSettings),
+    ]
+
+
+def test_a_swept_seed_that_only_orders_kinds_counts() -> None:
+    tasks = {"jobs": {**GANGS, "seed": 1}}
+    for order, warned in (("drawn", False), ("priority", True)):
+        told = given(
+            task_sets=tasks, fixed={**ROUNDS, "kind_order": order, "policy": "isolated"}, grid={"seed": [1, 2]}
+        )
+        assert any("the seed is swept" in said for said in Sweep.of(told).swept({}).warnings) == warned
+
+
+def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "speeds.json").write_text((EXAMPLE.parent / "speeds.json").read_text())
+    told = {**GANGS, "gangs": "1:1", "speeds": "speeds.json"}
+    spec = read_spec(given(task_sets={"jobs": told, "some": {**told, "kinds": "k80, v100"}}), tmp_path)
+    assert {tuple(sorted(task.curves)) for task in spec.tasks("jobs").load(1)} == {("k80", "p100", "v100")}
+    assert {tuple(task.curves) for task in spec.tasks("some").load(1)} == {("k80", "v100")}
+    assert spec.tasks("some", {"tasks.kinds": "p100"}).load(1)[0].curve.rate[0] in {11.9, 49.0, 27.0}
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('log = "l"', r"sweep.toml:1: cluster: takes the place of a log"),
+        ("[fixed]\npolicy = 'las'", r"sweep.toml:\d+: fixed.policy: is for time shared in rounds .*round_s = 360"),
+        ("[fixed]\nround_s = 60\n[grid]\nsolver = ['exact']", r"grid.solver: means nothing in rounds"),
+        ("[fixed]\nround_s = 0", r"fixed.round_s: must be above 0"),
+        ("[fixed]\nround_s = 60\nfinish = 'soon'", r"fixed.finish: is 'soon'"),
+        ("baseline = 'greedy'\n[fixed]\nround_s = 60", r"baseline: is a solver, and in rounds a policy decides"),
+        ("[fixed]\nround_s = 60\nnodes = '0:3'", r"fixed.nodes: is for logs"),
+        ("[fixed]\nwindow = '0..3'", r"fixed.window: is for logs"),
+        ("[fixed]\nuntil_s = 'late'", r"fixed.until_s: must be a number above 0, not 'late'"),
+        ("[grid]\nlog.nodes = [3]", r"grid.log.nodes: is for a log that is generated"),
+        ("[grid]\ntasks.speeds = ['none.json']", r"grid.tasks.speeds: there is no file .*none.json"),
+        ("[grid]\ntasks.kinds = ['v100']", r"grid.tasks.kinds: .*kinds goes with speeds"),
+    ],
+)
+def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(
+        f'cluster = 4\ntasks = "jobs"\ntask_sets = {{ jobs = {{ kind = "cluster", count = 2 }} }}\n{text}\n'
+    )
+    with pytest.raises(BadConfig, match=complaint):
+        points_of(read_spec(path))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "complaint"), [("v100=0", "0 nodes of 'v100' are none"), (0, "0 nodes are none"), (1.5, "must be text")]
+)
+def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str) -> None:
+    with pytest.raises(BadConfig, match=complaint):
+        points_of(read_spec(given(cluster=nodes)))
+
+
+def test_a_log_has_an_end_and_a_point_needs_nodes(tmp_path: Path) -> None:
+    told = {"tasks": "jobs", "task_sets": {"jobs": GANGS}, "logs": LOGS}
+    with pytest.raises(BadConfig, match=r"until_s: is for clusters: a log has an end"):
+        points_of(read_spec({**told, "log": "small", "fixed": {"until_s": 60}}))
+    with pytest.raises(BadConfig, match=r"names no log \(write log = .*, or cluster = "):
+        read_spec(told)
+    save_log(Cluster(nodes={"": 2}).log(100.0), tmp_path / "log.npz")
+    assert len(points_of(read_spec({**told, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path))) == 2
+
+
+def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -> None:
+    wide = {**GANGS, "gangs": "4:1"}
+    done = swept(tmp_path, given(task_sets={"jobs": wide}, cases=[{"max_tasks": 4}, {"round_s": 360}]))
+    assert [row.state for row in done.rows] == [State.FAILED] * 2
+    assert "this cluster can never hold task" in done.rows[0].error
+    assert "can never run: it needs 4 nodes of one kind" in done.rows[1].error
+
+
+def test_the_example_is_small_and_on_the_page_as_it_is() -> None:
+    spec = read_spec(EXAMPLE)
+    points = points_of(spec)
+    assert len(points) == 27
+    assert {task.min_nodes for task in spec.tasks("jobs", points[0].changes).load(1)} == {1, 2}
+    text = (ROOT / "docs" / "sweeps.md").read_text()
+    assert EXAMPLE.read_text() in text
+    assert (EXAMPLE.parent / "speeds.json").read_text() in text
+
+
+def test_the_page_draws_completion_against_load_with_a_band_over_seeds(tmp_path: Path) -> None:
+    grid = {"policy": ["fifo", "las"], "tasks.arrivals_per_hour": [1, 40], "seed": [1, 2]}
+    done = swept(tmp_path, given(fixed=ROUNDS, grid=grid))
+    made = page(done)
+    picture = next(figure for figure in made.figures if figure.name == "completion_s_mean-by-tasks-arrivals_per_hour")
+    assert [layer["mark"]["type"] for layer in picture.spec["layer"]] == ["area", "line", "point"]
+    assert {row["line"] for row in picture.spec["data"]["values"]} == {"fifo", "las"}
+    assert made.subtitle.startswith("8 replays of v100=2,k80=2 with jobs, over policy, ")
+    assert any(name.startswith("clusters: v100=2,k80=2") for name in _makings(made))
+    done.write(tmp_path)
+    told = json.loads((tmp_path / "sweep.json").read_text())
+    assert [one["name"] for one in told["inputs"]["clusters"]] == ["v100=2,k80=2"]
+    assert not any(name.startswith("solver") for name in told["versions"])
+
+
+def _makings(made: Any) -> list[str]:  # noqa: ANN401 - a page
+    return [str(row[0]) for row in made.sections[-1].parts[0].rows]
