@@ -111,8 +111,9 @@ class Slurm:
     def stop(self) -> None:
         """End all jobs and daemons, whatever state they are in, and remove the directory."""
         if "slurmctld" in self._daemons:
-            self.run("scancel", "--user", _user(), check=False, timeout_s=10)
-            _poll(lambda: not self.run("squeue", "-h", check=False, timeout_s=10).stdout.strip(), 10)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # of who does not answer any more
+                self.run("scancel", "--user", _user(), check=False, timeout_s=10)
+                _poll(lambda: not self.run("squeue", "-h", check=False, timeout_s=10).stdout.strip(), 10)
         for name in [*self.nodes, "slurmctld", "munged"]:
             self._end(name)
         for process in self.processes():
