@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from bftrain.errors import BadObjective
 from bftrain.ports import Solver
@@ -15,15 +16,14 @@ _Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, w
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes, their value, the solution they came from, and what was done if that was not the plain course."""
 
     sizes: Mapping[str, int]
     value: float
     solution: Solution
     fallback: str = ""
-    kinds: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # of the nodes, where kinds are told apart
+    kinds: Mapping[str, str] = NOTHING  # of the nodes, where kinds are told apart
 
     @property
     def quality(self) -> Quality:
@@ -36,8 +36,7 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
 
     ``hurry`` is a reason not to ask it at all.
     """
-    solution = Solution.failed(solver.name, hurry) if hurry else ask(solver, table, limits)
-    value = _value(table, solution)
+    solution, value = (Solution.failed(solver.name, hurry), None) if hurry else _asked(solver, table, limits)
     if value is not None and solution.termination in _RAN_TO_ITS_END:
         return _chosen(table, (value, "", solution.sizes, solution.kinds), solution, "")
 
@@ -46,8 +45,7 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
     if value is not None:
         candidates.append((value, "", solution.sizes, solution.kinds))
     if fallback is not None:
-        second = ask(fallback, table, limits)
-        second_value = _value(table, second)
+        second, second_value = _asked(fallback, table, limits)
         if second_value is not None:
             candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes, second.kinds))
         else:
@@ -72,6 +70,21 @@ def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     """Solve, and turn whatever goes wrong in a solver into a failed solution; not what is wrong with the metric."""
+    return _asked(solver, table, limits)[0]
+
+
+def _asked(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution, float | None]:
+    """Solve in this way; gives what the sizes are worth too, if there are any."""
+    solution = _solved(solver, table, limits)
+    if solution.quality is Quality.NONE:
+        return solution, None
+    value = table.value_if_allowed(solution.sizes, solution.kinds)
+    if value == float("-inf"):
+        return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool"), None
+    return solution, value
+
+
+def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     if table.columns.several and not getattr(solver, "kinds", False):
         words = (
             f"'{solver.name}' cannot tell kinds of nodes apart; use exact, greedy, equal-share, highs, gurobi or cbc"
@@ -85,15 +98,7 @@ def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
         return Solution.failed(solver.name, f"raised {type(error).__name__}: {error}")
     if not isinstance(solution, Solution):
         return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")
-    if solution.quality is not Quality.NONE and not table.allowed(solution.sizes, solution.kinds):
-        return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool")
     return solution
-
-
-def _value(table: ValueTable, solution: Solution) -> float | None:
-    if solution.quality is Quality.NONE:
-        return None
-    return table.value_of(solution.sizes, solution.kinds)
 
 
 def _staying(table: ValueTable) -> dict[str, int]:

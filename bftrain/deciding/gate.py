@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,7 @@ class Gate:
 
     def __init__(self, admission: Admission | ChoosingAdmission, roster: Roster) -> None:
         self._admission = admission
+        self._ask = _asked(admission)
         self._books = admission if isinstance(admission, NotingAdmission) else None
         self._roster = roster
         self._known: set[str] = set()  # whom the books know
@@ -47,16 +48,18 @@ class Gate:
         """Name who competes, each with the most nodes that it may get or ``NO_LIMIT``; perhaps some who are unknown."""
         queue = Queue(time_s, pools, self._roster)
         try:
-            if isinstance(self._admission, ChoosingAdmission):
-                found = self._admission.choose(queue)
-            else:
-                found = self._admission.admit(iter(queue), queue.pool)
+            found = self._ask(queue)
             return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
         except Exception as error:
             raise self._broken(error) from error
 
-    def limited(self, task: CompetingTask, most: int) -> CompetingTask:
-        """Give the task as it competes if it may get so many nodes at most."""
+    def limited(self, tasks: Iterable[CompetingTask], most: Mapping[str, int]) -> tuple[CompetingTask, ...]:
+        """Give the tasks as they compete if each may get so many nodes at most."""
+        if not any(most.values()):
+            return tuple(tasks)
+        return tuple(self._limited(task, most[task.name]) for task in tasks)
+
+    def _limited(self, task: CompetingTask, most: int) -> CompetingTask:
         if most == NO_LIMIT or most >= task.max_nodes:
             return task
         if most < task.min_nodes:
@@ -162,3 +165,10 @@ class Gate:
         if isinstance(error, BadInput):
             return error
         return BrokenPlugin(f"raised {type(error).__name__}: {error}", where=self._where, fix="use a built-in one")
+
+
+def _asked(admission: Admission | ChoosingAdmission) -> Callable[[Queue], Sequence[str] | Mapping[str, int]]:
+    """Say how it is asked. Found out once: to hold it to a protocol takes longer than most of them need to answer."""
+    if isinstance(admission, ChoosingAdmission):
+        return admission.choose
+    return lambda queue: admission.admit(iter(queue), queue.pool)

@@ -197,7 +197,7 @@ class Harvester:
         time_s = max(self._time_s, time_s)
         chosen = self._gate.chosen(time_s, self._holdings.pool.counts or {ANY_KIND: len(self._holdings.pool)})
         named = tuple(chosen)
-        admitted = tuple(name for name in named if name in roster)
+        admitted = roster.known(named)
         problem = None
         if admitted:
             problem = AllocationProblem(
@@ -205,10 +205,7 @@ class Harvester:
                 pools=self._holdings.pool.counts or NOTHING,
                 horizon_s=self._horizon_s,
                 objective=self._tabulator.objective.name,
-                tasks=tuple(
-                    self._gate.limited(roster[name].competing(time_s, history=self._history), chosen[name])
-                    for name in admitted
-                ),
+                tasks=self._gate.limited(roster.competing(admitted, time_s, history=self._history), chosen),
                 entities=self._entities,
                 prices=self._prices,
             )
@@ -235,8 +232,9 @@ class Harvester:
         self._time_s = self._holdings.roster.now_s = question.time_s
         self._gate.passed(self._time_s)
         self._held = None
-        for name in question.named:
-            self._holdings.knows(name)  # an admission may name whom it likes; a note says so
+        if len(question.admitted) < len(question.named):  # an admission may name whom it likes; a note says so
+            for name in question.named:
+                self._holdings.knows(name)
         sizes = {name: choice.sizes.get(name, 0) for name in question.admitted}
         # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
         barred = [name for name in self._competed if name not in sizes and self._holdings.holds_nodes(name)]

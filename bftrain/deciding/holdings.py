@@ -199,9 +199,7 @@ class Holdings:
     def _grow(self, task: str, count: int, kind: str) -> Action:
         held, free = self.roster[task].held, self.pool.free_of(kind)
         nodes = self._placed(
-            lambda: self._placement.take(held, free, count),
-            count,
-            lambda node: self.pool.is_free(node) and self.pool.kind_of(node) == kind,
+            lambda: self._placement.take(held, free, count), count, lambda node: self.pool.is_free_as(node, kind)
         )
         action = Grow if held else Start
         self.roster.assign(task, self.pool.take(nodes), kind)

@@ -92,6 +92,10 @@ class NodePool:
         """Say whether ``node`` is idle and no task holds it."""
         return node in self._free_groups(node).get(self._group.get(node, -1), ())
 
+    def is_free_as(self, node: str, kind: str) -> bool:
+        """Say whether ``node`` is idle, of ``kind``, and no task holds it."""
+        return node in self._free.get(kind, {}).get(self._group.get(node, -1), ())
+
     def join(self, nodes: Iterable[str], kind: str = ANY_KIND) -> list[str]:
         """Add nodes as one new group; gives those that were in the pool already and stay as they were."""
         known = self._group
@@ -109,8 +113,7 @@ class NodePool:
     def leave(self, nodes: Iterable[str]) -> dict[str, int]:
         """Forget nodes that the main scheduler took back; gives those that were in the pool, with their group."""
         gone = {node: group for node in nodes if (group := self._group.pop(node, None)) is not None}
-        for node, group in gone.items():
-            self._drop_free(node, group)
+        self._drop_free(gone)
         if self._kind:
             self._count.subtract([self._kind.pop(node) for node in gone if node in self._kind])
         return gone
@@ -118,8 +121,7 @@ class NodePool:
     def take(self, nodes: Iterable[str]) -> dict[str, int]:
         """Mark free nodes as held by a task; gives node -> group."""
         taken = {node: self._group[node] for node in nodes}
-        for node, group in taken.items():
-            self._drop_free(node, group)
+        self._drop_free(taken)
         return taken
 
     def give_back(self, nodes: Iterable[str]) -> None:
@@ -132,10 +134,13 @@ class NodePool:
     def _free_groups(self, node: str) -> dict[int, dict[str, None]]:
         return self._free[self._kind.get(node, ANY_KIND)]
 
-    def _drop_free(self, node: str, group: int) -> None:
-        of_kind = self._free_groups(node)
-        members = of_kind.get(group)
-        if members is not None:
-            members.pop(node, None)
-            if not members:
-                del of_kind[group]
+    def _drop_free(self, nodes: Mapping[str, int]) -> None:
+        """Take nodes (node -> group) out of those that nobody holds."""
+        kinds = self._kind
+        for node, group in nodes.items():
+            of_kind = self._free[kinds.get(node, ANY_KIND)]
+            members = of_kind.get(group)
+            if members is not None:
+                members.pop(node, None)
+                if not members:
+                    del of_kind[group]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from bftrain.values.problem import AllocationProblem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Who competes for what at ``time_s``; ``problem`` is ``None`` if nobody does.
 
     ``named`` are those whom the admission named, ``admitted`` those of them that are known. ``asked_after`` counts

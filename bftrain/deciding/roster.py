@@ -25,8 +25,8 @@ class Member:
     failures: int = 0
     work_left_samples: float | None = None
     paused: bool = False
-    _seen: CompetingTask | None = None
-    _speed: float | None = None  # until size, kind or curve change
+    _seen: CompetingTask | None = None  # both until size, kind or what is known of it change
+    _speed: float | None = None
 
     @property
     def size(self) -> int:
@@ -45,7 +45,7 @@ class Member:
         """Book what it had until now; to be called before its nodes or its speed change."""
         if now_s > self.past.since_s:
             self.past = self.past.until(now_s, len(self.held), self.speed)
-        self._speed = None
+        self._seen = self._speed = None
 
     def measured(self, event: TaskMeasured) -> None:
         """Take over what was measured."""
@@ -59,17 +59,16 @@ class Member:
             self.spec = replace(self.spec, **known)
         if event.work_left_samples is not None:
             self.work_left_samples = event.work_left_samples
-        self._seen = None
 
     def competing(self, time_s: float, *, history: bool = False) -> CompetingTask:
         """Describe it for a decision at ``time_s``; built anew only if something changed since the last one.
 
         With ``history`` it tells what the task had so far.
         """
-        spec, size, kind = self.spec, len(self.held), self.kind if self.held else ANY_KIND
-        seen = self._seen
-        if seen is not None and seen.size == size and seen.kind == kind and spec.deadline_s is None and not history:
-            return seen
+        spec = self.spec
+        if self._seen is not None and spec.deadline_s is None and not history:
+            return self._seen
+        size = len(self.held)
         had = self.past.until(time_s, size, self.speed) if history else None
         self._seen = CompetingTask(
             name=spec.name,
@@ -78,7 +77,7 @@ class Member:
             max_nodes=spec.max_nodes,
             curve=spec.curve,
             curves=spec.curves,
-            kind=kind,
+            kind=self.kind if size else ANY_KIND,
             user=spec.user,
             grow_cost_s=spec.grow_cost_s,
             shrink_cost_s=spec.shrink_cost_s,
@@ -118,6 +117,16 @@ class Roster:
     def get(self, task: str) -> Member | None:
         """Give the member called ``task``, if there is one."""
         return self._members.get(task)
+
+    def known(self, tasks: Iterable[str]) -> tuple[str, ...]:
+        """Give those of the names that are of unfinished tasks."""
+        members = self._members
+        return tuple([name for name in tasks if name in members])
+
+    def competing(self, tasks: Iterable[str], time_s: float, *, history: bool) -> list[CompetingTask]:
+        """Describe each of these tasks for a decision at ``time_s``."""
+        members = self._members
+        return [members[name].competing(time_s, history=history) for name in tasks]
 
     @property
     def used(self) -> int:

@@ -76,7 +76,9 @@ class Tabulator:
 
     def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
         horizon_s = problem.horizon_s
-        layout = tuple((kind, min(task.max_nodes, largest)) for kind, largest in layout) if len(layout) == 1 else layout
+        if len(layout) == 1:
+            ((kind, largest),) = layout
+            layout = ((kind, min(task.max_nodes, largest)),)
         key = (task, horizon_s, layout)
         row = self._rows.get(key)
         if row is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem, CompetingTask
 
 NOWHERE = -1  # the kind of column 0
+_KEPT = 64  # columns of one kind: a pool changes by a few nodes, and comes back to the same widths
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,11 +61,14 @@ class Columns:
         return np.array([len(self) if column is None else column for column in found], dtype=np.int64)
 
 
+@lru_cache(maxsize=_KEPT)
 def of_one_kind(kind: str, width: int) -> Columns:
     """Give the columns for 0 to ``width - 1`` nodes where all are alike."""
-    kind_of = np.zeros(width, dtype=np.int64)
+    nodes, kind_of = np.arange(width), np.zeros(width, dtype=np.int64)
     kind_of[:1] = NOWHERE
-    return Columns((kind,), (width - 1,), np.arange(width), kind_of)
+    for shared in (nodes, kind_of):
+        shared.setflags(write=False)
+    return Columns((kind,), (width - 1,), nodes, kind_of)
 
 
 def of_kinds(widths: Sequence[tuple[str, int]]) -> Columns:

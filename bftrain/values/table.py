@@ -134,5 +134,10 @@ class ValueTable:
 
     def allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
         """Say whether ``sizes`` names only known tasks, keeps to the allowed sizes and fits into the pool."""
+        return self.value_if_allowed(sizes, kinds) > float("-inf")
+
+    def value_if_allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> float:
+        """Value of ``sizes``; ``-inf`` if they are not allowed."""
         known = {task.name for task in self.problem.tasks}
-        return known.issuperset(sizes) and self.fits(sizes, kinds) and self.value_of(sizes, kinds) > float("-inf")
+        fine = known.issuperset(sizes) and self.fits(sizes, kinds)
+        return self.value_of(sizes, kinds) if fine else float("-inf")

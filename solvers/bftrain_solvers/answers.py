@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
+from bftrain.values.mapped import NOTHING
 from bftrain.values.solution import Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bftrain.values.table import ValueTable
 
@@ -37,10 +38,10 @@ def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
     return dict(zip((task.name for task in table.problem.tasks), sizes, strict=True))
 
 
-def kinds_of(table: ValueTable, chosen: Sequence[int]) -> dict[str, str]:
+def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:
     """Name the kind of every task's nodes, where kinds are told apart."""
     if not table.problem.pools:
-        return {}
+        return NOTHING
     kinds = (*table.kinds, "")  # the last one for whoever gets nothing
     places = table.kind_of[list(chosen)].tolist()
     told = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)

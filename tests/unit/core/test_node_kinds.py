@@ -411,7 +411,9 @@ def test_a_choice_of_kinds_has_a_value_and_must_fit() -> None:
     table = Tabulator(throughput).table(problem())
     assert table.value_of({"a": 2, "b": 4}, {"a": "v100", "b": "k80"}) == 1900 + 1592
     assert table.allowed({"a": 2, "b": 4}, {"a": "v100", "b": "k80"})
+    assert table.value_if_allowed({"a": 2, "b": 4}, {"a": "v100", "b": "k80"}) == 1900 + 1592
     assert not table.allowed({"a": 2, "b": 2}, {"a": "v100", "b": "v100"})  # there are two of them
+    assert table.value_if_allowed({"a": 2, "b": 2}, {"a": "v100", "b": "v100"}) == -np.inf
     assert table.value_of({"a": 2, "b": 4}, {"a": "v100"}) == -np.inf  # there are none of no kind
     assert not table.allowed({"a": 2, "b": 4}, {"a": "v100"})
     assert not table.allowed({"a": 3}, {"a": "v100"})

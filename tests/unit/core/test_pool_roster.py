@@ -60,6 +60,15 @@ def test_taken_nodes_are_idle_but_not_free() -> None:
     assert [pool.is_free(node) for node in "abdx"] == [False, True, False, False]
 
 
+def test_a_free_node_is_free_as_its_own_kind_only() -> None:
+    pool = NodePool()
+    pool.join(["a", "b"], "v100")
+    pool.take(["a"])
+    assert [pool.is_free_as(node, "v100") for node in "abx"] == [False, True, False]
+    assert not pool.is_free_as("b", "k80")
+    assert not pool.is_free_as("b", "")
+
+
 def test_nodes_given_back_return_to_their_group_unless_they_left() -> None:
     pool = pool_of("ab", "c")
     pool.take("abc")
