@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bftrain_solvers.rule import RuleSolver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bftrain.values.table import ValueTable
 
     Speeds = NDArray[np.float64]
+
+_MOST_SETS: Final = 1_000  # of kinds that are looked at together
 
 
 class Yard:
@@ -138,14 +140,29 @@ def _take_turns(yard: Yard, places: Iterable[int]) -> None:
 
 def by_weight(table: ValueTable) -> list[int]:
     """Give nodes by weight: whoever has least for his weight goes to his next size, until nobody's step fits."""
-    targets = _targets(table)
     if not table.columns.several:
-        return targets
+        return _targets(table, _everywhere(table))
     yard = Yard(table)
-    for place in sorted(range(len(targets)), key=lambda place: -targets[place]):
+    runs = _runs_on(table, yard)
+    targets = _targets(table, runs)
+    # Those with the least choice first: the others find something else
+    for place in sorted(range(len(targets)), key=lambda place: (runs[place].bit_count(), -targets[place])):
         yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= targets[place])))
     _by_weight_of_the_rest(yard)
     return yard.chosen
+
+
+def _everywhere(table: ValueTable) -> list[int]:
+    return [1] * len(table.problem.tasks)
+
+
+def _runs_on(table: ValueTable, yard: Yard) -> list[int]:
+    """Say on which kinds each task runs at all: a number that has a bit for each of them."""
+    found = []
+    for place in range(len(yard.tasks)):
+        kinds = np.unique(table.kind_of[(table.nodes > 0) & (yard.speeds(place) > 0.0)])
+        found.append(sum(1 << int(kind) for kind in kinds))
+    return found
 
 
 def _by_weight_of_the_rest(yard: Yard) -> None:
@@ -165,25 +182,45 @@ def _by_weight_of_the_rest(yard: Yard) -> None:
             heappush(queue, (had(place), place))
 
 
-def _targets(table: ValueTable) -> list[int]:
-    """Give sizes by weight as if all nodes were alike."""
+def _targets(table: ValueTable, runs: Sequence[int]) -> list[int]:
+    """Give sizes by weight such that of any kinds no more is given, to those who run on no others, than there is.
+
+    A task may be reckoned to have nodes of several kinds. ``runs`` says on which it may have them.
+    """
     tasks = table.problem.tasks
     sizes = [np.unique(table.nodes[np.isfinite(row)]).tolist() for row in table.values]
-    targets, free = [0] * len(tasks), table.problem.pool
+    targets = [0] * len(tasks)
+    free = _free(list(table.problem.by_kind.values()), runs)
     queue: list[tuple[float, int, int]] = []  # nodes by weight, task, place of its size among its sizes
     for place, task in enumerate(tasks):
-        heappush(queue, (0.0 if task.weight > 0.0 else inf, place, 0))
-    while queue and free:
+        if runs[place]:
+            heappush(queue, (0.0 if task.weight > 0.0 else inf, place, 0))
+    while queue:
         _, place, rung = heappop(queue)
         if rung + 1 == len(sizes[place]):
             continue
         bigger = sizes[place][rung + 1]
-        if bigger - targets[place] <= free:
-            free -= bigger - targets[place]
+        concerned = [kinds for kinds in free if runs[place] & kinds == runs[place]]
+        more = bigger - targets[place]
+        if more <= min(free[kinds] for kinds in concerned):
+            for kinds in concerned:
+                free[kinds] -= more
             targets[place] = bigger
             weight = tasks[place].weight
             heappush(queue, (bigger / weight if weight > 0.0 else inf, place, rung + 1))
     return targets
+
+
+def _free(counts: Sequence[int], runs: Sequence[int]) -> dict[int, int]:
+    """Count the nodes of all kinds, and of those that any tasks are confined to together."""
+    confined = {*runs, (1 << len(counts)) - 1} - {0}
+    sets = set(confined)
+    for kinds in confined:
+        sets |= {kinds | other for other in sets}
+        if len(sets) > _MOST_SETS:  # the rule stays a rule, only coarser
+            sets = confined
+            break
+    return {kinds: sum(count for kind, count in enumerate(counts) if kinds >> kind & 1) for kinds in sets}
 
 
 def by_time_saved(table: ValueTable) -> list[int]:

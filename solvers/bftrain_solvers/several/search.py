@@ -15,6 +15,8 @@ from bftrain_solvers.several.plans import exchanged, fitting, improved, space_of
 from bftrain_solvers.several.prices import priced
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from bftrain.values.table import ValueTable
@@ -43,11 +45,13 @@ class Found:
     open: NDArray[np.bool_] | None = None
 
 
-def best_columns(table: ValueTable, stop_at: float, relative_gap: float = 0.0) -> Found:
+def best_columns(
+    table: ValueTable, stop_at: float, relative_gap: float = 0.0, start: Sequence[int] | None = None
+) -> Found:
     """Choose a column in each row of ``table``, with no more nodes of any kind than there are.
 
     Largest sum; of equal ones the fewest that differ from what is there. After ``stop_at``, or as soon as the sum is
-    within ``relative_gap`` of the bound, what is known is returned.
+    within ``relative_gap`` of the bound, what is known is returned. ``start`` is a plan that is known to fit.
     """
     columns, counts = table.columns, list(table.problem.by_kind.values())
     pools = np.array(counts, dtype=np.int64)
@@ -57,24 +61,27 @@ def best_columns(table: ValueTable, stop_at: float, relative_gap: float = 0.0) -
     if (space.idle(wanted) >= 0).all():
         return Found(wanted.tolist(), None)
     at = priced(grid, columns, pools)
-    plan = _some_plan(table, grid, at, space, stop_at)
+    plan = _some_plan(table, grid, at, space, stop_at, start)
     worth = at.worth(plan)
     if at.bound - worth >= NEVER:
         return Found(plan.tolist(), _bound(grid, at.bound), Termination.GAP)
     return _searched(grid, at, space, plan, int(min(relative_gap, 1.0) * abs(worth)), stop_at)
 
 
-def _some_plan(table: ValueTable, grid: Grid, at: Priced, space: Space, stop_at: float) -> Numbers:
-    """Give the best of a few plans that fit: near the relaxation, by marginal gain, everybody stays."""
+def _some_plan(
+    table: ValueTable, grid: Grid, at: Priced, space: Space, stop_at: float, start: Sequence[int] | None
+) -> Numbers:
+    """Give the best of a few plans that fit: near the relaxation, by marginal gain, everybody stays, the known one."""
     present = table.columns.present(table.problem.tasks)
     staying = np.where(present < len(table.columns), present, 0)
     rows = np.arange(len(staying))
     staying = np.where(table.values[rows, staying] > -np.inf, staying, 0)
     by_gain = np.array(gain_by_kind(table.values, table.columns, space.pools.tolist()), dtype=np.int64)
-    starts = [fitting(space, at.losses, at.likely), by_gain, staying]
+    known = None if start is None else np.array(start, dtype=np.int64)
+    starts = [fitting(space, at.losses, at.likely), by_gain, staying, known]
     # What was taken out as hopeless is in no start; it was judged by the better one of the last two
-    fine = [start for start in starts if start is not None and np.isfinite(grid.entries[rows, start]).all()]
-    best = max((improved(space, grid.entries, start, stop_at) for start in fine), key=at.worth)
+    fine = [plan for plan in starts if plan is not None and np.isfinite(grid.entries[rows, plan]).all()]
+    best = max((improved(space, grid.entries, plan, stop_at) for plan in fine), key=at.worth)
     return exchanged(space, at.losses, grid.entries, best, stop_at)
 
 

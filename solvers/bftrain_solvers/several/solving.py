@@ -14,14 +14,21 @@ from bftrain_solvers.answers import kinds_of, named, total
 from bftrain_solvers.several.search import best_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bftrain.ports import Solver
     from bftrain_solvers.several.search import Found
 
 
-def solved(table: ValueTable, limits: Limits, name: str, further: Solver) -> Solution:
-    """Search, and have ``further`` look at what is left open within the time that is left; answers as ``name``."""
+def solved(
+    table: ValueTable, limits: Limits, name: str, further: Solver, start: Sequence[int] | None = None
+) -> Solution:
+    """Search, and have ``further`` look at what is left open within the time that is left; answers as ``name``.
+
+    ``start`` is a plan that is known to fit, so that the answer is no worse.
+    """
     started = perf_counter()
-    found = best_columns(table, started + limits.deadline_s, limits.relative_gap)
+    found = best_columns(table, started + limits.deadline_s, limits.relative_gap, start)
     answer = _answer(table, found, name)
     left_s = limits.deadline_s - (perf_counter() - started)
     if found.open is not None and left_s > 0.0:

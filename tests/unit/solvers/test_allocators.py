@@ -15,6 +15,7 @@ from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.task import TaskSpec
+from bftrain_solvers import allocators
 from tests.helpers.policy_cases import plain
 
 RULES = ("fifo", "las", "srtf", "isolated", "proportional-share", "marginal-gain")
@@ -159,3 +160,24 @@ def test_proportional_share_divides_what_nobody_took_of_a_kind() -> None:
     never = replace(on("b", *[0.0] * 8), name="never")
     assert given({"a": 0, "b": 8}, never, light, heavy) == {"never": 0, "b": 3, "heavy": 5}
     assert given({"a": 3, "b": 6}, on("b", 10.0, 20.0, 20.0)) == {"b": 2}
+
+
+def test_proportional_share_goes_by_weight_within_what_kinds_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on(name: str, kinds: str, weight: float) -> CompetingTask:
+        task = plain(name, *(10.0 * size for size in range(1, 16)), weight=weight)
+        return replace(task, curves=dict.fromkeys(kinds, task.curve))
+
+    def given(*tasks: CompetingTask, **pools: int) -> list[tuple[str, int]]:
+        problem = AllocationProblem(pool=sum(pools.values()), pools=pools, horizon_s=100.0, tasks=tasks)
+        solution = solving.solve(problem, "proportional-share")
+        return [(solution.kinds.get(task.name, ""), solution.sizes[task.name]) for task in tasks]
+
+    light, heavy = on("light", "b", 1.0), on("heavy", "b", 2.0)
+    assert given(light, heavy, a=9, b=6) == [("b", 2), ("b", 4)]  # not as if there were fifteen nodes for them
+    # Whoever can go elsewhere does, and by weight nine of fifteen are his
+    assert given(on("anywhere", "ba", 4.5), light, heavy, a=9, b=6) == [("a", 9), ("b", 2), ("b", 4)]
+    assert given(on("nowhere", "c", 9.0), light, heavy, a=9, b=6) == [("", 0), ("b", 2), ("b", 4)]
+    three = (on("ab", "ab", 1.0), on("bc", "bc", 1.0), on("c", "c", 1.0))
+    assert given(*three, a=4, b=4, c=4) == [("a", 4), ("b", 4), ("c", 4)]
+    monkeypatch.setattr(allocators, "_MOST_SETS", 0)
+    assert given(light, heavy, a=9, b=6) == [("b", 2), ("b", 4)]

@@ -21,8 +21,7 @@ from bftrain.values.sharing import Entity, Inside
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import exact, highs
-from bftrain_solvers.levels import kinds as over_kinds
-from bftrain_solvers.levels import ties
+from bftrain_solvers.levels import room, ties
 from bftrain_solvers.levels.alike import alike
 from tests.helpers.policy_cases import divisions, of_two_kinds, plain, told
 
@@ -328,13 +327,13 @@ def test_over_kinds_the_time_may_run_out(monkeypatch: pytest.MonkeyPatch) -> Non
     problem = of_two_kinds(3)
     table = table_for("water-filling", problem)
     best = exact.solver.solve(table, LIMITS)
-    for sums in range(40):
-        left = iter(range(1 + sums))  # the first is the start
+    for asked in range(80):
+        left = iter(range(asked))
 
         def clock(left: Iterator[int] = left) -> float:
             return 0.0 if next(left, None) is not None else 1e9
 
-        monkeypatch.setattr(over_kinds, "perf_counter", clock)
+        monkeypatch.setattr(room, "perf_counter", clock)
         solution = exact.solver.solve(table, LIMITS)
         assert table.allowed(solution.sizes, solution.kinds)
         assert solution.value is not None
@@ -344,10 +343,11 @@ def test_over_kinds_the_time_may_run_out(monkeypatch: pytest.MonkeyPatch) -> Non
             break
         assert solution.termination is Termination.TIME_LIMIT
         assert "out of time" in solution.solver_words
-        assert solution.bound is None or solution.bound == pytest.approx(best.value)
+        assert solution.bound is not None
+        assert solution.bound >= best.value - 1e-9
     else:
         pytest.fail("it never came to its end")
-    assert sums > 3
+    assert asked > 3
     assert solution.value == best.value
 
 
