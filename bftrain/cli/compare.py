@@ -10,7 +10,7 @@ import click
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -120,8 +120,7 @@ def _differences(found: Comparison) -> Any:  # noqa: ANN401 - rows, whose module
 
 def _same(found: Comparison) -> Iterator[tuple[str, str]]:
     """Say what is the same: settings only where they are not what they are by default."""
-    from bftrain.values import wire
-    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.comparing.making import usual_settings
 
     same = found.making.same
     for name in ("log", "tasks"):
@@ -129,7 +128,7 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
             yield name, str(same[name])
     if same.get("baseline"):
         yield "baseline", same["baseline"]
-    usual: Mapping[str, object] = wire.plain(ReplaySettings())
+    usual = usual_settings(found.sides[0].told)
     settings = {name.removeprefix("settings."): value for name, value in same.items() if name.startswith("settings.")}
     set_so = [f"{name} = {_value(value)}" for name, value in settings.items() if value != usual.get(name)]
     differing = any(name.startswith("settings.") for name in found.making.differs)

@@ -11,8 +11,8 @@ from bftrain import words
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay.comparing import labels as naming
 from bftrain_replay.comparing.figures import Figure, Group, groups_of
-from bftrain_replay.comparing.making import Making, comparable, hindrances, making_of, rules_of, same_tasks
-from bftrain_replay.comparing.sides import Side, side_of_folder, side_of_replayed
+from bftrain_replay.comparing.making import Making, comparable, hindrances, making_of, measured_of, rules_of, same_tasks
+from bftrain_replay.comparing.sides import Side, ToldInRounds, side_of_folder, side_of_replayed
 from bftrain_replay.replaying import Replayed
 
 if TYPE_CHECKING:
@@ -134,10 +134,16 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
     for side in sides:
         if not side.told.complete:
             covered = words.duration(side.told.simulated_s)
-            yield f"{side.label} was interrupted: its figures are not final, and cover {covered} of the log"
+            why = side.told.ended if isinstance(side.told, ToldInRounds) else "interrupted"
+            ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
+            yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
     if not same_tasks(sides):
         yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
-    if all(0 < side.told.tasks == side.told.tasks_finished for side in sides):
+    if len(measured_of(sides)) > 1:
+        said = ", ".join(each or "all" for each in measured_of(sides))
+        yield f"their means are over different tasks ({said}), and none is marked as best"
+    in_rounds = any(side.in_rounds for side in sides)
+    if not in_rounds and all(0 < side.told.tasks == side.told.tasks_finished for side in sides):
         yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
     if len(rules_of(sides)) > 1:
         yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain import words
+from bftrain_replay.comparing.sides import Told, ToldInRounds
 from bftrain_replay.ledger import Unused
 from bftrain_replay.metrics.spread import Percentiles
 from bftrain_replay.progress import Loss
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_replay.comparing.sides import Side, Told
+    from bftrain_replay.comparing.sides import Side
     from bftrain_replay.metrics.columns import TaskColumns
 
 _SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
@@ -101,19 +102,35 @@ class Group:
 
 def groups_of(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
     """Give all figures. Unless the work is ``comparable`` the best is marked among decision times only."""
+    replays = [side.told for side in sides if isinstance(side.told, Told)]
+    if len(replays) < len(sides):
+        return _in_rounds(sides, comparable=comparable)
     every = {
-        "Harvest": _harvest(sides),
-        "Idle node-time": _node_time(sides),
-        "Work lost": _losses(sides),
+        "Harvest": _harvest(replays),
+        "Idle node-time": _node_time(replays),
+        "Work lost": _losses(replays),
         "Tasks": _tasks(sides, comparable=comparable),
     }
     groups = [
         Group(title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures))
         for title, figures in every.items()
     ]
-    decisions = Group(title="Decisions", figures=tuple(_decisions(sides)))
-    own = tuple(_own(sides))
+    decisions = Group(title="Decisions", figures=tuple(_decisions(replays)))
+    own = tuple(_own(replays))
     return (*groups, Group(title="Metrics asked for", figures=own), decisions) if own else (*groups, decisions)
+
+
+def _in_rounds(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
+    """Give the figures where time is shared in rounds in some of them: those that all have, and those of rounds."""
+    every = {
+        "Tasks": _tasks(sides, comparable=comparable),
+        "Nodes": _nodes(sides),
+        "Rounds": _of_rounds(sides),
+    }
+    return tuple(
+        Group(title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures))
+        for title, figures in every.items()
+    )
 
 
 def _row(name: str, label: str, unit: Unit, values: Sequence[float | None], better: Better | None = None) -> Figure:
@@ -129,15 +146,40 @@ def _row(name: str, label: str, unit: Unit, values: Sequence[float | None], bett
     return replace(row, best=best if len(best) < len(known) else ())
 
 
-def _own(sides: Sequence[Side]) -> Iterator[Figure]:
+def _own(told: Sequence[Told]) -> Iterator[Figure]:
     """Give the figures of metrics that somebody asked for; who knows which way they are better?"""
-    told = [side.told.metrics for side in sides]
-    for name in dict.fromkeys(name for each in told for name in each):
-        yield _row(f"metrics.{name}", name, Unit.RATIO, [each.get(name) for each in told])
+    for name in dict.fromkeys(name for each in told for name in each.metrics):
+        yield _row(f"metrics.{name}", name, Unit.RATIO, [each.metrics.get(name) for each in told])
 
 
-def _harvest(sides: Sequence[Side]) -> Iterator[Figure]:
+def _nodes(sides: Sequence[Side]) -> Iterator[Figure]:
     told = [side.told for side in sides]
+    yield _row("simulated_s", "time simulated", Unit.SECONDS, [each.simulated_s for each in told])
+    yield _row("idle_node_h", "node-hours there", Unit.NODE_HOURS, [each.idle_node_h for each in told])
+    yield _row("used_node_h", "node-hours held", Unit.NODE_HOURS, [each.used_node_h for each in told])
+    yield _row("coverage", "held of them", Unit.SHARE, [each.coverage for each in told])
+    for kind in dict.fromkeys(kind for each in told for kind in each.kinds if kind):
+        shares = [each.kinds[kind].coverage if kind in each.kinds else None for each in told]
+        yield _row(f"kinds.{kind}.coverage", f"of '{kind}'", Unit.SHARE, shares)
+
+
+def _of_rounds(sides: Sequence[Side]) -> Iterator[Figure]:
+    """Give the figures that rounds alone have."""
+    told = [side.told if isinstance(side.told, ToldInRounds) else None for side in sides]
+
+    def counts(name: str) -> list[float | None]:
+        return [None if each is None else getattr(each, name) for each in told]
+
+    yield _row("rounds", "rounds", Unit.COUNT, counts("rounds"))
+    for part, said in (("mean", "mean"), ("p95", "p95")):
+        row = [getattr(each.responsiveness_s, part) if each and each.responsiveness_s else None for each in told]
+        yield _row(f"responsiveness_s.{part}", f"first round over after, {said}", Unit.SECONDS, row, Better.LESS)
+    yield _row("moves", "moves to another kind", Unit.COUNT, counts("moves"))
+    yield _row("taken", "preempted by leaving nodes", Unit.COUNT, counts("taken"))
+    yield _row("wall_s", "simulated in", Unit.SECONDS, [side.told.wall_s for side in sides])
+
+
+def _harvest(told: Sequence[Told]) -> Iterator[Figure]:
     if not all(each.complete for each in told) or len({each.simulated_s for each in told}) > 1:
         yield _row("simulated_s", "replayed", Unit.SECONDS, [each.simulated_s for each in told])
     yield _row("harvested", "harvest, samples", Unit.SAMPLES, [each.harvested for each in told], Better.MORE)
@@ -147,8 +189,7 @@ def _harvest(sides: Sequence[Side]) -> Iterator[Figure]:
     yield _row("harvested_of_ceiling", "harvest / ceiling", Unit.SHARE, shares, Better.MORE)
 
 
-def _node_time(sides: Sequence[Side]) -> Iterator[Figure]:
-    told = [side.told for side in sides]
+def _node_time(told: Sequence[Told]) -> Iterator[Figure]:
     yield _row("idle_node_h", "idle node-hours", Unit.NODE_HOURS, [each.idle_node_h for each in told])
     yield _row("coverage", "used of them", Unit.SHARE, [each.coverage for each in told], Better.MORE)
     for reason in Unused:
@@ -157,8 +198,7 @@ def _node_time(sides: Sequence[Side]) -> Iterator[Figure]:
             yield _row(f"unused.{reason}", f"unused: {UNUSED[reason]}", Unit.SHARE, shares)
 
 
-def _losses(sides: Sequence[Side]) -> Iterator[Figure]:
-    told = [side.told for side in sides]
+def _losses(told: Sequence[Told]) -> Iterator[Figure]:
     yield _row("lost", "lost in all", Unit.SHARE, [_lost(each, *Loss) for each in told], Better.LESS)
     for loss in Loss:
         shares = [_lost(each, loss) for each in told]
@@ -195,11 +235,14 @@ def _tasks(sides: Sequence[Side], *, comparable: bool) -> Iterator[Figure]:
     if any(each.deadlines for each in told):
         missed = [each.deadlines_missed for each in told]
         yield _row("deadlines_missed", "deadlines missed", Unit.COUNT, missed, Better.LESS)
-    if any(each.cost is not None for each in told):
-        yield _row("cost", "cost", Unit.COUNT, [each.cost for each in told], Better.LESS)
+    costs = [each.cost if each.settings.get("prices") else None for each in told]
+    if any(cost is not None for cost in costs):
+        yield _row("cost", "cost", Unit.COUNT, costs, Better.LESS)
     yield _row("waits", "waits", Unit.COUNT, [each.waits for each in times])
     yield _row("starts", "starts", Unit.COUNT, [each.starts for each in told])
-    yield _row("rescales", "rescales", Unit.COUNT, [each.rescales for each in told])
+    if not all(side.in_rounds for side in sides):
+        rescales = [each.rescales if isinstance(each, Told) else None for each in told]
+        yield _row("rescales", "rescales", Unit.COUNT, rescales)
     yield _row("preemptions", "preemptions", Unit.COUNT, [each.preemptions for each in told])
 
 
@@ -221,8 +264,7 @@ def _spread(name: str, label: str, unit: Unit, values: Sequence[NDArray[np.float
         yield _row(f"{name}.{part}", f"{label}, {said}", unit, row, Better.LESS)
 
 
-def _decisions(sides: Sequence[Side]) -> Iterator[Figure]:
-    told = [side.told for side in sides]
+def _decisions(told: Sequence[Told]) -> Iterator[Figure]:
     yield _row("decisions", "decisions", Unit.COUNT, [each.decisions for each in told])
     if any(each.fallbacks for each in told):
         yield _row("fallbacks", "not the solver's own", Unit.COUNT, [each.fallbacks for each in told], Better.LESS)

@@ -9,8 +9,11 @@ from bftrain import words
 from bftrain_datasets.storage import whole_file
 from bftrain_replay.comparing import pictures
 from bftrain_replay.comparing.figures import Figure as Row
+from bftrain_replay.comparing.making import cluster_text
+from bftrain_replay.comparing.sides import Told
 from bftrain_replay.drawing.moments import Moments
 from bftrain_replay.drawing.page import Card, Html, Page, Section, Table, html
+from bftrain_replay.metrics.spread import Percentiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +24,17 @@ if TYPE_CHECKING:
     from bftrain_replay.drawing.figure import Figure
 
 BEST: Final = "*"
+_SOONEST: Final = "time_to_finish_s.mean"
+_OF_NODE_TIME: Final = (
+    "All idle node-hours of the log, each counted once. The same node-hours that count may be more or fewer samples: "
+    "tasks differ in speed, and gain less from each further node."
+)
+_MARKS: Final = f"{BEST} marks the best of a row, where more or less of it is better. "
+_OF_HARVESTS: Final = (
+    "Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a constant pool "
+    "of their own; the ceiling is the same log if rescaling and preemption cost nothing. Losses are shares of the work "
+    "that the nodes in use could have done. Times to finish are of the tasks that finished in all."
+)
 
 
 def write(comparison: Comparison, path: Path) -> None:
@@ -33,7 +47,9 @@ def page(comparison: Comparison) -> Page:
     """Lay the page out."""
     sides = comparison.sides
     moments = _moments(comparison)
+    bars = pictures.node_time(sides)
     done = [part for part in (pictures.completions(sides), pictures.fairness(sides)) if part is not None]
+    done_section = Section(heading="When tasks were done", parts=done) if done else None
     over_time: list[Figure] = [
         pictures.strip(sides, moments),
         pictures.harvests(sides, moments),
@@ -46,31 +62,33 @@ def page(comparison: Comparison) -> Page:
         subtitle=_subtitle(comparison),
         lead=_lead(comparison),
         warnings=[*forced, *(f"{note[:1].upper()}{note[1:]}." for note in comparison.notes)],
-        cards=[_card(side) for side in sides],
+        cards=[_card(side, of_times=_in_rounds(sides)) for side in sides],
         sections=(
-            Section(
-                heading="Where the idle node-time went",
-                intro="All idle node-hours of the log, each counted once. The same node-hours that count may be more "
-                "or fewer samples: tasks differ in speed, and gain less from each further node.",
-                parts=pictures.node_time(sides),
-            ),
+            *([Section(heading="Where the idle node-time went", intro=_OF_NODE_TIME, parts=bars)] if bars else ()),
+            *([done_section] if done_section and _in_rounds(sides) else ()),
             Section(heading="Over time", parts=over_time),
-            *([Section(heading="When tasks were done", parts=done)] if done else ()),
-            Section(
-                heading="Figures",
-                intro=f"{BEST} marks the best of a row, where more or less of it is better. Efficiency U is the "
-                "harvest as a share of what the same tasks do on the same node-time given as a constant pool of their "
-                "own; the ceiling is the same log if rescaling and preemption cost nothing. Losses are shares of the "
-                "work that the nodes in use could have done. Times to finish are of the tasks that finished in all.",
-                parts=(_figures(comparison),),
-            ),
+            *([done_section] if done_section and not _in_rounds(sides) else ()),
+            Section(heading="Figures", intro=_figures_intro(sides), parts=(_figures(comparison),)),
             Section(heading="How they were made", parts=tuple(_making(comparison))),
         ),
     )
 
 
+def _in_rounds(sides: Sequence[Side]) -> bool:
+    """Whether time was shared in rounds in some of them: then what counts is when tasks were done."""
+    return any(side.in_rounds for side in sides)
+
+
+def _figures_intro(sides: Sequence[Side]) -> str:
+    if _in_rounds(sides):
+        return _MARKS + "Times to finish, slowdown and rho are of the measured tasks that finished in all."
+    return _MARKS + _OF_HARVESTS
+
+
 def _moments(comparison: Comparison) -> Moments:
-    """Put the time on an axis: on the calendar, unless the logs are of different times."""
+    """Put the time on an axis: on the calendar, unless the logs are of different times; rounds count from 0."""
+    if _in_rounds(comparison.sides):
+        return Moments(0.0, max(side.told.simulated_s for side in comparison.sides))
     logs = [side.log for side in comparison.sides]
     starts = {log.start_s for log in logs}
     return Moments(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
@@ -80,6 +98,10 @@ def _subtitle(comparison: Comparison) -> str:
     first = comparison.sides[0]
     if comparison.forced:
         return f"{len(comparison.sides)} replays."
+    if _in_rounds(comparison.sides):
+        most = max(side.told.simulated_s for side in comparison.sides)
+        where = f"of nodes that never leave ({cluster_text(first.told.nodes)})" if first.told.nodes else "of idle nodes"
+        return f"{len(comparison.sides)} replays {where}, over {words.duration(most)} at most."
     log = first.log
     text = (
         f"{len(comparison.sides)} replays of {words.count(len(log.node_names))} nodes over {words.duration(log.span_s)}"
@@ -91,6 +113,8 @@ def _subtitle(comparison: Comparison) -> str:
 
 def _lead(comparison: Comparison) -> Html:
     """Say who harvested most, how much more than the least, and how much was possible."""
+    if _in_rounds(comparison.sides):
+        return _soonest(comparison)
     row = next(row for row in comparison.figures if row.name == "harvested")
     if not row.best:
         return Html("")
@@ -101,14 +125,36 @@ def _lead(comparison: Comparison) -> Html:
     if least.told.harvested > 0.0:
         more = words.percent(best.told.harvested / least.told.harvested - 1.0)
         text += f", {more} more than {escape(least.label)}"
-    if best.told.ceiling_samples:
+    if isinstance(best.told, Told) and best.told.ceiling_samples:
         possible = words.percent(best.told.harvested / best.told.ceiling_samples)
         text += f", and {possible} of what could be had without any costs"
     return Html(f"{text}.")
 
 
-def _card(side: Side) -> Card:
+def _soonest(comparison: Comparison) -> Html:
+    """Say whose tasks were done soonest on average, and how much later those of the last were."""
+    row = next((row for row in comparison.figures if row.name == _SOONEST), None)
+    if row is None or not row.best:
+        return Html("")
+    known = {amount: side for amount, side in zip(row.amounts, comparison.sides, strict=True) if amount is not None}
+    best, most = min(known), max(known)
+    named = " and ".join(f"<strong>{escape(comparison.sides[place].label)}</strong>" for place in row.best)
+    return Html(
+        f"Tasks were done soonest with {named}: after <strong>{words.duration(best)}</strong> on average; with "
+        f"{escape(known[most].label)} it took {words.percent(most / best - 1.0)} longer."
+    )
+
+
+def _card(side: Side, *, of_times: bool) -> Card:
     told = side.told
+    if of_times or not isinstance(told, Told):
+        found = Percentiles.of(side.tasks.columns.completion_s)
+        held = f"{words.percent(told.coverage)} of the node-time held"
+        return Card(
+            name=side.label,
+            figure=words.UNKNOWN if found is None else words.duration(found.mean),
+            note=f"to finish, mean of a task; {told.tasks_finished:,} of {told.tasks:,} finished; {held}",
+        )
     done = f"{words.large(told.harvested)} samples; {told.tasks_finished:,} of {told.tasks:,} tasks finished"
     if told.efficiency is None:
         return Card(name=side.label, figure=words.percent(told.coverage), note=f"of the idle node-time used; {done}")

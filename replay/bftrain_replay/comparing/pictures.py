@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain import words
+from bftrain_replay.comparing.sides import Told
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.moments import Moments
 from bftrain_replay.drawing.page import Html
@@ -60,7 +61,7 @@ def used_nodes(sides: Sequence[Side], moments: Moments) -> Iterator[Figure]:
     highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
     for place, side in enumerate(sides):
         hours = side.told.simulated_s / SECONDS_AN_HOUR or 1.0
-        used = f"{words.percent(side.told.coverage)} of the idle node-time used"
+        used = f"{words.percent(side.told.coverage)} of the {'' if side.in_rounds else 'idle '}node-time used"
         yield Figure(
             name=f"used-{place + 1}",
             title=f"{side.label}: {used}",
@@ -121,17 +122,23 @@ def leads(sides: Sequence[Side], moments: Moments) -> Figure:
     )
 
 
-def node_time(sides: Sequence[Side]) -> tuple[Html, Figure]:
-    """Give one bar a replay, of work that counts, what was lost, and what was not used; and the key to its colours."""
-    rows = [row for side in sides for row in _bar(side)]
+def node_time(sides: Sequence[Side]) -> tuple[()] | tuple[Html, Figure]:
+    """Give one bar a replay, of work that counts, what was lost, and what was not used; and the key to its colours.
+
+    In rounds nobody says why nodes were left.
+    """
+    replays = [(side, side.told) for side in sides if isinstance(side.told, Told)]
+    if len(replays) < len(sides):
+        return ()
+    rows = [row for side, told in replays for row in _bar(side, told)]
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # what was lost stands beside what counts
     shown = [name for name in order if any(row["part"] == name for row in rows)]
     looks = {_USEFUL: ("@used", 1.0), **{cause.name: (cause.colour, _strength(cause)) for cause in CAUSES}}
-    told = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
+    said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
     figure = Figure(
         name="node-time",
         title="",
-        alt=f"Where the idle node-time of each replay went. {told}.",
+        alt=f"Where the idle node-time of each replay went. {said}.",
         caption="Point at a part of a bar to see how much it is.",
         height=_ROW * len(sides),
         spec={
@@ -178,7 +185,7 @@ def key(entries: Iterable[tuple[str, str, float]]) -> Html:
 
 def completions(sides: Sequence[Side]) -> Figure | None:
     """Give the share of tasks that were done within a time from coming; none where nobody finished any."""
-    lines = [Line(side.label, side.tasks.columns.completion_s, side.told.tasks) for side in sides]
+    lines = [Line(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
     if not any(line.known.any() for line in lines):
         return None
     told = "; ".join(
@@ -191,7 +198,7 @@ def completions(sides: Sequence[Side]) -> Figure | None:
         title="Tasks finished within a time from coming",
         alt=f"The share of all tasks that were finished within a time from when they came. {told}.",
         caption="The higher and the further to the left, the better. A line ends level: what it lacks to 100 % was "
-        "not finished when the log ended.",
+        f"not finished {'in the end' if any(side.told.nodes for side in sides) else 'when the log ended'}.",
         height=260,
         spec=over_time(lines, "from coming to finishing", _told_apart(sides)),
     )
@@ -199,7 +206,7 @@ def completions(sides: Sequence[Side]) -> Figure | None:
 
 def fairness(sides: Sequence[Side]) -> Figure | None:
     """Give the share of tasks below each rho; none where it is known of nobody."""
-    lines = [Line(side.label, side.tasks.columns.rho, side.told.tasks) for side in sides]
+    lines = [Line(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
     if not any(line.known.size for line in lines):
         return None
     told = "; ".join(
@@ -290,12 +297,11 @@ def _replays_axis(sides: Sequence[Side]) -> dict[str, Any]:
     }
 
 
-def _bar(side: Side) -> Iterator[dict[str, Any]]:
-    told = side.told
+def _bar(side: Side, told: Told) -> Iterator[dict[str, Any]]:
     useful = told.used_node_h - sum(each.node_h for each in told.lost.values())
     yield _piece(side, _USEFUL, max(useful, 0.0))
     for cause in CAUSES:
-        hours = _hours(side, cause)
+        hours = _hours(told, cause)
         if hours > 0.0:
             yield _piece(side, cause.name, hours)
 
@@ -306,8 +312,8 @@ def _strength(cause: Cause) -> float:
     return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)
 
 
-def _hours(side: Side, cause: Cause) -> float:
-    return side.told.lost[cause.key].node_h if cause.lost else side.told.unused_node_h.get(cause.key, 0.0)
+def _hours(told: Told, cause: Cause) -> float:
+    return told.lost[cause.key].node_h if cause.lost else told.unused_node_h.get(cause.key, 0.0)
 
 
 def _piece(side: Side, part: str, hours: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +15,13 @@ from bftrain.values import wire
 from bftrain_replay import tables
 from bftrain_replay.ledger import PLAIN
 from bftrain_replay.metrics.columns import TaskColumns
+from bftrain_replay.metrics.spread import Percentiles
 from bftrain_replay.progress import Loss
 from bftrain_replay.reporting.material import log_of_folder
 from bftrain_replay.result import Summary
+from bftrain_replay.rounds.outputs import FORMAT as ROUNDS
+from bftrain_replay.rounds.page import READ, TABLES, plain
+from bftrain_replay.rounds.result import RoundSummary
 from bftrain_replay.saved import Saved
 
 if TYPE_CHECKING:
@@ -53,10 +57,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The log and the tasks of a replay."""
+    """The log or the cluster (rounds) and the tasks of a replay."""
 
     log: Input
     tasks: Input
+    cluster: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +70,14 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     solver: str
 
 
+class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that never leave, by kind."""
+
+    nodes: dict[str, int]
+
+
 class Told(Summary, frozen=True, kw_only=True):
-    """What is read of ``summary.json``."""
+    """What is read of a replay's ``summary.json``."""
 
     wall_s: float
     decide_ms: Times
@@ -77,6 +88,12 @@ class Told(Summary, frozen=True, kw_only=True):
     settings: dict[str, Any]
     versions: dict[str, str]
     figures_sha256: str
+    cluster: OnCluster | None = None
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """The nodes of a cluster; of a log there are none."""
+        return self.cluster.nodes if self.cluster is not None else {}
 
     def __post_init__(self) -> None:
         """Make sure of every cause and reason that is compared."""
@@ -84,6 +101,30 @@ class Told(Summary, frozen=True, kw_only=True):
             missing = [str(each) for each in known if each not in told]
             if missing:
                 raise ValueError(f"{name} lacks {missing[0]}")
+
+
+class ToldInRounds(RoundSummary, frozen=True, kw_only=True):
+    """What is read of the ``summary.json`` of time shared in rounds."""
+
+    tasks_unfinished: int
+    completion_at_least_s: float | None
+    response_s: Percentiles | None
+    rho: Percentiles | None
+    rho_over_1: float | None
+    deadlines: int
+    deadlines_missed: int
+    wall_s: float
+    inputs: Inputs
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    figures_sha256: str
+    baseline: Baseline | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """The nodes of a cluster; of a log there are none."""
+        return self.inputs.cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,23 +160,32 @@ class OverTime:
 class Side:
     """One of the replays. Tables are read when they are asked for."""
 
-    def __init__(self, label: str, place: str, told: Told, rows: Rows, log: Callable[[], EventLog]) -> None:
+    def __init__(
+        self, label: str, place: str, told: Told | ToldInRounds, rows: Rows, log: Callable[[], EventLog]
+    ) -> None:
         self.label = label
         self.place = place  # its folder; "" for one in memory
         self.told = told
         self._rows = rows
         self._log = log
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether time was shared in rounds."""
+        return isinstance(self.told, ToldInRounds)
+
     @cached_property
     def log(self) -> EventLog:
-        """The part of the log that was replayed."""
+        """The part of the log that was replayed; a run in rounds keeps none."""
         return self._log()
 
     @cached_property
     def tasks(self) -> TaskTimes:
-        """What became of the tasks."""
-        names = [column.name for column in tables.TASKS]
+        """What became of the tasks; in rounds of those that are measured."""
+        names = READ if self.in_rounds else tuple(column.name for column in tables.TASKS)
         rows = [dict(zip(names, row, strict=True)) for row in self._rows("tasks", *names)]
+        if self.in_rounds:
+            rows = [row for row in rows if plain(row)["measured"] == "true"]
         return TaskTimes(columns=TaskColumns.of_rows(rows), waits=sum(row["waits"] for row in rows))
 
     @cached_property
@@ -147,15 +197,22 @@ class Side:
 
 
 def side_of_folder(label: str, folder: Path) -> Side:
-    """Read the folder of a replay."""
-    saved = Saved(folder)
+    """Read the folder of a replay, or of time shared in rounds."""
+    in_rounds = Saved.form_of(folder) == ROUNDS
+    saved = Saved(folder, ROUNDS, TABLES) if in_rounds else Saved(folder)
     where = str(folder / "summary.json")
     try:
-        told = wire.convert(saved.summary, Told, where=where)
+        told = _told(saved, where, in_rounds=in_rounds)
     except BadInput as error:
         what = f"not the summary of a replay: {error.what}"
         raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
     return Side(label, str(folder), told, saved.rows, partial(log_of_folder, folder))
+
+
+def _told(saved: Saved, where: str, *, in_rounds: bool) -> Told | ToldInRounds:
+    if in_rounds:
+        return wire.convert(saved.summary, ToldInRounds, where=where)
+    return wire.convert(saved.summary, Told, where=where)
 
 
 def side_of_replayed(label: str, done: Replayed) -> Side:

@@ -36,14 +36,14 @@ SHOWN: Final = 2000  # tasks in the table
 _OF_ROUNDS: Final = (Column("moves", Kind.WHOLE), Column("measured", Kind.TEXT))
 _TASKS: Final = tuple(column for column in TASKS if not column.name.startswith("lost_")) + _OF_ROUNDS
 _ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples"})
-_READ: Final = tuple(column.name for column in _TASKS if column.name not in _ONLY_OF_REPLAYS)
+READ: Final = tuple(column.name for column in _TASKS if column.name not in _ONLY_OF_REPLAYS)
 _USERS: Final = (
     Column("from_s", Kind.NUMBER),
     Column("to_s", Kind.NUMBER),
     Column("user", Kind.TEXT),
     Column("nodes", Kind.NUMBER),
 )
-_TABLES: Final = {"tasks": _TASKS, "over_time": OVER_TIME, "users": _USERS}
+TABLES: Final = {"tasks": _TASKS, "over_time": OVER_TIME, "users": _USERS}
 _ENDS: Final = {
     "all_done": "All tasks were done",
     "measured_done": "It ended when the measured tasks were done",
@@ -91,10 +91,10 @@ class RoundsMaterial:
 
 def of_folder(folder: Path) -> RoundsMaterial:
     """Read the folder of a run in rounds."""
-    saved = Saved(folder, FORMAT, _TABLES)
+    saved = Saved(folder, FORMAT, TABLES)
     return RoundsMaterial(
         told=saved.summary,
-        tasks=[_plain(dict(zip(_READ, row, strict=True))) for row in saved.rows("tasks", *_READ)],
+        tasks=[plain(dict(zip(READ, row, strict=True))) for row in saved.rows("tasks", *READ)],
         over_time=list(saved.rows("over_time", "from_s", "to_s", "idle", "used")),
         users=list(saved.rows("users", "from_s", "to_s", "user", "nodes")),
     )
@@ -129,7 +129,7 @@ def page(material: RoundsMaterial, title: str = "") -> Page:
     )
 
 
-def _plain(task: dict[str, Any]) -> dict[str, Any]:
+def plain(task: dict[str, Any]) -> dict[str, Any]:
     """Tables in Parquet have true and false, those in CSV the words."""
     return {**task, "measured": str(task["measured"]).lower()}
 

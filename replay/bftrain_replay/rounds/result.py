@@ -20,6 +20,7 @@ from bftrain_replay.rounds.engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bftrain.values.task import TaskSpec
     from bftrain_replay.rounds.engine import Engine
     from bftrain_replay.rounds.settings import RoundSettings
 
@@ -72,9 +73,13 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-    """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares."""
+    """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares.
+
+    ``tasks`` are as they were given, before they were made gangs.
+    """
 
     settings: RoundSettings
+    tasks: tuple[TaskSpec, ...]
     engine: Engine
     nodes: dict[str, int]
     wall_s: float

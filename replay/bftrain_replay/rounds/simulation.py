@@ -53,6 +53,7 @@ def simulate(
     computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
     return Result(
         settings=settings,
+        tasks=tuple(tasks),
         engine=engine,
         nodes=there.most,
         wall_s=perf_counter() - begun_s,

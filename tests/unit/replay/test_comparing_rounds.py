@@ -1,0 +1,162 @@
+"""Comparing runs in rounds with each other, and with replays: what is held against each other, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain_replay import outputs as replay_outputs
+from bftrain_replay.comparing.comparison import Comparison, compare
+from bftrain_replay.comparing.page import page
+from bftrain_replay.fixed import Cluster
+from bftrain_replay.origins import Source
+from bftrain_replay.rounds import outputs
+from bftrain_replay.rounds.simulation import rounds
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import cluster_study, study
+from tests.helpers.round_cases import gang
+from tests.unit.replay.cases import log_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TASKS = [gang(f"t{number}", 9000.0, 1 + number % 2, 100.0 * number, user=f"u{number % 2}") for number in range(8)]
+FOUR = {"": 4}
+LOG = log_of((0.0, "abcd", ""), (20000.0, "", "b"), end_s=50000.0)
+
+
+@pytest.fixture
+def in_rounds(tmp_path: Path) -> Callable[..., Path]:
+    """Give a function that shares time in rounds and writes the folder of that name."""
+
+    def made(name: str, *, nodes: Any = FOUR, form: str = "csv", **settings: Any) -> Path:  # noqa: ANN401 - as rounds() takes them
+        settings = {"round_s": 60.0, **settings}
+        log = "" if isinstance(nodes, dict) else nodes.sha256
+        origin = outputs.Origin(log="log.npz" if log else "", log_sha256=log, tasks="jobs.csv")
+        (tmp_path / name).mkdir()
+        outputs.write(rounds(nodes, TASKS, **settings), tmp_path / name, origin, form=form)
+        return tmp_path / name
+
+    return made
+
+
+@pytest.fixture
+def replayed(tmp_path: Path) -> Callable[..., Path]:
+    """The same for a replay on the cluster, or on a log."""
+
+    def made(name: str, *, nodes: Any = FOUR, **settings: Any) -> Path:  # noqa: ANN401 - as for rounds
+        given = ReplaySettings(**settings)
+        done = (
+            cluster_study(Cluster(nodes=nodes), TASKS, given) if isinstance(nodes, dict) else study(nodes, TASKS, given)
+        )
+        replay_outputs.write(done, tmp_path / name, Source(log="log.npz", tasks="tasks.toml"))
+        return tmp_path / name
+
+    return made
+
+
+def told(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def values(found: Comparison, name: str) -> tuple[float | None, ...]:
+    return next(figure.amounts for figure in found.figures if figure.name == name)
+
+
+def best(found: Comparison, name: str) -> list[str]:
+    figure = next(figure for figure in found.figures if figure.name == name)
+    return [found.labels[place] for place in figure.best]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_figures_of_rounds_are_those_of_their_summaries(in_rounds: Callable[..., Path], form: str) -> None:
+    folders = [in_rounds(policy, policy=policy, form=form) for policy in ("fifo", "las")]
+    found, known = compare(*folders), [told(folder) for folder in folders]
+    assert values(found, "time_to_finish_s.mean") == pytest.approx([each["completion_s"]["mean"] for each in known])
+    assert values(found, "rho.p95") == pytest.approx([each["rho"]["p95"] for each in known])
+    assert values(found, "coverage") == tuple(each["coverage"] for each in known)
+    assert values(found, "responsiveness_s.mean") == tuple(each["responsiveness_s"]["mean"] for each in known)
+    assert values(found, "preemptions") == tuple(each["preemptions"] for each in known)
+    soonest = min(found.labels, key=dict(zip(found.labels, values(found, "time_to_finish_s.mean"), strict=True)).get)
+    assert best(found, "time_to_finish_s.mean") == [soonest]
+    assert dict(found.making.differs) == {"settings.policy": ("fifo", "las")}
+    assert found.making.same["log"] == "cluster 4"
+    names = {figure.name for figure in found.figures}
+    assert not {"harvested", "efficiency", "rescales", "decide_ms.p50", "cost"} & names
+    assert found.notes == ()
+
+
+def test_a_page_shows_when_tasks_were_done_first(in_rounds: Callable[..., Path]) -> None:
+    found = compare(in_rounds("fifo", policy="fifo"), in_rounds("las", policy="las"))
+    made = page(found)
+    assert {figure.name for figure in made.figures} >= {"finished", "rho", "time", "used-1", "used-2", "harvest"}
+    assert "node-time" not in {figure.name for figure in made.figures}
+    assert made.sections[0].heading == "When tasks were done"
+    assert "soonest with <strong>" in made.lead
+    assert "never leave (4)" in made.subtitle
+    assert all("to finish, mean of a task; 8 of 8 finished" in card.note for card in made.cards)
+
+
+def test_rounds_and_a_replay_on_the_same_cluster(in_rounds: Callable[..., Path], replayed: Callable[..., Path]) -> None:
+    folders = [in_rounds("las", policy="las"), replayed("exact")]
+    found = compare(*folders)
+    known = [told(folder) for folder in folders]
+    assert values(found, "time_to_finish_s.mean") == pytest.approx([each["completion_s"]["mean"] for each in known])
+    assert values(found, "tasks_finished_by_all") == (8, 8)
+    assert best(found, "time_to_finish_s.mean")
+    assert values(found, "rescales")[0] is None
+    assert values(found, "rounds")[1] is None
+    assert found.making.differs["settings.policy"] == ("las", None)
+    assert found.making.differs["settings.solver"] == (None, "exact")
+    assert "settings.horizon_s" not in found.making.differs  # nobody set it
+    assert any("different rules (realistic, time shared in rounds)" in note for note in found.notes)
+    assert {figure.name for figure in page(found).figures} >= {"finished", "used-2"}
+
+
+def test_two_replays_on_a_cluster_compare_though_they_take_different_times(replayed: Callable[..., Path]) -> None:
+    found = compare(replayed("all"), replayed("one", max_tasks=1))
+    assert len(set(values(found, "makespan_s"))) == 2
+    assert best(found, "makespan_s") == ["all"]
+    assert page(found).figures
+
+
+def test_rounds_and_a_replay_on_the_same_log(in_rounds: Callable[..., Path], replayed: Callable[..., Path]) -> None:
+    found = compare(in_rounds("las", nodes=LOG, policy="las"), replayed("exact", nodes=LOG))
+    assert best(found, "time_to_finish_s.mean")
+    assert "of idle nodes, over " in page(found).subtitle
+    assert str(found.making.same["log"]).startswith("log.npz (")
+
+
+def test_elastic_tasks_are_the_same_work_in_rounds(tmp_path: Path) -> None:
+    import msgspec  # noqa: PLC0415 - for this test only
+
+    elastic = [msgspec.structs.replace(task, min_nodes=1) for task in TASKS]
+    done = cluster_study(Cluster(nodes=FOUR), elastic, ReplaySettings())
+    replay_outputs.write(done, tmp_path / "replay", Source(tasks="t.toml"))
+    (tmp_path / "rounds").mkdir()
+    outputs.write(rounds(FOUR, elastic, gang="max", round_s=60.0), tmp_path / "rounds")
+    found = compare(tmp_path / "replay", tmp_path / "rounds")
+    assert not any("different tasks" in note for note in found.notes)
+
+
+def test_other_nodes_and_other_measured_tasks(in_rounds: Callable[..., Path], replayed: Callable[..., Path]) -> None:
+    fifo = in_rounds("fifo")
+    with pytest.raises(BadInput, match=r"they are of 2 different clusters"):
+        compare(fifo, in_rounds("five", nodes={"": 5}))
+    with pytest.raises(BadInput, match=r"they are of 2 different logs"):
+        compare(fifo, replayed("log", nodes=LOG))
+    assert compare(fifo, replayed("log again", nodes=LOG), force=True).forced
+    found = compare(fifo, in_rounds("some", measure="2..5"))
+    assert values(found, "time_to_finish_s.mean")
+    assert best(found, "time_to_finish_s.mean") == []
+    assert "their means are over different tasks (all, 2..5), and none is marked as best" in found.notes
+
+
+def test_an_early_end_is_told(in_rounds: Callable[..., Path]) -> None:
+    found = compare(in_rounds("fifo"), in_rounds("flood", max_backlog_s=300.0))
+    assert any(note.startswith("flood ended early (overload): its figures are not final") for note in found.notes)
