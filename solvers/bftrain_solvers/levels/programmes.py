@@ -53,15 +53,15 @@ def relaxed(needs: Needs) -> tuple[Floats, Numbers]:
     return prices, shares.argmax(axis=1)
 
 
-def whole(needs: Needs, stop_at: float) -> Numbers | None:
-    """Look for whole options that fit; ``None`` if there are none."""
+def whole(needs: Needs, matter: NDArray[np.bool_], stop_at: float) -> Numbers | None:
+    """Look for options that fit, of those that ``matter``; ``None`` if there are none."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import
 
     left_s = stop_at - perf_counter()
     if left_s <= 0.0:
         raise Unanswered
-    place, option = np.nonzero(needs.there())
+    place, option = np.nonzero(matter)
     count, people, resources = place.size, len(needs.uses), needs.limits.size
     capacity: Any = csr_array(needs.uses[place, option].T.astype(np.float64))
     one: Any = csr_array((np.ones(count), (place, np.arange(count))), shape=(people, count))

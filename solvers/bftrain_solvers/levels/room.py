@@ -1,18 +1,20 @@
 """Whether all find room, whatever they need.
 
 Most questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
-cost more than there is, no choice fits. What is left is a linear programme, and where that leaves it open one in whole
-numbers.
+cost more than there is, no choice fits. What is left is a linear programme, and where that leaves it open all is
+counted out, or is a programme in whole numbers.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain_solvers.levels.counting import TooLarge, counted_out, that_matter, tightest
 from bftrain_solvers.levels.programmes import Unanswered, relaxed, whole
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _GAINED: Final = 1e-9  # relative: less than that is rounding
 _MOST_PRICES: Final = 64
+_SOON: Final = 3_000_000  # numbers that are looked at sooner than a linear programme is solved
+_LARGEST: Final = 60_000_000  # numbers looked at; some tenths of a second
 _PAIRED: Final = 300  # different changes of which all pairs are looked at
 
 
@@ -58,7 +62,13 @@ class Room:
         if self.excluded(needs):
             return None
         paired = _paired(needs, mended)
-        return self._programmed(needs) if paired is None else paired
+        if paired is not None:
+            return paired
+        prices = tightest(needs, self.prices)
+        if prices is not None:
+            with suppress(TooLarge):
+                return counted_out(needs, that_matter(needs, prices), _SOON)
+        return self._programmed(needs)
 
     def _programmed(self, needs: Needs) -> Numbers | None:
         prices, likely = relaxed(needs)
@@ -69,7 +79,13 @@ class Room:
         if (needs.over(mended) <= 0).all():
             return mended
         paired = _paired(needs, mended)
-        return whole(needs, self.stop_at) if paired is None else paired
+        if paired is not None:
+            return paired
+        matter = that_matter(needs, prices)
+        try:
+            return counted_out(needs, matter, _LARGEST)
+        except TooLarge:
+            return whole(needs, matter, self.stop_at)
 
 
 def _weights(needs: Needs) -> Floats:
