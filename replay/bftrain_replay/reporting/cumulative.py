@@ -1,4 +1,4 @@
-"""Cumulative: which share of tasks stays below a figure, a line for each group of them."""
+"""Cumulative: which share of tasks, or of other things, stays below a figure, a line for each group of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+_DASHES: Final = [4, 3]
 _POINTS: Final = 500  # of a line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _ROOM: Final = 1.03  # beyond the largest on a logarithmic axis, so that the end of a line is seen
@@ -73,8 +74,8 @@ def _shortest_shown(times_s: NDArray[np.float64]) -> float:
     return max(float(np.percentile(positive, _FEW_PERCENT)), float(positive.max()) / _WIDEST)
 
 
-def over_ratios(lines: Sequence[Line], title: str, colours: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe lines over ratios, on a logarithmic axis with a rule at 1."""
+def over_ratios(lines: Sequence[Line], title: str, colours: Mapping[str, Any], of: str = "tasks") -> dict[str, Any]:
+    """Describe lines over ratios, on a logarithmic axis with a rule at 1; ``of`` is what they are shares of."""
     ends = [float(end) for line in lines if line.known.size for end in (line.known[0], line.known[-1]) if end > 0.0]
     low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM
     rows = [row for line in lines for row in line.steps(high, 1.0, low)]
@@ -91,18 +92,24 @@ def over_ratios(lines: Sequence[Line], title: str, colours: Mapping[str, Any]) -
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
         "encoding": {"x": {"field": "at", "type": "quantitative", "scale": scale}},
     }
-    return {"layer": [_spec(rows, x, colours), rule]}
+    return {"layer": [_spec(rows, x, colours, of), rule]}
 
 
-def told_apart(names: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
-    """Give the colours of lines by their names, with a key if there are several."""
+def told_apart(names: Sequence[str], hues: Sequence[str], dashed: Sequence[str] = ()) -> dict[str, Any]:
+    """Give the colours of lines by their names, with a key if there are several; some may be ``dashed``."""
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
     shown = legend if len(names) > 1 else None
     scale = {"domain": list(names), "range": list(hues[: len(names)])}
-    return {"color": {"field": "of", "type": "nominal", "scale": scale, "legend": shown}}
+    colours: dict[str, Any] = {"color": {"field": "of", "type": "nominal", "scale": scale, "legend": shown}}
+    if dashed:
+        dashes = {"domain": list(names), "range": [_DASHES if name in dashed else [1, 0] for name in names]}
+        colours["strokeDash"] = {"field": "of", "type": "nominal", "scale": dashes, "legend": shown}
+    return colours
 
 
-def _spec(rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(
+    rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapping[str, Any], of: str = "tasks"
+) -> dict[str, Any]:
     return {
         "data": {"values": rows},
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
@@ -111,7 +118,7 @@ def _spec(rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapp
             "y": {
                 "field": "share",
                 "type": "quantitative",
-                "title": "of all tasks",
+                "title": f"of all {of}",
                 "scale": {"domain": [0, 1]},
                 "axis": {"format": ".0%", "tickCount": 5},
             },

@@ -15,6 +15,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log
 from bftrain_replay import tables
+from bftrain_replay.campaigns import CampaignRow, campaigns_of
 from bftrain_replay.drawing.moments import Moments
 from bftrain_replay.drawing.series import Series
 from bftrain_replay.metrics.columns import TaskColumns
@@ -26,19 +27,21 @@ from bftrain_replay.told import summary
 LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
 
 _TASK_COLUMNS: Final = tuple(column.name for column in tables.TASKS)
+_CAMPAIGN: Final = tuple(column.name for column in tables.CAMPAIGNS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Material:
     """``told`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` what was replayed.
 
-    In ``holdings`` nodes are places in ``log.node_names``.
+    In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
     """
 
     told: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
     log: EventLog
     holdings: Holdings
+    campaigns: Sequence[CampaignRow] = ()
 
     @cached_property
     def end_s(self) -> float:
@@ -86,7 +89,8 @@ def of_study(study: Study, source: Source) -> Material:
         from_s=column("from_s", np.float64),
         to_s=column("to_s", np.float64),
     )
-    return _material(summary(study, source), tables.task_rows(study.result), study.part, held)
+    rows, found = tables.task_rows(study.result), campaigns_of(study.result)
+    return _material(summary(study, source), rows, study.part, held, found)
 
 
 def log_of_folder(folder: Path) -> EventLog:
@@ -110,14 +114,22 @@ def of_folder(folder: Path) -> Material:
     index = np.array([places[name] for name in held.nodes], dtype=np.int32)
     node = index[held.node] if held.node.size else held.node
     rows = saved.rows("tasks", *_TASK_COLUMNS)
-    return _material(saved.summary, rows, log, replace(held, nodes=log.node_names, node=node))
+    found = (CampaignRow(**dict(zip(_CAMPAIGN, row, strict=True))) for row in saved.rows("campaigns", *_CAMPAIGN))
+    return _material(saved.summary, rows, log, replace(held, nodes=log.node_names, node=node), found)
 
 
-def _material(told: Mapping[str, Any], rows: Iterable[Sequence[Any]], log: EventLog, held: Holdings) -> Material:
+def _material(
+    told: Mapping[str, Any],
+    rows: Iterable[Sequence[Any]],
+    log: EventLog,
+    held: Holdings,
+    campaigns: Iterable[CampaignRow],
+) -> Material:
     """Put it together; tasks that held a node get the order of the table, whatever order they were found in."""
     tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
     found = {name: place for place, name in enumerate(held.tasks)}
     names = tuple(task["name"] for task in tasks if task["name"] in found)
     place = np.zeros(len(found), dtype=np.int32)
     place[[found[name] for name in names]] = np.arange(len(names))
-    return Material(told=told, tasks=tasks, log=log, holdings=replace(held, tasks=names, task=place[held.task]))
+    ordered = replace(held, tasks=names, task=place[held.task])
+    return Material(told=told, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))

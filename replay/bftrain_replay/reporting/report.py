@@ -12,6 +12,7 @@ from bftrain_replay.drawing import pictures
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.page import Html, Page, Section, html
 from bftrain_replay.reporting.advice import advice
+from bftrain_replay.reporting.campaigns import campaigns
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.configuration import configuration
 from bftrain_replay.reporting.decision_times import decision_times
@@ -22,7 +23,7 @@ from bftrain_replay.reporting.material import Material
 from bftrain_replay.reporting.nodes import nodes, strip
 from bftrain_replay.reporting.sizes import sizes
 from bftrain_replay.reporting.task_table import SHOWN, task_table
-from bftrain_replay.reporting.users import users_over_time
+from bftrain_replay.reporting.users import shares_so_far, users_over_time
 from bftrain_replay.reporting.waterfall import meanings, waterfall
 
 _YARDSTICKS: Final = (
@@ -35,7 +36,8 @@ _YARDSTICKS: Final = (
 
 def page(material: Material, title: str = "") -> Page:
     """Lay the page out."""
-    over_time = [strip(material), nodes(material), sizes(material), users_over_time(material), holders(material)]
+    of_users = [users_over_time(material), shares_so_far(material)]
+    over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
     more = [idle_pieces(material), decision_times(material)]
     return Page(
         title=title or "What the idle nodes could have done",
@@ -54,7 +56,7 @@ def page(material: Material, title: str = "") -> Page:
                 heading="Compared",
                 parts=(Html(f'<p class="says">{escape(gains(material))}</p>'), compared(material), Html(_YARDSTICKS)),
             ),
-            *(part for part in (completion(material),) if part is not None),
+            *(part for part in (completion(material), campaigns(material.campaigns)) if part is not None),
             Section(heading="Idle times and decisions", parts=[figure for figure in more if figure is not None]),
             _tasks(material),
             Section(heading="Configuration", parts=tuple(configuration(material.told))),

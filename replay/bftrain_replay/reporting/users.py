@@ -17,9 +17,11 @@ from bftrain_replay.drawing.series import Series
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.columns import TaskColumns
 from bftrain_replay.reporting.material import Material
+from bftrain_replay.reporting.rows import NARROW
 
 OTHERS: Final = "others"
 _NOBODY: Final = "no user"
+_FEW: Final = 2  # of whom it can be said who had most
 _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
 
 
@@ -42,20 +44,77 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
 
 def users_over_time(material: Material) -> Figure | None:
     """Give the nodes that each user's tasks held over time, upon each other; none where tasks are nobody's."""
-    tasks, held = material.task_columns, material.holdings
-    if not any(tasks.user) or not held.task.size or not material.end_s:
+    edges, until = _held(material)
+    series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
+    whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
+    said = [f"{user} {words.percent(float(node_s[-1]) / whole)}" for user, node_s in until.items()]
+    return stacked(series, said, material.moments) if series else None
+
+
+def shares_so_far(material: Material) -> Figure | None:
+    """Give each user's share of all node-time held up to each moment; none where there are no two of them."""
+    edges, until = _held(material)
+    if len(until) < _FEW:
         return None
+    whole = np.sum(list(until.values()), axis=0)[1:]
+    shown = list(until)
+    series = [
+        _series(user, edges, {"share": np.divide(node_s[1:], whole, out=np.zeros(whole.size), where=whole > 0.0)})
+        for user, node_s in until.items()
+    ]
+    says = f"In the end {shown[0]} had most of the node-time that tasks held, {shown[-1]} least."
+    return Figure(
+        name="shares",
+        title="Each user's share of the node-time so far",
+        says=says,
+        alt=f"The share of each user in the node-time that tasks held up to each moment. {says}",
+        caption="At each moment of all that tasks had held until then. Users who always want more than there is come "
+        "to the shares that their weights give them, if the run shares by users.",
+        height=200,
+        moments=material.moments,
+        series=series,
+        spec={
+            "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
+            "encoding": {
+                "x": material.moments.axis(),
+                "y": {
+                    "field": "share",
+                    "type": "quantitative",
+                    "title": "of the node-time",
+                    "axis": {"format": ".0%", "tickCount": 5},
+                },
+                "color": _colours(shown, symbolType="stroke", symbolStrokeWidth=3),
+            },
+        },
+        narrow=NARROW,
+    )
+
+
+def _held(material: Material) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """Give moments, and the node-seconds that each user's tasks had held by then; nobody where tasks are nobody's."""
+    tasks, held = material.task_columns, material.holdings
     edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
-    series, said = [], []
-    whole = float((held.to_s - held.from_s).sum()) or 1.0
+    if not any(tasks.user) or not held.task.size or not material.end_s:
+        return edges, {}
+    found = {}
     for user, which in by_user(tasks, len(HUES)):
         names = {name for name, theirs in zip(tasks.name, which.tolist(), strict=True) if theirs}
         theirs = np.array([name in names for name in held.tasks], dtype=bool)[held.task]
-        until = _node_s(held.from_s[theirs], held.to_s[theirs], edges)
-        nodes = np.diff(until) / np.diff(edges)
-        series.append(Series(times_s=edges[:-1], end_s=material.end_s, columns={"nodes": nodes}, of=named(user)))
-        said.append(f"{named(user)} {words.percent(float(until[-1]) / whole)}")
-    return stacked(series, said, material.moments)
+        found[named(user)] = _node_s(held.from_s[theirs], held.to_s[theirs], edges)
+    return edges, found
+
+
+def _series(user: str, edges: NDArray[np.float64], columns: Mapping[str, NDArray[np.float64]]) -> Series:
+    return Series(times_s=edges[:-1], end_s=float(edges[-1]), columns=columns, of=user)
+
+
+def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
+    return {
+        "field": "of",
+        "type": "nominal",
+        "scale": {"domain": list(users), "range": list(HUES[: len(users)])},
+        "legend": {"title": None, "columns": len(HUES), "labelLimit": 120, **legend},
+    }
 
 
 def stacked(series: Sequence[Series], said: Sequence[str], moments: Moments) -> Figure:
@@ -84,15 +143,11 @@ def stacked(series: Sequence[Series], said: Sequence[str], moments: Moments) -> 
                     "title": "nodes",
                     "axis": {"tickCount": 5},
                 },
-                "color": {
-                    "field": "of",
-                    "type": "nominal",
-                    "scale": {"domain": shown, "range": list(HUES[: len(shown)])},
-                    "legend": {"title": None, "columns": 4, "labelLimit": 160},
-                },
+                "color": _colours(shown),
                 "order": {"field": "place", "type": "quantitative"},
             },
         },
+        narrow=NARROW,
     )
 
 
