@@ -26,7 +26,7 @@ _BASELINE = "equal-share"
 def command(folder: Path, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
     from bftrain import words
-    from bftrain.cli.replay import leave_if_interrupted, replay, show
+    from bftrain.cli.replay_run import leave_if_interrupted, replay, show
     from bftrain.config import Settings
     from bftrain_datasets.files import save_log
     from bftrain_datasets.generators import sample_log

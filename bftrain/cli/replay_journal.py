@@ -6,8 +6,9 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bftrain.cli.interruption import interruption
 from bftrain.cli.output import Output
+from bftrain.cli.replay_progress import watched
+from bftrain.cli.replay_run import leave_if_interrupted, show
 from bftrain.errors import BadInput, Interrupted
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ _SHOWN_DIFFERENCES = 10
 
 def replay_journal(path: Path, folder: Path | None, baseline: str, tables: str, out: Output) -> None:
     """Go through a journal, show what came of it, and write it into ``folder`` if there is one."""
-    from bftrain.cli import replay
     from bftrain.journal import Journal
     from bftrain_replay import outputs
     from bftrain_replay.origins import Source
@@ -38,10 +38,10 @@ def replay_journal(path: Path, folder: Path | None, baseline: str, tables: str, 
     if folder is not None:
         outputs.write(done.study, folder, source, tables=tables)
     more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
-    replay.show(done.study, source, out, title=str(path), **more)
+    show(done.study, source, out, title=str(path), **more)
     if not done.study.complete and folder is None:
         raise Interrupted("interrupted; what is shown covers a part")
-    replay.leave_if_interrupted(done.study, folder or path)
+    leave_if_interrupted(done.study, folder or path)
     if folder is not None:
         out.say(f"result: {folder}")
     say_differences(done.differences, done.steps, path, out)
@@ -49,16 +49,9 @@ def replay_journal(path: Path, folder: Path | None, baseline: str, tables: str, 
 
 
 def _again(journal: Journal, told: Recorded, baseline: str, out: Output) -> Rerunning:
-    from bftrain.cli.replay_progress import ReplayProgress
     from bftrain_replay.rerunning import rerun
 
-    with interruption() as interrupted, out.progress() as bars:
-        progress = ReplayProgress(bars, out, told.log.span_s)
-
-        def watch(name: str, simulated_s: float, decisions: int) -> bool:
-            progress.tell(name, simulated_s, decisions)
-            return not interrupted()
-
+    with watched(out, told.log.span_s) as watch:
         return rerun(journal, told, baseline=baseline, reported=reported_samples(journal, told), watch=watch)
 
 

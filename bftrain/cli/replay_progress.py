@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from bftrain.cli.interruption import interruption
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.progress import Progress, TaskID
 
     from bftrain.cli.output import Output
@@ -75,3 +80,19 @@ class ReplayProgress:
             f"{self._name}: {done:,.{self._digits}f} of {self._total:,.{self._digits}f} {self._done}, "
             f"{count:,} {self._counted}, {count / took_s:,.0f} a second{left}"
         )
+
+
+@contextmanager
+def watched(out: Output, span_s: float) -> Iterator[Callable[[str, float, int], bool]]:
+    """Give a function to be told how far a replay of ``span_s`` seconds is, and to ask whether to go on.
+
+    Ctrl-C or SIGTERM end it early, a second Ctrl-C at once.
+    """
+    with interruption() as interrupted, out.progress() as bars:
+        progress = ReplayProgress(bars, out, span_s)
+
+        def watch(name: str, simulated_s: float, decisions: int) -> bool:
+            progress.tell(name, simulated_s, decisions)
+            return not interrupted()
+
+        yield watch

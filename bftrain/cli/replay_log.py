@@ -1,0 +1,83 @@
+"""``bftrain replay LOG``: tasks on the idle nodes of a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bftrain.cli.replay_run import leave_if_interrupted, replay, run_into, show
+from bftrain.cli.settings import settings_of_kind
+from bftrain.errors import BadInput, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.cli.output import Output
+    from bftrain.cli.replay_asked import Asked
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+
+
+def replay_log(asked: Asked, out: Output) -> None:
+    """Replay a log against the tasks of a file, and write and show what came of it."""
+    log, task_file, folder = _files(asked)
+    from bftrain_replay import outputs
+    from bftrain_replay.answers import origin_of
+    from bftrain_replay.drawing import vega
+    from bftrain_replay.origins import Source
+    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.study import check_parts
+
+    settings = settings_of_kind(asked.config, asked.given, ReplaySettings)
+    baseline, kinds = asked.baseline, asked.kinds
+    check_parts(settings, baseline)
+    outputs.check_tables(asked.tables)
+    events, specs = _inputs(log, kinds, task_file)
+    outputs.prepare(folder)
+    told = ("--kinds", str(kinds)) if kinds is not None else ()
+    source = Source(log=str(log), tasks=str(task_file), baseline=baseline, options=told)
+    study = run_into(
+        folder,
+        source,
+        origin_of(events, specs, settings, baseline),
+        lambda answers: replay(events, specs, settings, baseline, out, answers),
+        out,
+        tables=asked.tables,
+        resume=asked.resume,
+    )
+    show(study, source, out, title=f"{log} with {task_file}")
+    out.say(f"result: {folder}")
+    if vega.lacking():
+        out.say(f"no page: {vega.lacking()}")
+    leave_if_interrupted(study, folder, "; the same command with --resume goes on")
+
+
+def _files(asked: Asked) -> tuple[Path, Path, Path]:
+    """Give log, task file and folder, of which none may be missing; refuse what is for clusters."""
+    for name, given, fix in (
+        ("--until", asked.until_s, "choose a --window of the log"),
+        ("--ideal", asked.ideal, "a log has a ceiling instead"),
+    ):
+        if given is not None:
+            raise UsageError("goes with --cluster only", where=name, fix=fix)
+    log, task_file, folder = asked.log, asked.task_file, asked.folder
+    if log is None or task_file is None or folder is None:
+        missing = "LOG" if log is None else "--tasks" if task_file is None else "-o"
+        fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES or --journal JOURNAL instead of LOG"
+        raise UsageError("is missing", where=missing, fix=fix)
+    return log, task_file, folder
+
+
+def _inputs(log: Path, kinds: Path | None, task_file: Path) -> tuple[EventLog, tuple[TaskSpec, ...]]:
+    """Read log and tasks; tasks for which the log has no kind of node are refused before anything is written."""
+    from bftrain_datasets.files import load_log
+    from bftrain_datasets.kind_files import with_kinds
+    from bftrain_datasets.taskfiles import load_tasks
+    from bftrain_replay.study import check_kinds
+
+    events = load_log(log) if kinds is None else with_kinds(load_log(log), kinds)
+    tasks = tuple(load_tasks(task_file))
+    try:
+        check_kinds(events, tasks)
+    except BadInput as error:
+        raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
+    return events, tasks

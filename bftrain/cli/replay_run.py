@@ -1,0 +1,96 @@
+"""A replay as commands run it: what is done by then is kept if it is interrupted, and shown at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bftrain.cli.interruption import unterminated
+from bftrain.cli.replay_progress import watched
+from bftrain.errors import Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from bftrain.cli.output import Output
+    from bftrain.config import Settings
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.answers import Answers, Origin
+    from bftrain_replay.origins import Source
+    from bftrain_replay.result import Result
+    from bftrain_replay.study import Study
+
+UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
+
+
+def run_into(
+    folder: Path,
+    source: Source,
+    origin: Origin,
+    run: Callable[[Answers], Study],
+    out: Output,
+    *,
+    tables: str,
+    resume: bool,
+) -> Study:
+    """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there."""
+    from bftrain_replay import outputs
+    from bftrain_replay.answers import Answers
+
+    unfinished = folder / UNFINISHED
+    if resume and not unfinished.exists():
+        out.say(f"nothing was interrupted in {folder}: beginning at the begin")
+    with unterminated(), Answers(unfinished, origin, resume=resume) as answers:
+        study = run(answers)
+        outputs.write(study, folder, source, tables=tables)
+        if study.complete:
+            answers.discard()
+    return study
+
+
+def replay(
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: Settings,
+    baseline: str,
+    out: Output,
+    answers: Answers | None = None,
+) -> Study:
+    """Replay a log and show how far it is; warnings come as soon as they are known."""
+    from bftrain_replay.study import study
+
+    told: list[str] = []
+
+    def warn(text: str) -> None:
+        told.append(text)
+        out.warn(text)
+
+    with watched(out, log.span_s) as watch:
+        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, warn=warn)
+    warn_of(done.result, out, told)
+    return done
+
+
+def warn_of(result: Result, out: Output, told: Collection[str] = ()) -> None:
+    """Say what is odd about a replay, apart from what was ``told`` already."""
+    for warning in result.warnings:
+        if warning not in told:
+            out.warn(warning)
+    for time_s, note in result.decisions.notes:
+        out.detail(f"note at {time_s:g} s: {note}")
+
+
+def show(study: Study, source: Source, out: Output, *, title: str, **more: object) -> None:
+    """Print the figures side by side with a picture, or as JSON with ``more`` added."""
+    from bftrain.cli.replay_result import in_words
+    from bftrain_replay import told
+
+    data = {**told.summary(study, source), **more} if out.json else None
+    out.result(data, lambda: in_words(study, title))
+
+
+def leave_if_interrupted(study: Study, folder: Path, advice: str = "") -> None:
+    """End as interrupted if it was."""
+    if not study.complete:
+        raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false{advice}')
