@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_seen import SeenRun
 
 if TYPE_CHECKING:
@@ -208,6 +209,24 @@ def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: SeenRu
     assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00002, ")
     page.evaluate(press % ("sizes", "ArrowLeft"))
     assert "nodes used" in page.evaluate("document.getElementById('spoken').textContent")
+
+
+@pytest.mark.parametrize("width", [500, 1400])
+def test_kinds_of_nodes_are_told(browser: Chromium, tmp_path: Path, width: int) -> None:
+    with SeenRun(tmp_path, kinds={"v100": "nid[00001-00003]", "k80": "nid[00004-00012]"}) as live:
+        live.submit("picky", largest=2, curves={"v100": SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))})
+        live.lend(*NODES)
+        page = opened(browser, live, width)
+        page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('12 nodes')")
+        page.wait_until(
+            "document.getElementById('note-nodes').textContent.startsWith('2 of 3 v100, 0 of 9 k80, 10 unused')"
+        )
+        press = "document.getElementById('nodes').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))"
+        page.evaluate(press)
+        assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00001 (v100), ")
+        assert page.complaints() == []
+        assert page.evaluate(STICKING_OUT) == []
+        page.screenshot(PICTURES / f"live-page-kinds-{width}.png")
 
 
 def test_with_neither_node_nor_task_it_says_so(browser: Chromium, live: SeenRun) -> None:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class SeenRun:
-    """A live run on loopback, always on the same port."""
+    """A live run on loopback, always on the same port; ``changes`` are settings of its site."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **changes: Any) -> None:  # noqa: ANN401 - any setting of a site
         self.folder = folder
+        self._changes = changes
         self.world = World()
         self.port = 0
         self.run: LiveThread
@@ -37,7 +38,7 @@ class SeenRun:
     def begin(self) -> None:
         """Begin, or begin again."""
         api = Api(tcp=f"127.0.0.1:{self.port}")
-        self.run = self._stack.enter_context(live_thread(self.folder, self.world, api=api))
+        self.run = self._stack.enter_context(live_thread(self.folder, self.world, api=api, **self._changes))
         self.port = int(self.run.http.rpartition(":")[2])
 
     def end(self) -> None:
