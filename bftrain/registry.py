@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import entry_points
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -32,19 +32,7 @@ Port = Literal[
     "rounds",
     "metric",
 ]
-PORTS: Final[tuple[Port, ...]] = (
-    "solver",
-    "objective",
-    "admission",
-    "placement",
-    "launcher",
-    "reader",
-    "queue_policy",
-    "scheduler",
-    "sharing",
-    "rounds",
-    "metric",
-)
+PORTS: Final[tuple[Port, ...]] = get_args(Port)
 
 BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "solver": {

@@ -49,7 +49,6 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
 }
 SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed")  # options of every replay that count here
 _KEY: Final = "round_s"
-_MOST_NAMED: Final = 5
 _HOUR_S: Final = 3600.0
 
 
@@ -195,13 +194,10 @@ def _progress(
 
 
 def _warnings(result: Result) -> Iterator[str]:
+    from bftrain_replay.oddities import odd_settings
+
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
-    users = sorted({*settings.entities}.difference(spec.user for spec in gangs.specs))
-    if users:
-        yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
-    kinds = sorted({*settings.prices}.difference(gangs.kinds))
-    if kinds:
-        yield f"no node is of a kind that has a price: {', '.join(kinds[:_MOST_NAMED])}"
+    yield from odd_settings(settings, gangs.specs, gangs.kinds)
     if summary.ended == "overload":
         days = summary.simulated_s / 86_400
         yield (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
     from bftrain_replay.result import Result
+    from bftrain_replay.rounds.settings import RoundSettings
 
 _MOST_NAMED = 5
 
@@ -36,14 +37,14 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
 
 
-def odd_settings(settings: Settings, log: EventLog, tasks: Iterable[TaskSpec]) -> Iterator[str]:
-    """Say which users and kinds of nodes have shares or prices though there are none of that name."""
+def odd_settings(settings: Settings | RoundSettings, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
+    """Say which users have shares, and which kinds of nodes prices, though there are none of that name."""
     users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
     if users:
         yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
-    kinds = sorted({*settings.prices}.difference(log.kind_names))
-    if kinds:
-        yield f"no node is of a kind that has a price: {', '.join(kinds[:_MOST_NAMED])}"
+    priced = sorted({*settings.prices}.difference(kinds))
+    if priced:
+        yield f"no node is of a kind that has a price: {', '.join(priced[:_MOST_NAMED])}"
 
 
 def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:

@@ -130,7 +130,7 @@ def cluster_study(
     found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
     log = cluster.log(main.simulated_s)
     made = {main.settings.solver: main, baseline: simple}
-    warnings = (*odd_inputs(log, tasks), *odd_settings(settings, log, tasks), *odd_decisions(made))
+    warnings = (*odd_inputs(log, tasks), *odd_settings(settings, tasks, log.kind_names), *odd_decisions(made))
     results = [replace(each, warnings=warnings) for each in (main, simple) if each is not None]
     ended = {each.settings.solver: each.ended for each in results if each.ended is not None}
     return Study(
@@ -180,8 +180,8 @@ def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
     ceiling = passes.ceiling()
     dedicated = passes.dedicated()
     made = {main.settings.solver: main, baseline: simple, passes.ceiling_words: ceiling}
-    about = (*odd_inputs(passes.part, passes.tasks), *odd_settings(main.settings, passes.part, passes.tasks))
-    warnings = (*about, *odd_decisions(made))
+    settings_told = odd_settings(main.settings, passes.tasks, passes.part.kind_names)
+    warnings = (*odd_inputs(passes.part, passes.tasks), *settings_told, *odd_decisions(made))
     yardsticks = passes.yardsticks(ceiling, dedicated)
 
     def held_against(result: Result) -> Result:

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
+from functools import cache
+from runpy import run_path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bftrain.solving import share
-from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain.values.sharing import Entity, Inside, SharingProblem
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.arrays import Columns
+from tests.helpers.pages import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 
 BARS = {"max-min": 0.1, "hierarchical": 5.0}
-KINDS = ("v100", "p100", "k80")
+
+
+@cache
+def drawn() -> Callable[[int, int], SharingProblem]:
+    """Give what draws tasks of all kinds of speeds, six times as many as there is room for, of sixteen groups."""
+    script = run_path(str(ROOT / "docs" / "scripts" / "policy_times.py"))
+    found: Callable[[int, int], SharingProblem] = script["sharing"]
+    return found
 
 
 def problem(count: int, seed: int) -> SharingProblem:
-    """Give tasks of all kinds of speeds, six times as many as there is room for, of sixteen groups."""
-    rng = np.random.default_rng(seed)
-    speeds, gangs = rng.lognormal(0.0, 1.0, (count, 3)), rng.choice([1, 2, 4, 8], count, p=[0.7, 0.1, 0.15, 0.05])
-    tasks = tuple(
-        SharingTask(
-            name=f"t{place}",
-            speeds=dict(zip(KINDS, row, strict=True)),
-            nodes=int(gangs[place]),
-            weight=float(rng.choice([1.0, 2.0, 5.0])),
-            entity=f"group{place % 16}",
-            work_left_samples=float(rng.lognormal(5.0, 1.0)),
-        )
-        for place, row in enumerate(speeds.tolist())
-    )
+    """Give such tasks, and what their groups are worth."""
     inside = (Inside.FAIR, Inside.FIFO)
     entities = {f"group{place}": Entity(weight=1.0 + place % 3, inside=inside[place % 2]) for place in range(16)}
-    return SharingProblem(nodes=dict.fromkeys(KINDS, count // 18), tasks=tasks, entities=entities)
+    return replace(drawn()(count, seed), entities=entities)
 
 
 @pytest.mark.parametrize("count", [512, 2048])
