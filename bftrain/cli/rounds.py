@@ -47,7 +47,8 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "measure": (str, "A..B: means over these tasks only, counted from 0 as they come; it ends when they are done."),
     "max_backlog_s": (float, "More waiting work than all nodes do in so many seconds ends it [2592000]."),
 }
-SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed")  # options of every replay that count here
+# options of every replay that count here
+SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed", "admission", "metrics")
 _KEY: Final = "round_s"
 _HOUR_S: Final = 3600.0
 
@@ -260,6 +261,8 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
         yield "deadlines missed", f"{figures.deadlines_missed:,} of {figures.deadlines:,}"
     if result.settings.prices:
         yield "cost", f"{summary.cost:,.2f}"
+    for name, value in summary.metrics.items():
+        yield name, words.UNKNOWN if value is None else f"{value:,.4g}"
 
 
 def _spread(name: str, spread: Percentiles, digits: tuple[int, ...]) -> Row:

@@ -127,6 +127,9 @@ def _in_rounds(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
         "Nodes": _nodes(sides),
         "Rounds": _of_rounds(sides),
     }
+    own = tuple(_own([side.told for side in sides]))
+    if own:
+        every["Metrics asked for"] = iter(own)
     return tuple(
         Group(title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures))
         for title, figures in every.items()
@@ -146,7 +149,7 @@ def _row(name: str, label: str, unit: Unit, values: Sequence[float | None], bett
     return replace(row, best=best if len(best) < len(known) else ())
 
 
-def _own(told: Sequence[Told]) -> Iterator[Figure]:
+def _own(told: Sequence[Told | ToldInRounds]) -> Iterator[Figure]:
     """Give the figures of metrics that somebody asked for; who knows which way they are better?"""
     for name in dict.fromkeys(name for each in told for name in each.metrics):
         yield _row(f"metrics.{name}", name, Unit.RATIO, [each.metrics.get(name) for each in told])

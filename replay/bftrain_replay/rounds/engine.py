@@ -12,6 +12,7 @@ import numpy as np
 
 from bftrain_replay.rounds.choosing import Chooser
 from bftrain_replay.rounds.contenders import Contenders, Progress
+from bftrain_replay.rounds.entry import Entry
 from bftrain_replay.rounds.holders import Holders
 from bftrain_replay.rounds.packing import pack
 from bftrain_replay.rounds.settings import BOUNDARY
@@ -66,6 +67,7 @@ class Engine:
         self._supply, self._settings = supply, settings
         self._policy, self._steady = policy, bool(getattr(policy, "steady", False))
         self._chooser = Chooser(policy, settings)
+        self._entry = Entry(gangs, self.progress, settings) if settings.admission else None
         self._holders = Holders(supply)
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
@@ -73,6 +75,7 @@ class Engine:
         self._come = 0
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
+        self._admitted: Places = np.zeros(0, dtype=np.intp)
         self._idle_rounds = 0  # in a row, though somebody waits
         until_s = math.inf if settings.until_s is None else settings.until_s
         self._limit_s = min(supply.end_s, until_s)
@@ -126,6 +129,8 @@ class Engine:
         if come == self._come:
             return
         self._here = np.concatenate((self._here, np.arange(self._come, come)))
+        if self._entry is not None:
+            self._entry.came(np.arange(self._come, come), self.now_s)
         self._come = come
         self._changed()
         if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
@@ -182,6 +187,8 @@ class Engine:
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
+        if self._entry is not None:
+            self._entry.passed(self.now_s, int(self.gangs.nodes[run].sum()))
         self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
         self._idle_rounds = self._idle_rounds + rounds if waiting and not run.size else 0
         used = float(self.held_node_s.sum() - before)
@@ -194,12 +201,17 @@ class Engine:
         if not self._here.size or not self._holders.count.any():
             nobody = self._here[:0]
             return nobody, nobody
-        if self._choice is None or not self._steady:
+        if self._choice is None and self._entry is not None:
+            self._admitted = self._entry.chosen(self._here, self.now_s, self._holders.count)
+        competing = self._here if self._entry is None else self._admitted
+        if not competing.size:
+            self._choice = competing, competing
+        elif self._choice is None or not self._steady:
             self._choice = self._chooser.choose(
                 Contenders(
                     gangs=self.gangs,
                     progress=self.progress,
-                    place=self._here,
+                    place=competing,
                     free=self._holders.count,
                     time_s=self.now_s,
                     round_s=self._settings.round_s,
@@ -286,6 +298,8 @@ class Engine:
     def _finish(self, done: Places, end_s: Floats) -> None:
         if not done.size:
             return
+        if self._entry is not None:
+            self._entry.done(done, self.now_s)
         self.end_s[done] = end_s
         self.progress.kind[done] = -1
         self._holders.release(done)

@@ -74,7 +74,7 @@ def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
         "inputs": {
             "cluster": {kind: count for kind, count in result.nodes.items() if not origin.log},
             "log": {"name": origin.log, "sha256": origin.log_sha256},
-            "tasks": {"name": origin.tasks, "sha256": tasks_sha256(result.tasks)},
+            "tasks": {"name": origin.tasks, "sha256": tasks_sha256(result.specs)},
         },
         "settings": wire.plain(result.settings),
         "versions": {

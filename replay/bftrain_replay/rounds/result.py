@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from bftrain.measuring import measured, metrics_of
 from bftrain_datasets.scheduling.tables import rows
 from bftrain_replay.metrics.columns import TaskColumns
 from bftrain_replay.metrics.fair import Pools, alone_s
 from bftrain_replay.metrics.figures import TaskFigures, task_figures
 from bftrain_replay.metrics.spread import Percentiles
-from bftrain_replay.result import TaskState
+from bftrain_replay.result import TaskRecord, TaskState
 from bftrain_replay.rounds.engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from pandas import DataFrame
 
     from bftrain.values.task import TaskSpec
     from bftrain_replay.rounds.engine import Engine
@@ -69,17 +71,18 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     taken: int
     shares_computed: int
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
     """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares.
 
-    ``tasks`` are as they were given, before they were made gangs.
+    ``specs`` are the tasks as they were given, before they were made gangs.
     """
 
     settings: RoundSettings
-    tasks: tuple[TaskSpec, ...]
+    specs: tuple[TaskSpec, ...]
     engine: Engine
     nodes: dict[str, int]
     wall_s: float
@@ -95,6 +98,65 @@ class Result:
     def complete(self) -> bool:
         """Whether it ended as it was to end."""
         return self.ended in {ALL_DONE, MEASURED_DONE, UNTIL, LOG_END}
+
+    @cached_property
+    def metrics(self) -> dict[str, float | None]:
+        """The numbers of the metrics that were asked for."""
+        return measured(metrics_of(self.settings.metrics), self)
+
+    # -- what metrics may look at, as of a replay
+
+    @property
+    def simulated_s(self) -> float:
+        """How long it was."""
+        return self.engine.now_s
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """When the number of nodes, there or in use, may have changed: each holds until the next time."""
+        return self.engine.steps.column("from_s")
+
+    @property
+    def pool(self) -> NDArray[np.float64]:
+        """The nodes that were there when the rounds began."""
+        return self.engine.steps.column("pool")
+
+    @property
+    def used(self) -> NDArray[np.float64]:
+        """The nodes that were held, on average over rounds that went alike."""
+        steps = self.engine.steps
+        return steps.column("used_node_s") / (steps.column("to_s") - steps.column("from_s"))
+
+    @cached_property
+    def tasks(self) -> tuple[TaskRecord, ...]:
+        """The table of tasks as records."""
+        known = {*TaskRecord.__struct_fields__} - {"state"}
+        table = self.tasks_table
+        told = (dict(zip(table, row, strict=True)) for row in rows(table))
+        return tuple(
+            TaskRecord(
+                **{name: cell for name, cell in each.items() if name in known},
+                state=state,
+                node_s=each["node_h"] * HOUR_S,
+            )
+            for each, state in zip(told, self.states, strict=True)
+        )
+
+    def tasks_frame(self) -> DataFrame:
+        """Give the table of tasks as a DataFrame."""
+        return _frame(self.tasks_table)
+
+    def rounds_frame(self) -> DataFrame:
+        """Give the table of rounds as a DataFrame."""
+        return _frame(self.rounds_table)
+
+    def over_time_frame(self) -> DataFrame:
+        """Give what was there, used and done over time as a DataFrame."""
+        return _frame(self.over_time_table)
+
+    def users_frame(self) -> DataFrame:
+        """Give the nodes of each user over time as a DataFrame."""
+        return _frame(self.users_table)
 
     @property
     def states(self) -> list[TaskState]:
@@ -170,6 +232,7 @@ class Result:
             preemptions=int(engine.preemptions.sum()),
             taken=int(engine.taken.sum()),
             shares_computed=self.shares_computed,
+            metrics=self.metrics,
         )
 
     def _makespan_s(self) -> float | None:
@@ -270,6 +333,12 @@ class Result:
             table["user"].append(users[user])
             table["nodes"].append(float(node_s[user, stretch] / (cuts_s[stretch + 1] - cuts_s[stretch])))
         return table
+
+
+def _frame(table: Table) -> DataFrame:
+    import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
+
+    return pd.DataFrame(table)
 
 
 def _cells(values: NDArray[np.float64]) -> list[float | None]:

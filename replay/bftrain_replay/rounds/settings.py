@@ -38,6 +38,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     policy: str = "fifo"  # who runs in a round
+    admission: str = ""  # who competes, as in a replay: a name and what is set in it, or FILE.py:NAME; "" for all
     round_s: float = 300.0
     finish: str = MOMENT  # when a task that has done its work leaves: at that moment, or where the round ends
     kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind in an order drawn anew
@@ -52,6 +53,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     until_s: float | None = None  # when it ends at the latest
     max_backlog_s: float = 30 * A_DAY_S  # more waiting work than all nodes do in this time ends it
     seed: int = 0  # what is drawn comes from it
+    metrics: str = ""  # more figures: names of metrics, or FILE.py:NAME, with commas between
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
 
@@ -63,7 +65,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _one_of(self, "overtaking", (YES, NO))
         if self.gang != "":
             _one_of(self, "gang", GANGS)
-        for name in ("measure", "window", "nodes"):
+        for name in ("admission", "measure", "window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
         for name in ("round_s", "max_backlog_s"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bftrain.errors import BadInput, BadValue
+from bftrain.measuring import metrics_of
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.parts import chosen_nodes, chosen_window
 from bftrain_replay.rounds import supply
@@ -42,6 +43,7 @@ def simulate(
     """
     begun_s = perf_counter()
     there = _supply(source, settings)
+    metrics_of(settings.metrics)  # whatever is wrong with their names is told before any work
     gangs = gangs_of(tasks, there.most, settings)
     policy = find_policy(settings)
     _check(gangs, there, settings, policy)
@@ -53,7 +55,7 @@ def simulate(
     computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
     return Result(
         settings=settings,
-        tasks=tuple(tasks),
+        specs=tuple(tasks),
         engine=engine,
         nodes=there.most,
         wall_s=perf_counter() - begun_s,

@@ -119,11 +119,11 @@ def _point(spec: Spec, chosen: Options) -> Point:
         changes=changes,
     )
     _check(spec, point)
-    own: Options = {}
+    own: Options = {METRICS: settings.metrics}  # as they were written
     if isinstance(settings, ReplaySettings):
-        own = {METRICS: settings.metrics, UNTIL: "" if until_s is None else until_s}  # metrics as they were written
-        metrics = from_anywhere(settings.metrics, spec.document.folder)
-        point = replace(point, settings=replace(settings, metrics=metrics))
+        own[UNTIL] = "" if until_s is None else until_s
+    metrics = from_anywhere(settings.metrics, spec.document.folder)
+    point = replace(point, settings=replace(settings, metrics=metrics))
     return replace(point, options={name: _meant(name, inputs | changes | own, settings) for name in spec.swept})
 
 

@@ -139,8 +139,7 @@ def _figures(points: Sequence[Point]) -> Iterator[Column]:
 
 def _own(points: Sequence[Point], prefix: str) -> Iterator[Column]:
     """Give the columns of the metrics that somebody asked for."""
-    replays = (point.settings for point in points if isinstance(point.settings, ReplaySettings))
-    for said in dict.fromkeys(settings.metrics for settings in replays):
+    for said in dict.fromkeys(point.settings.metrics for point in points):
         for name in figures_of(metrics_of(said)):
             yield Column(f"{prefix}{METRICS}_{name}", Kind.NUMBER)
 

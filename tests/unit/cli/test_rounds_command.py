@@ -14,6 +14,7 @@ from msgspec.structs import fields
 from bftrain.cli import rounds
 from bftrain.cli.replay import OPTIONS as OF_REPLAYS
 from bftrain.cli.rounds import OPTIONS, SHARED
+from bftrain.cli.settings import OPTIONS as OF_DECIDING
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import generate_log
 from bftrain_datasets.taskfiles import save_tasks
@@ -49,7 +50,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_every_setting_has_its_option() -> None:
     own = [field.name for field in fields(RoundSettings)]
     assert {*OPTIONS, *SHARED, "until_s", "entities", "prices"} == set(own)
-    assert set(SHARED) <= set(OF_REPLAYS)
+    assert set(SHARED) <= {*OF_REPLAYS, *OF_DECIDING}
     assert not set(OPTIONS) & set(OF_REPLAYS)
     for name, choices in (("finish", FINISHES), ("kind_order", KIND_ORDERS), ("gang", GANGS)):
         assert OPTIONS[name][0].choices == choices
@@ -114,6 +115,21 @@ def test_the_configuration_runs_it_again(bftrain: CommandLine, tasks: Path, tmp_
     assert one["settings"]["entities"]["u0"]["weight"] == 3.0
     assert one["cost"] == pytest.approx(2.5 * one["kinds"]["v100"]["used_node_h"] + one["kinds"]["k80"]["used_node_h"])
     assert (tmp_path / "one" / "tasks.parquet").exists()
+
+
+def test_an_admission_and_metrics_are_those_of_every_replay(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "--policy", "las")
+    given = ("--admission", "load=1", "--metrics", "campaigns", "-o", tmp_path / "out")
+    ended = bftrain(*words, *given)
+    assert ended.code == 0, ended.err
+    told = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert told["settings"]["admission"] == "load=1"
+    assert told["metrics"]["campaigns"] == 4
+    assert ["campaigns", "4"] in [line.split() for line in ended.out.splitlines()]
+    assert told["preemptions"] == 0
+    refused = bftrain(*words, "--admission", "nobody")
+    assert refused.code != 0
+    assert "no admission is called 'nobody'" in refused.err
 
 
 def test_on_a_log(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:

@@ -91,6 +91,11 @@ def test_figures_of_rounds_are_those_of_their_summaries(in_rounds: Callable[...,
     assert found.notes == ()
 
 
+def test_metrics_stand_side_by_side(in_rounds: Callable[..., Path]) -> None:
+    found = compare(in_rounds("fifo", policy="fifo", metrics="campaigns"), in_rounds("las", policy="las"))
+    assert values(found, "metrics.campaigns") == (4.0, None)
+
+
 def test_a_page_shows_when_tasks_were_done_first(in_rounds: Callable[..., Path]) -> None:
     found = compare(in_rounds("fifo", policy="fifo"), in_rounds("las", policy="las"))
     made = page(found)

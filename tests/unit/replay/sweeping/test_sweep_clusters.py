@@ -144,6 +144,16 @@ def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
     assert str(tmp_path) not in failed.error.partition("there is no file")[0]
 
 
+def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def longest(run):\n    return max(task.waited_s for task in run.tasks)\n")
+    fixed = {**ROUNDS, "policy": "las", "metrics": "mine.py:longest,campaigns"}
+    done = swept(tmp_path, given(fixed=fixed, grid={"admission": ["all", "load=1"]}))
+    assert [row.state for row in done.rows] == [State.DONE] * 2, [row.error for row in done.rows]
+    assert [row.cells["metrics_campaigns"] for row in done.rows] == [2, 2]  # one of each user: all come at once
+    assert all(row.cells["metrics_longest"] == row.cells["waited_s_max"] for row in done.rows)
+    assert [column.name for column in done.columns].count("metrics_longest") == 1
+
+
 def test_a_pass_can_be_sent_to_a_worker() -> None:
     sweep = Sweep.of(given(cases=[{"max_tasks": 4}, {"round_s": 360, "seed": 3}]))
     for job in sweep.plan.passes.values():
