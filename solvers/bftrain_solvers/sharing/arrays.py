@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain.values.sharing import Shares, SharingProblem
-from bftrain_solvers.sharing.rising import Market
+from bftrain_solvers.sharing.ways import Market
 
 if TYPE_CHECKING:
     from bftrain_solvers.sharing.rising import Floats

@@ -14,7 +14,7 @@ from bftrain_solvers.sharing.rising import rise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_solvers.sharing.rising import Floats, Market, Mask
+    from bftrain_solvers.sharing.ways import Floats, Market, Mask
 
 _FREE = 1e-7  # a price of speed below this is none: prices are about 1
 

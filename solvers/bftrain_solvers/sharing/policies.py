@@ -11,8 +11,9 @@ from bftrain.errors import BadInput
 from bftrain.values.sharing import Entity, Inside
 from bftrain_solvers.sharing.arrays import Columns
 from bftrain_solvers.sharing.filling import fill
-from bftrain_solvers.sharing.rising import Market, NotSolved, rise
+from bftrain_solvers.sharing.rising import NotSolved, rise
 from bftrain_solvers.sharing.sums import largest_sum, largest_sum_of_logs
+from bftrain_solvers.sharing.ways import Market
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bftrain_solvers.sharing.linear import Rows, maximise
+from bftrain_solvers.sharing.ways import Market, marginal, paid, ways
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from bftrain_solvers.sharing.ways import Ways
 
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]
@@ -25,8 +28,9 @@ if TYPE_CHECKING:
     Solved = tuple[float, Floats, Floats]  # height, shares and prices
 
 _SMALL: Final = 160  # tasks of which none is taken to have chosen
-_NEAR: Final = 0.005  # relative: how much dearer another way may be, or how far a limit, so that a task is in doubt
-_FEWEST: Final = 256  # tasks in doubt at first: prices that come of very few are wild
+_SAMPLE: Final = 64  # tasks of which first prices come, at least
+_NEAR: Final = 0.002  # relative: how much dearer another way may be, or how far a limit, so that a task is in doubt
+_FEWEST: Final = 128  # tasks in doubt at first: prices that come of very few are wild
 _TOLERANCE: Final = 1e-9  # relative, between answer and bound
 _MOST_ROUNDS: Final = 60
 _TRIES: Final = 8
@@ -36,19 +40,6 @@ _CHEAP: Final = 1e-3  # a price for what is free, as others are about 1
 
 class NotSolved(Exception):
     """The programme was not solved; in the words of whoever tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Market:
-    """Who wants what: ``speeds`` by task and kind (0: cannot run there), ``nodes`` by task, ``counts`` by kind."""
-
-    speeds: Floats
-    nodes: Floats
-    counts: Floats
-
-    def only(self, which: Mask) -> Market:
-        """Give the market of some of the tasks."""
-        return Market(self.speeds[which], self.nodes[which], self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +72,11 @@ def rise(market: Market, level: Floats, rate: Floats, hint: Floats | None = None
     risen = _rise(even.only(wants), low[wants], steep[wants], hint)
     shares = np.zeros(even.speeds.shape)
     shares[wants] = risen.shares
-    marginal = _marginal(even, low + steep * risen.height, risen.prices) / many
+    more = marginal(even, low + steep * risen.height, risen.prices) / many
     return Risen(
         height=risen.height,
         shares=shares[place],
-        marginal=marginal[place] / largest,
+        marginal=more[place] / largest,
         prices=risen.prices,
         hint=risen.hint,
     )
@@ -121,10 +112,10 @@ def _searched(market: Market, level: Floats, rate: Floats, top: float, middle: F
     bound, best = _settled(market, level, rate, top, middle)
     middle = best
     while many < count:
-        ways = _ways(market, level + rate * bound, middle)
-        doubtful = ways.doubt <= max(_NEAR, float(np.partition(ways.doubt, many)[many]))
+        chosen = ways(market, level + rate * bound, middle)
+        doubtful = chosen.doubt <= max(_NEAR, float(np.partition(chosen.doubt, many)[many]))
         many *= 2
-        solved = _solve(market, level, rate, ways, doubtful, top)
+        solved = _solve(market, level, rate, chosen, doubtful, top)
         if solved is None:  # what some were taken to have chosen cannot be
             continue
         height, shares, prices = solved
@@ -153,7 +144,7 @@ def _settled(market: Market, level: Floats, rate: Floats, top: float, prices: Fl
         height = _bound(market, level, rate, prices, top, height)
         if height <= bound:
             bound, best = height, prices
-        fixed = _Fixed.of(market, level, rate, _ways(market, level + rate * height, prices), everybody)
+        fixed = _Fixed.of(market, level, rate, ways(market, level + rate * height, prices), everybody)
         used, grows = fixed.usage(market)
         load = (used + grows * height) / market.counts
         if np.abs(load - 1.0).max() < _NEAR:
@@ -168,7 +159,7 @@ def _if_all_find_room(market: Market, level: Floats, rate: Floats, top: float, p
     demand, kinds = level + rate * top, len(market.counts)
     prices = np.ones(kinds) if prices is None else np.maximum(prices, _CHEAP)
     for _ in range(_TRIES):
-        fixed = _Fixed.of(market, level, rate, _ways(market, demand, prices), np.ones(len(level), dtype=bool))
+        fixed = _Fixed.of(market, level, rate, ways(market, demand, prices), np.ones(len(level), dtype=bool))
         used, grows = fixed.usage(market)
         load = (used + grows * top) / market.counts
         if (load <= 1.0).all():
@@ -184,72 +175,12 @@ def _prices_among_some(market: Market, level: Floats, rate: Floats) -> Floats | 
     count = len(market.nodes)
     if count <= _SMALL:
         return None
-    some = np.unique(np.linspace(0, count - 1, max(_SMALL, count // 16)).astype(int))
+    some = np.unique(np.linspace(0, count - 1, max(_SAMPLE, count // 32)).astype(int))
     if not (rate[some] > 0.0).any() or level.any():
         return None
     part = Market(market.speeds[some], market.nodes[some], market.counts * (len(some) / count))
     prices = _rise(part, level[some], rate[some], None).prices
     return prices if prices.any() else None
-
-
-# -- what prices mean
-
-
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """How each task reaches its demand most cheaply: on kind ``slow`` all the while it runs, or on ``fast`` in turn.
-
-    ``doubt``: by what part another way is dearer, or how far the way's own limit is; ``slope``: what a little
-    more speed costs, at most.
-    """
-
-    slow: Places
-    fast: Places
-    cost: Floats
-    slope: Floats
-    doubt: Floats
-
-
-def _ways(market: Market, demand: Floats, prices: Floats) -> _Ways:
-    demand = np.minimum(demand, 1.0)
-    kinds, count = len(prices), len(demand)
-    costs, slopes = np.full((kinds, kinds, count), np.inf), np.zeros((kinds, kinds, count))
-    room = np.zeros((kinds, kinds, count))  # how far the demand is from where the way ends
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for slow in range(kinds):
-            low = market.speeds[:, slow]
-            enough = (low > 0.0) & (demand <= low)
-            slopes[slow, slow] = prices[slow] * market.nodes / low
-            costs[slow, slow] = np.where(enough, np.where(demand > 0.0, demand * slopes[slow, slow], 0.0), np.inf)
-            room[slow, slow] = low - demand
-            for fast in range(kinds):
-                high = market.speeds[:, fast]
-                # In turn on both, all of the time: at more than one kind alone would give
-                allowed = (low > 0.0) & (low < high) & (low < demand) & (demand <= high)
-                steeper = market.nodes * (prices[fast] - prices[slow]) / (high - low)
-                if slow != fast:
-                    mixed = market.nodes * prices[slow] + (demand - low) * steeper
-                    costs[slow, fast] = np.where(allowed, mixed, np.inf)
-                    slopes[slow, fast] = steeper
-                    room[slow, fast] = np.minimum(demand - low, high - demand)
-    flat = costs.reshape(kinds * kinds, count)
-    best, rows = flat.argmin(axis=0), np.arange(count)
-    cost = flat[best, rows]
-    with np.errstate(invalid="ignore"):
-        tied = flat <= cost * (1.0 + 1e-12)
-        others = flat.copy()
-        others[best, rows] = np.inf
-        dearer = np.where(cost > 0.0, others.min(axis=0) / np.maximum(cost, 1e-300) - 1.0, 0.0)
-    slope = np.where(tied, slopes.reshape(flat.shape), 0.0).max(axis=0)
-    doubt = np.minimum(dearer, room.reshape(flat.shape)[best, rows])
-    return _Ways(slow=best // kinds, fast=best % kinds, cost=cost, slope=slope, doubt=doubt)
-
-
-def _marginal(market: Market, demand: Floats, prices: Floats) -> Floats:
-    """Give what a little more than the demand costs each task; infinity for one that has all the speed there is."""
-    more = demand + 1e-7
-    slope = _ways(market, more, prices).slope
-    return np.where(more > 1.0, np.inf, slope)
 
 
 def _bound(
@@ -258,8 +189,8 @@ def _bound(
     """Give how far all could rise, up to ``top``, if only the sum of what they pay were limited."""
     budget, height = float(prices @ market.counts), top if begin is None else begin
     for _ in range(_MOST_ROUNDS):  # Newton, from above after one step: the sum is convex and made of straight pieces
-        ways = _ways(market, level + rate * height, prices)
-        excess, steep = float(ways.cost.sum()) - budget, float(ways.slope @ rate)
+        cost, slope = paid(market, level + rate * height, prices)
+        excess, steep = float(cost.sum()) - budget, float(slope @ rate)
         if abs(excess) <= 1e-11 * budget or steep <= 0.0 or (excess < 0.0 and height >= top):
             break
         height = min(top, max(0.0, height - excess / steep))
@@ -270,11 +201,11 @@ def _bound(
 
 
 def _solve(
-    market: Market, level: Floats, rate: Floats, ways: _Ways | None, doubtful: Mask, top: float
+    market: Market, level: Floats, rate: Floats, chosen: Ways | None, doubtful: Mask, top: float
 ) -> Solved | None:
     """Solve it with the others on their ways; gives height, shares and prices, or nothing if that cannot be."""
     kinds = len(market.counts)
-    fixed = _Fixed.of(market, level, rate, ways, ~doubtful)
+    fixed = _Fixed.of(market, level, rate, chosen, ~doubtful)
     used, grows = fixed.usage(market)
     task, kind = np.nonzero((market.speeds > 0.0) & doubtful[:, None])
     count, several = len(task), int(doubtful.sum())
@@ -312,13 +243,13 @@ class _Fixed:
     highest: float
 
     @classmethod
-    def of(cls, market: Market, level: Floats, rate: Floats, ways: _Ways | None, which: Mask) -> _Fixed:
+    def of(cls, market: Market, level: Floats, rate: Floats, chosen: Ways | None, which: Mask) -> _Fixed:
         task = np.flatnonzero(which)
         nothing = np.zeros(0)
-        if ways is None or not task.size:
+        if chosen is None or not task.size:
             none = task[:0]
             return cls(none, none, none, (nothing, nothing), (nothing, nothing), 0.0, np.inf)
-        slow, fast = ways.slow[task], ways.fast[task]
+        slow, fast = chosen.slow[task], chosen.fast[task]
         low, high = market.speeds[task, slow], market.speeds[task, fast]
         alone = slow == fast
         step = np.where(alone, low, high - low)

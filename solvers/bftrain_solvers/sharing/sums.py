@@ -13,7 +13,7 @@ from bftrain_solvers.sharing.rising import NotSolved, rise
 
 if TYPE_CHECKING:
     from bftrain_solvers.sharing.linear import Floats
-    from bftrain_solvers.sharing.rising import Market
+    from bftrain_solvers.sharing.ways import Market
 
 _CLOSE: Final = 1e-6  # how near the sum of logarithms has to come to its bound, for weights that add up to 1
 _SEARCHED: Final = 1e-14  # the same while prices are looked for

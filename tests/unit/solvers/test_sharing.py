@@ -14,7 +14,8 @@ from bftrain.values import wire
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.arrays import Columns
-from bftrain_solvers.sharing.rising import Market, rise
+from bftrain_solvers.sharing.rising import rise
+from bftrain_solvers.sharing.ways import Market
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
