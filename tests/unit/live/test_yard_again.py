@@ -41,7 +41,7 @@ def test_it_waits_twice_as_long_each_time_until_a_run_lasts(monkeypatch: pytest.
         await pause(0)
 
     async def test() -> None:
-        yard = Yard(scheduler, nothing, nothing, nothing, nothing, remarks.append)
+        yard = Yard(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds={})
         monkeypatch.setattr("bftrain.live.yard.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
         monkeypatch.setattr(asyncio, "sleep", sleep)
         yard.run(AgentOrder(argv=("agent",)))
