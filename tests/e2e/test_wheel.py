@@ -18,7 +18,7 @@ PACKAGES = ("bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", 
 def run(*command: str | Path, cwd: Path) -> str:
     """Run a command as in a fresh shell that knows nothing of this repository; gives what it says."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 _PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 _INSTALL: Final = "apt-get install --no-install-recommends chromium"
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 120.0
 _LOUD: Final = ("warning", "error", "assert")
 
 # --no-sandbox: root in a container has no other choice, and we only open our own files

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bftrain.live.documents import TaskView
 
 HERE = "tests.helpers.live_inside"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class World:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class LiveThread:

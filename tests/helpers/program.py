@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import IO
 
 PROGRAM = str(Path(sys.executable).with_name("bftrain"))
 ANSI = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])")
-_PATIENCE_S = 120.0
+_PATIENCE_S = 300.0  # for what hangs; a machine that is busy makes everything ten times as long
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,12 @@ def let_work(running: subprocess.Popen[bytes], core_s: float) -> None:
         assert running.poll() is None, f"it ended before it had worked for {core_s:g} s"
         assert time.monotonic() < deadline, f"it has not worked for {core_s:g} s in {_PATIENCE_S:g} s"
         time.sleep(0.02)
+
+
+def children_core_s() -> float:
+    """Give how long all that was run and waited for so far has been on a core: others' work makes that no longer."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _core_s(process: int) -> float:

@@ -27,7 +27,7 @@ _PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _INSTALL: Final = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
 # Below the ports that the system gives to outgoing connections, above those of services
 _PORTS: Final = range(20_000, 32_000)
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 120.0
 
 EAGER: Final = "bf_interval=1,sched_interval=2,batch_sched_delay=0"  # so that tests need not wait
 SETTINGS: Final = """\

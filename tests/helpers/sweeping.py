@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 120.0
 
 OBJECTIVES: Final = """\
 import os, time

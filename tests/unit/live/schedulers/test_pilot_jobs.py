@@ -185,7 +185,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def play(test: Callable[[], Coroutine[Any, Any, None]] | Awaitable[None]) -> None:
     """Run a test that is a coroutine."""
     assert asyncio.iscoroutine(test)
-    asyncio.run(asyncio.wait_for(test, 30))
+    asyncio.run(asyncio.wait_for(test, 120))
 
 
 def test_idle_nodes_are_filled_and_told_and_so_is_their_end(tmp_path: Path) -> None:
