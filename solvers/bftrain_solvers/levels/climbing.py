@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Climb:
     """Where everybody stands: ``rungs``; ``stuck`` names those who are not raised any more, the worst-off first.
 
-    ``sure`` says that no other plan is better at any place; if not, some tie was too large to look through.
+    ``sure`` says that no other plan is better at any place; if not, some tie was too large to look through. ``chosen``
+    is how many were stuck before it was first a matter of choice who is; it is none among those who are the ``same``.
     """
 
     ladders: Sequence[Ladder]
@@ -32,11 +33,13 @@ class Climb:
     free: int
     stuck: list[int] = field(default_factory=list)
     sure: bool = True
+    same: Sequence[bytes] = ()
+    chosen: int | None = None
 
     @classmethod
-    def begin(cls, ladders: Sequence[Ladder], pool: int) -> Climb:
+    def begin(cls, ladders: Sequence[Ladder], pool: int, same: Sequence[bytes] = ()) -> Climb:
         """Stand at the bottom."""
-        return cls(ladders, [0] * len(ladders), pool)
+        return cls(ladders, [0] * len(ladders), pool, same=same)
 
     def level(self, place: int) -> float:
         """Say how well off somebody is now."""
@@ -99,6 +102,8 @@ class Climb:
         movable = [place for place, step in steps.items() if step <= self.free]
         if sum(steps[place] for place in movable) <= self.free:
             return movable
+        if self.chosen is None and (not self.same or len({self.same[place] for place in movable}) > 1):
+            self.chosen = len(self.stuck)
         tie = Tie(self.ladders, self.rungs, self.free, movable, others)
         found = best_of_tie(tie, wanted - len(tied) + len(movable))
         self.sure &= found.sure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, inf, log10
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,8 @@ import numpy as np
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers.highs import solver as highs
+from bftrain_solvers.levels.equals import OTHERS
+from bftrain_solvers.levels.telling import at_most
 from bftrain_solvers.several.search import best_columns
 from bftrain_solvers.several.solving import solved
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     Entries = NDArray[np.float64]
 
 _LEAST_S: Final = 0.05  # for a first plan, even if there is no time at all
-_WORTH_TELLING: Final = 1e-9  # relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,10 @@ class Remainder:
         columns = plain.chosen(found.sizes, found.kinds) or start
         proven = found.quality is Quality.PROVEN
         open_by = 0.0 if proven or found.bound is None or found.value is None else found.bound - found.value
-        words = [self._more(open_by, columns, "with the same at each level")]
+        done = self._done(columns)
+        words = [at_most("with the same at each level", open_by, done)]
         if self.rise.choice_at < inf and not self.cut:
-            words.append(self._more(self._others(columns), columns, "with others at the same levels"))
+            words.append(at_most(OTHERS, self._others(columns), done))
         termination = Termination.OPTIMAL if proven else found.termination
         return Divided(columns, termination, "; ".join(filter(None, words)))
 
@@ -106,17 +108,3 @@ class Remainder:
         found = best_columns(plain, perf_counter(), start=columns)
         most = plain.value_at(found.columns) if found.bound is None else found.bound
         return most - self._done(columns)
-
-    def _more(self, more: float, columns: Sequence[int], words: str) -> str:
-        """Say by how much more could be done, if that is not nothing."""
-        done = self._done(columns)
-        if more <= _WORTH_TELLING * abs(done):
-            return ""
-        by = f"{_rounded_up(100.0 * more / abs(done))} %" if done else _rounded_up(more)
-        return f"{words} {by} more could be done, at most"
-
-
-def _rounded_up(number: float) -> str:
-    """Give two digits, never less than there is."""
-    unit = 10.0 ** (floor(log10(number)) - 1)
-    return f"{ceil(number / unit) * unit:.2g}"

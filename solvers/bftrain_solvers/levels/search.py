@@ -9,9 +9,10 @@ import numpy as np
 
 from bftrain.deciding.levels import Levels
 from bftrain_solvers.highs import solver as highs
-from bftrain_solvers.knapsack.search import best_sizes
 from bftrain_solvers.levels.alike import alike
 from bftrain_solvers.levels.climbing import Climb
+from bftrain_solvers.levels.equals import Settled, of_equals
+from bftrain_solvers.levels.filling import filled
 from bftrain_solvers.levels.groups import Purse, divided
 from bftrain_solvers.levels.kinds import over_kinds
 from bftrain_solvers.levels.ladders import ladder
@@ -55,14 +56,17 @@ def by_levels(table: ValueTable, coupling: Levels, stop_at: float) -> tuple[list
     """Give sizes in the order of the tasks, and what is not proven of them."""
     counted, scores = coupling.counted, _scores(table, coupling.counted)
     pool, spare = table.problem.pool, coupling.spare
-    climb = Climb.begin([ladder(scores[place], pool, spare[place]) for place in counted], pool)
-    climb.run(coupling.first)
-    floors = dict.fromkeys(counted, -inf)
+    ladders = [ladder(scores[place], pool, spare[place]) for place in counted]
+    same = [scores[place].tobytes() + spare[place].tobytes() for place in counted]
+    climb = Climb.begin(ladders, pool, same).run(coupling.first)
     known = climb.stuck if coupling.first is None else climb.stuck[: coupling.first]
-    if known:
-        floors = dict.fromkeys(counted, climb.level(known[-1]))
-        floors.update({counted[place]: climb.level(place) for place in known})
-    return _filled(table, scores, coupling.spare, floors, stop_at), "" if climb.sure else _UNSURE
+    floors = dict.fromkeys(counted, climb.level(known[-1]) if known else -inf)
+    floors.update({counted[place]: climb.level(place) for place in known})
+    sizes = filled(table, scores, spare, floors, stop_at)
+    words = "" if climb.sure else _UNSURE
+    if climb.chosen is None or not climb.sure:
+        return sizes, words
+    return of_equals(table, scores, coupling, Settled(climb, known, sizes), stop_at)
 
 
 def by_groups(table: ValueTable, coupling: GroupLevels, stop_at: float) -> tuple[list[int], str]:
@@ -72,7 +76,7 @@ def by_groups(table: ValueTable, coupling: GroupLevels, stop_at: float) -> tuple
     sizes, sure = divided(purses, pool)
     scores = _scores(table, list(sizes))
     floors = {place: float(scores[place, size]) for place, size in sizes.items()}
-    return _filled(table, scores, coupling.spare, floors, stop_at), "" if sure else _UNSURE
+    return filled(table, scores, coupling.spare, floors, stop_at), "" if sure else _UNSURE
 
 
 def _scores(table: ValueTable, counted: Sequence[int]) -> Entries:
@@ -80,19 +84,3 @@ def _scores(table: ValueTable, counted: Sequence[int]) -> Entries:
     scores = table.values.copy()
     scores[list(counted)] = alike(scores[list(counted)])
     return scores
-
-
-def _filled(table: ValueTable, scores: Entries, spare: Entries, floors: dict[int, float], stop_at: float) -> list[int]:
-    """Choose the sizes with most of ``spare`` that leave everybody at or above his floor."""
-    values = np.where(np.isfinite(table.values), spare, -inf)
-    for place, floor in floors.items():
-        values[place, scores[place] < floor] = -inf
-    least = np.isfinite(values).argmax(axis=1)
-    rows, columns = np.ogrid[: values.shape[0], : values.shape[1]]
-    shifted = columns + least[:, None]
-    inside = shifted < values.shape[1]
-    values = np.where(inside, values[rows, np.where(inside, shifted, 0)], -inf)
-    present = np.array([task.size for task in table.problem.tasks], dtype=np.int64) - least
-    present[present < 0] = values.shape[1]
-    found = best_sizes(values, present, table.problem.pool - int(least.sum()), stop_at)
-    return [size + int(start) for size, start in zip(found.sizes, least, strict=True)]
