@@ -54,8 +54,8 @@ class Harvester:
         self._horizon_s = horizon_s
         self._limits = limits or Limits()
         self._history = any(getattr(part, "uses_history", False) for part in (objective, solver, fallback))
-        self._entities = entities
-        self._prices = prices
+        self._entities = entities or NOTHING  # which is known not to need a check at every decision
+        self._prices = prices or NOTHING
         self._holdings = Holdings(placement, max_failures)
         self._gate = Gate(admission or FirstCome(), self._holdings.roster)
         self._time_s = float("-inf")
