@@ -147,7 +147,7 @@ def test_whoever_is_stopped_says_what_was_seen_and_leaves_nothing(tmp_path: Path
                 break
         below = set(descendants(running.pid))
         running.send_signal(number)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=180)
     assert running.returncode == 130
     assert out.startswith("stopped after ")
     assert err.rstrip().endswith("bftrain: interrupted; the figures are of what was done until then")

@@ -52,7 +52,7 @@ def test_what_is_stopped_half_way_leaves_no_file(tmp_path: Path) -> None:
         running.stdin.flush()
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=180)
         assert running.returncode == 130
     assert err.decode().strip() == "bftrain: interrupted"
     assert list(tmp_path.iterdir()) == []

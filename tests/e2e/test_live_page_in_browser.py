@@ -277,5 +277,5 @@ def test_the_demo_says_where_its_page_is_and_shows_itself_there(browser: Chromiu
             )
         finally:
             demo.send_signal(signal.SIGTERM)
-            demo.communicate(timeout=60)
+            demo.communicate(timeout=180)
     page.wait_until("!document.getElementById('lost').hidden")

@@ -135,7 +135,7 @@ def test_interrupted_it_keeps_what_is_done(number: signal.Signals, tmp_path: Pat
     with start("schedule", log, *options) as running:
         let_work(running, 5.0)  # into the simulation: the queue is so long that it would take hours
         running.send_signal(number)
-        out, err = running.communicate(timeout=100)
+        out, err = running.communicate(timeout=180)
     assert running.returncode == 130, err
     assert b"interrupted; the result in" in err
     told = json.loads((folder / "summary.json").read_text())

@@ -92,7 +92,7 @@ def test_what_a_lost_worker_had_in_hand_is_done_by_another(cluster: Cluster, tmp
     (tmp_path / "tasks.toml").unlink()
     cluster.processes["w1"].kill()
     release(tmp_path)
-    _, err = running.communicate(timeout=90)
+    _, err = running.communicate(timeout=180)
     assert running.returncode == 0, err
     assert {one["status"] for one in outcomes(tmp_path / "out")} == {"done"}
 
@@ -124,7 +124,7 @@ def test_an_interrupted_sweep_leaves_the_workers_free(cluster: Cluster, tmp_path
     wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are at work")
     begun_s = time.monotonic()
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=180)
     assert running.returncode == 130
     assert b"Traceback" not in err
     assert time.monotonic() - begun_s < 15.0
@@ -139,7 +139,7 @@ def test_a_scheduler_that_is_lost_costs_what_was_in_hand(cluster: Cluster, tmp_p
     running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
     wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are held")
     cluster.processes["scheduler"].kill()
-    _, err = running.communicate(timeout=90)
+    _, err = running.communicate(timeout=180)
     assert running.returncode == 4, err
     assert b"the Dask scheduler" in err
     assert b"Traceback" not in err

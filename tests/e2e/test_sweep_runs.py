@@ -49,7 +49,7 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(
     wait_until(lambda: len(at_work(tmp_path)) == 2 and len(outcomes(tmp_path / "out")) >= 6, "both are held")
     before_s = time.monotonic()
     running.send_signal(number)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=180)
     took_s = time.monotonic() - before_s
     assert running.returncode == 130
     assert b"interrupted; 2 of 4 points are done and kept in out; the same command goes on" in err
@@ -70,7 +70,7 @@ def test_a_killed_sweep_takes_its_workers_along_and_goes_on(tmp_path: Path, in_o
     running = start(*SWEEP, cwd=tmp_path)
     wait_until(lambda: len(at_work(tmp_path)) == 2, "both are held")
     running.kill()
-    running.communicate(timeout=60)
+    running.communicate(timeout=180)
     wait_until(lambda: alive(at_work(tmp_path)) == set(), "its workers are gone")
     release(tmp_path)
     assert bftrain(*SWEEP, cwd=tmp_path).code == 0
@@ -84,7 +84,7 @@ def test_a_killed_worker_costs_its_points_alone(tmp_path: Path, in_one_go: str) 
     os.kill(min(at_work(tmp_path)), signal.SIGKILL)
     wait_until(lambda: any(one["status"] == "failed" for one in outcomes(tmp_path / "out")), "that is noted")
     release(tmp_path)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=180)
     assert running.returncode == 1
     assert b"its worker was killed by SIGKILL, as happens when memory runs out" in err
     assert bftrain(*SWEEP, cwd=tmp_path).code == 1
@@ -118,5 +118,5 @@ def test_two_sweeps_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
     assert second.code == 2
     assert "out: another sweep is at work in this folder" in second.err
     release(tmp_path)
-    running.communicate(timeout=60)
+    running.communicate(timeout=180)
     assert running.returncode == 0

@@ -54,7 +54,7 @@ def test_the_table_is_the_same_though_a_job_is_lost(slurm_cluster: Slurm, tmp_pa
     slurm_cluster.run("scancel", before[0].split()[0])
     wait_until(lambda: len(at_work(tmp_path)) == 3, "another job has taken its place")
     release(tmp_path)
-    _, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=180)
     assert (running.returncode, err.splitlines()[-1]) == (0, b"result: out"), err
     assert bftrain("sweep", "sweep.toml", "-o", "here", "--jobs", "1", cwd=tmp_path).code == 0
     assert repeatable(tmp_path / "out") == repeatable(tmp_path / "here")
@@ -67,7 +67,7 @@ def test_an_interrupted_sweep_leaves_no_job_behind(slurm_cluster: Slurm, tmp_pat
     running = start(*SWEEP, *OPTIONS, cwd=tmp_path, **slurm_cluster.env)
     wait_until(lambda: len(at_work(tmp_path)) == 2, "two jobs are held")
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=180)
     assert running.returncode == 130, err
     assert b"Traceback" not in err
     wait_until(lambda: jobs(slurm_cluster) == [], "no job is left behind")
