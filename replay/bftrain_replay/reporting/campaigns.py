@@ -138,7 +138,8 @@ def _worst(finished: Sequence[CampaignRow]) -> Table | None:
     ordered = sorted(finished, key=lambda row: -(row.stretch or 0.0))[:_WORST]
     if len(finished) == 1:
         return None
-    told = f"The {len(ordered)} campaigns with the largest stretch" if len(ordered) < len(finished) else "All campaigns, one by one"
+    some = len(ordered) < len(finished)
+    told = f"The {len(ordered)} campaigns with the largest stretch" if some else "All campaigns, one by one"
     return Table(
         label="Campaigns with the largest stretch",
         headings=("campaign", "user", "tasks", "created", "took", "alone", "stretch", "bound", "within it"),
