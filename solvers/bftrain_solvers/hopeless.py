@@ -89,4 +89,14 @@ def _some_plan(
     by_gain = np.array(gained, dtype=np.int64)
     staying = np.where(present < values.shape[1], present, 0)
     staying = np.where(values[rows, staying] > -np.inf, staying, 0)
+    if not _fits(staying, pools, columns):
+        return by_gain
     return max(by_gain, staying, key=lambda plan: fsum(values[rows, plan].tolist()))
+
+
+def _fits(plan: NDArray[np.int64], pools: Sequence[int], columns: Columns | None) -> bool:
+    """Say whether there are the nodes for it: columns may count from what a task needs at least, not from none."""
+    if columns is None:
+        return int(plan.sum()) <= sum(pools)
+    nodes, kinds = columns.nodes[plan], columns.kind_of[plan]
+    return all(int(nodes[kinds == kind].sum()) <= count for kind, count in enumerate(pools))

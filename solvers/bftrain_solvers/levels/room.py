@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _GAINED: Final = 1e-9  # relative: less than that is rounding
 _MOST_PRICES: Final = 64
-_SOON: Final = 3_000_000  # numbers that are looked at sooner than a linear programme is solved
-_LARGEST: Final = 60_000_000  # numbers looked at; some tenths of a second
+_SOON: Final = 1_000_000  # numbers that are looked at sooner than a linear programme is solved
+_LARGEST: Final = 4_000_000  # numbers looked at sooner than a programme in whole numbers is solved
 _PAIRED: Final = 300  # different changes of which all pairs are looked at
 
 

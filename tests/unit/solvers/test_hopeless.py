@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from bftrain.values.columns import of_kinds
 from bftrain.values.solution import Limits, Termination
 from bftrain_solvers.conformance import best_by_trying_all
 from bftrain_solvers.exact import solver
@@ -72,3 +73,14 @@ def test_the_bound_of_a_lopsided_table_counts_what_was_taken_off() -> None:
     assert late.value is not None
     assert late.bound is not None
     assert 0.9 * best.value < late.value <= best.value <= late.bound < 1.1 * best.value
+
+
+def test_that_all_stay_is_no_plan_if_there_are_not_the_nodes_for_it() -> None:
+    values = np.array([[-1e9, 1.0], [-1e9, 2.0], [-1e9, 3.0]])
+    found = cleared(values, np.array([1, 1, 1]), [1])
+    assert np.isfinite(found.values).any(axis=1).all()
+    assert found.values[0, 0] > -np.inf
+    assert found.values[2, 1] > -np.inf
+    kinds = of_kinds([("a", 1), ("b", 1)])
+    wide = np.array([[-1e9, 1.0, 1.0], [-1e9, 2.0, 2.0], [-1e9, 3.0, 3.0]])
+    assert cleared(wide, np.array([1, 1, 2]), [1, 1], kinds).values[0, 0] > -np.inf
