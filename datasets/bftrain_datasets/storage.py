@@ -51,6 +51,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file that appears complete or not at all."""
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
 def _opened(draft: Path, path: Path) -> IO[bytes]:
     """Open the draft; if that fails, the complaint names the file that was asked for."""
     try:

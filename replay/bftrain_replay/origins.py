@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
-import bftrain
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
+from bftrain_datasets import summaries
 
 FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
 
@@ -40,8 +38,6 @@ def versions_with(solver: str) -> dict[str, str]:
     from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
 
     return {
-        "bftrain": bftrain.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
+        **summaries.versions(),
         f"solver {solver}": find_solver(solver).available().version,
     }

@@ -10,12 +10,10 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from bftrain import config
-from bftrain.values import wire
+from bftrain_datasets import summaries
 from bftrain_datasets.files import save_log
-from bftrain_datasets.storage import prepare_folder, whole_file
+from bftrain_datasets.storage import prepare_folder, write_text
 from bftrain_replay import csv_tables, parquet_tables
 from bftrain_replay.drawing import vega
 from bftrain_replay.origins import FORMAT, Source
@@ -60,13 +58,7 @@ def write(study: Study, folder: Path, source: Source | None = None, *, tables: s
         write_text(folder / REPORT_FILE, render(material))
     else:
         (folder / REPORT_FILE).unlink(missing_ok=True)  # of an earlier replay
-    write_text(folder / "summary.json", _json(material.told))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file that appears complete or not at all."""
-    with whole_file(path) as file:
-        file.write(text.encode())
+    write_text(folder / "summary.json", summaries.in_json(material.told))
 
 
 def _rerun(source: Source, tables: str) -> str:
@@ -78,7 +70,3 @@ def _rerun(source: Source, tables: str) -> str:
         words += ["--tables", tables]
     command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
     return f"# {command}\n" if (source.log or source.options) and source.tasks and command.isprintable() else ""
-
-
-def _json(data: object) -> str:
-    return msgspec.json.format(wire.encode(data), indent=2).decode() + "\n"

@@ -17,6 +17,7 @@ from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log
+from bftrain_datasets.storage import write_text
 from bftrain_datasets.taskfiles import load_tasks
 from bftrain_replay import outputs, told
 from bftrain_replay.drawing import pictures
@@ -62,7 +63,7 @@ class Replayed:
 
     def report(self, path: str | Path, *, title: str = "") -> None:
         """Write the page of the replay, which needs no other file and no network."""
-        outputs.write_text(Path(path), report.render(self._material, title))
+        write_text(Path(path), report.render(self._material, title))
 
     def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
         """Write the pictures of the page as files of their own, svg or png; gives where they are."""

@@ -6,12 +6,12 @@ The same inputs give the same figures, but for the few that a real clock measure
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from bftrain.values import wire
+from bftrain_datasets import summaries
 from bftrain_replay.ideal import Ideal
 from bftrain_replay.origins import FORMAT, Source, tasks_sha256, versions_with
 from bftrain_replay.result import Result, Timings
@@ -45,16 +45,12 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
             "ended": {solver: str(why) for solver, why in study.fixed.ended.items()},
         }
         told["ideal"] = _ideal(study)
-    return {**told, "figures_sha256": hashlib.sha256(wire.encode(repeatable(told))).hexdigest()}
+    return summaries.with_sum(told, MEASURED)
 
 
 def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
     """Give ``told`` without what a real clock measured: the same inputs give the same."""
-    return {
-        name: repeatable(value) if isinstance(value, dict) else value
-        for name, value in told.items()
-        if name not in MEASURED
-    }
+    return summaries.lasting(told, MEASURED)
 
 
 def _log_sha256(study: Study) -> str:

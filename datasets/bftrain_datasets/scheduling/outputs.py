@@ -6,21 +6,16 @@ The same inputs give the same bytes, but for what a real clock measured (:data:`
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-import numpy as np
-
-import bftrain
 from bftrain import config
 from bftrain.values import wire
+from bftrain_datasets import summaries
 from bftrain_datasets.files import save_log
 from bftrain_datasets.scheduling import swf_file, table_files
 from bftrain_datasets.scheduling.tables import tables
-from bftrain_datasets.storage import whole_file
+from bftrain_datasets.storage import write_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +33,8 @@ def write(result: Result, folder: Path, *, name: str = "", form: str = table_fil
     table_files.write(tables(result), folder, form, FORMAT)
     swf_file.write(result, folder / SCHEDULE_FILE)
     save_log(result.log, folder / LOG_FILE)
-    _write(folder / "config.toml", _again(name, form) + config.dump(result.settings))
-    told = msgspec.json.format(wire.encode(summary(result, name)), indent=2).decode()
-    _write(folder / "summary.json", f"{told}\n")
+    write_text(folder / "config.toml", _again(name, form) + config.dump(result.settings))
+    write_text(folder / "summary.json", summaries.in_json(summary(result, name)))
 
 
 def summary(result: Result, name: str = "") -> dict[str, Any]:
@@ -69,14 +63,9 @@ def summary(result: Result, name: str = "") -> dict[str, Any]:
         },
         "findings": wire.plain(log.provenance.findings),
         "settings": wire.plain(result.settings),
-        "versions": {
-            "bftrain": bftrain.__version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
+        "versions": summaries.versions(),
     }
-    lasting = {key: value for key, value in told.items() if key not in MEASURED}
-    return {**told, "figures_sha256": hashlib.sha256(wire.encode(lasting)).hexdigest()}
+    return summaries.with_sum(told, MEASURED)
 
 
 def _again(name: str, form: str) -> str:
@@ -86,8 +75,3 @@ def _again(name: str, form: str) -> str:
         words += ["--tables", form]
     command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
     return f"# {command}\n" if name and command.isprintable() else ""
-
-
-def _write(path: Path, text: str) -> None:
-    with whole_file(path) as file:
-        file.write(text.encode())

@@ -6,19 +6,16 @@ The same inputs give the same bytes, but for what a real clock measured (:data:`
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
-import bftrain
 from bftrain import config
 from bftrain.values import wire
+from bftrain_datasets import summaries
 from bftrain_datasets.scheduling import table_files
-from bftrain_datasets.storage import prepare_folder, whole_file
+from bftrain_datasets.storage import prepare_folder, write_text
 from bftrain_replay.origins import tasks_sha256
 
 if TYPE_CHECKING:
@@ -57,9 +54,8 @@ def write(result: Result, folder: Path, origin: Origin | None = None, *, form: s
         "users": result.users_table,
     }
     table_files.write(tables, folder, form, FORMAT)
-    _write(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
-    told = msgspec.json.format(wire.encode(summary(result, origin)), indent=2).decode()
-    _write(folder / "summary.json", f"{told}\n")
+    write_text(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
+    write_text(folder / "summary.json", summaries.in_json(summary(result, origin)))
 
 
 def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
@@ -77,14 +73,9 @@ def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
             "tasks": {"name": origin.tasks, "sha256": tasks_sha256(result.specs)},
         },
         "settings": wire.plain(result.settings),
-        "versions": {
-            "bftrain": bftrain.__version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
+        "versions": summaries.versions(),
     }
-    lasting = {key: value for key, value in told.items() if key not in MEASURED}
-    return {**told, "figures_sha256": hashlib.sha256(wire.encode(lasting)).hexdigest()}
+    return summaries.with_sum(told, MEASURED)
 
 
 def _again(origin: Origin, form: str) -> str:
@@ -95,8 +86,3 @@ def _again(origin: Origin, form: str) -> str:
         words += ["--tables", form]
     command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
     return f"# {command}\n" if origin.tasks and command.isprintable() else ""
-
-
-def _write(path: Path, text: str) -> None:
-    with whole_file(path) as file:
-        file.write(text.encode())

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from bftrain.values import wire
+from bftrain_datasets import summaries
+from bftrain_datasets.storage import write_text
 from bftrain_replay.rounds.settings import DRAWN
 from bftrain_replay.sweeping import table
 from bftrain_replay.sweeping.executors.dask_client import Address, Dask
@@ -222,10 +222,9 @@ class Swept:
         folder = Path(folder)
         outputs.prepare(folder)
         table.write(folder, self.columns, self.rows, tables)
-        told = msgspec.json.format(wire.encode(self.summary()), indent=2).decode()
-        outputs.write_text(folder / SUMMARY, f"{told}\n")
+        write_text(folder / SUMMARY, summaries.in_json(self.summary()))
         if vega.available():
-            outputs.write_text(folder / outputs.REPORT_FILE, page.render(self))
+            write_text(folder / outputs.REPORT_FILE, page.render(self))
 
 
 def sweep(
