@@ -79,7 +79,7 @@ def _asked(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution,
     if solution.quality is Quality.NONE:
         return solution, None
     value = table.value_if_allowed(solution.sizes, solution.kinds)
-    if value == float("-inf"):
+    if not value > float("-inf"):  # what is no number is refused too
         return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool"), None
     return solution, value
 

@@ -145,8 +145,12 @@ def by_weight(table: ValueTable) -> list[int]:
     yard = Yard(table)
     runs = _runs_on(table, yard)
     targets = _targets(table, runs)
-    # Those with the least choice first: the others find something else
-    for place in sorted(range(len(targets)), key=lambda place: (runs[place].bit_count(), -targets[place])):
+
+    def turn(place: int) -> tuple[bool, int, int]:
+        """Those with the least choice first, for the others find something else; who has no weight is last."""
+        return yard.tasks[place].weight <= 0.0, runs[place].bit_count(), -targets[place]
+
+    for place in sorted(range(len(targets)), key=turn):
         yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= targets[place])))
     _by_weight_of_the_rest(yard)
     return yard.chosen

@@ -51,13 +51,13 @@ class Exact:
             refused = refusal(table, self.name)
             if refused is not None:
                 return refused
+        if not table.problem.tasks:
+            return _answer(table, [], None, self.name, started)
         if table.columns.several and not table.coupled:
             return solved(table, limits, self.name, highs)
         if isinstance(coupling, Levels | GroupLevels) and table.columns.several:
             return replace(worst_first_over_kinds(table, coupling, limits), solver=self.name)
         problem = table.problem
-        if not problem.tasks:
-            return _answer(table, [], None, self.name, started)
         if isinstance(coupling, Levels | GroupLevels):
             sizes, words = worst_first(table, coupling, started + limits.deadline_s)
             return _answer(table, sizes, None, self.name, started, words)

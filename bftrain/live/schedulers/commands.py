@@ -83,7 +83,10 @@ async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> No
             os.killpg(process.pid, signal.SIGKILL)
     # What it started in a session of its own may hold its pipes for long, and the wait is for their end too
     for number in range(3):
-        if (pipe := transport.get_pipe_transport(number)) is not None:
+        pipe = transport.get_pipe_transport(number)
+        if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
+            pipe.abort()  # it would close only once somebody has read what is still to be written
+        elif pipe is not None:
             pipe.close()
     await process.wait()
 

@@ -46,21 +46,21 @@ def over_kinds(
     rise = _begin(table, scores, counted, spare, started + _FOR_LEVELS * limits.deadline_s)
     try:
         rise.run(len(counted) if first is None else first)
-        cut = ""
+        cut = False
     except Unanswered:
-        cut = _cut_words(rise)
-    rest = Remainder(table, scores, counted, spare, rise, cut=bool(cut))
-    divided = rest.divide(started + limits.deadline_s)
+        cut = True
+    divided = Remainder(table, scores, counted, spare, rise, cut=cut).divide(started + limits.deadline_s)
     value = table.value_at(divided.columns)
     bound = max(value, _bound(rise, value))
     proven = value >= bound - _ROUNDING * abs(bound)
-    words = cut or (_WORDS if rise.sure else _UNSURE)
+    sure_words = _WORDS if rise.sure else _UNSURE
+    words = _cut_words(rise, [scores[place, divided.columns[place]] for place in counted]) if cut else sure_words
     return Solution(
         sizes=named(table, divided.columns),
         kinds=kinds_of(table, divided.columns),
         value=value,
         bound=bound,
-        termination=_termination(divided.termination, cut=bool(cut), proven=proven),
+        termination=_termination(divided.termination, cut=cut, proven=proven),
         quality=Quality.PROVEN if proven else Quality.FEASIBLE,
         solver="exact",
         solver_words="; ".join(filter(None, (words, divided.words))),
@@ -86,10 +86,11 @@ def _bound(rise: Rise, value: float) -> float:
     return value if within == inf else within
 
 
-def _cut_words(rise: Rise) -> str:
-    """Say how much is proven of what there was time for."""
+def _cut_words(rise: Rise, levels: Sequence[float]) -> str:
+    """Say how much is proven of the ``levels`` that there was time for."""
+    following = sorted(levels)[min(rise.known, len(levels) - 1)]
     return (
-        f"out of time: the {rise.known} lowest levels are as high as can be, the next one is {rise.lowest:.6g} and may "
+        f"out of time: the {rise.known} lowest levels are as high as can be, the next one is {following:.6g} and may "
         f"be {rise.within_reach():.6g} at most, the others are as time allowed"
     )
 

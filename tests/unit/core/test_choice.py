@@ -112,6 +112,19 @@ def test_what_was_wrong_is_said(answer: parts.Answer) -> None:
     assert solution.solver_words.startswith(SAID[answer])
 
 
+def test_sizes_that_are_worth_no_number_are_refused() -> None:
+    class Lost:
+        def couple(self, model: object) -> None:
+            pass
+
+        def total(self, *_: object) -> float:
+            return float("nan")
+
+    odd = ValueTable(problem=TABLE.problem, values=TABLE.values, coupling=Lost())
+    solution = ask(Scripted(lambda _: say(TABLE, {"t0": 1})), odd, LIMITS)
+    assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
+
+
 def test_an_interruption_is_no_failure_of_the_solver() -> None:
     def interrupted(given: ValueTable) -> Solution:
         raise KeyboardInterrupt(given)

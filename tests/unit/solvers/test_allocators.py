@@ -177,6 +177,9 @@ def test_proportional_share_goes_by_weight_within_what_kinds_allow(monkeypatch: 
     # Whoever can go elsewhere does, and by weight nine of fifteen are his
     assert given(on("anywhere", "ba", 4.5), light, heavy, a=9, b=6) == [("a", 9), ("b", 2), ("b", 4)]
     assert given(on("nowhere", "c", 9.0), light, heavy, a=9, b=6) == [("", 0), ("b", 2), ("b", 4)]
+    # Who has no weight takes what the others leave, however little choice he has
+    last, first = replace(on("last", "a", 0.0), min_nodes=2), replace(on("first", "abc", 2.0), max_nodes=3)
+    assert given(last, first, a=3, b=1, c=1) == [("", 0), ("a", 3)]
     three = (on("ab", "ab", 1.0), on("bc", "bc", 1.0), on("c", "c", 1.0))
     assert given(*three, a=4, b=4, c=4) == [("a", 4), ("b", 4), ("c", 4)]
     monkeypatch.setattr(allocators, "_MOST_SETS", 0)

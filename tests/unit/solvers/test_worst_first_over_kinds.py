@@ -101,3 +101,20 @@ def test_over_kinds_where_it_is_cut_it_says_how_far_the_next_could_be(monkeypatc
     assert cut.value is not None
     assert cut.value <= best.value <= cut.bound + 1e-9
     assert "lowest levels are as high as can be, the next one is" in cut.solver_words
+
+
+@pytest.mark.parametrize(
+    "policy", ["throughput", "max-min", "water-filling", "hierarchical", "finish-time", "makespan"]
+)
+def test_where_there_are_no_tasks_all_kinds_stay_idle(policy: str) -> None:
+    problem = AllocationProblem(pool=3, pools={"a": 1, "b": 2}, horizon_s=60.0, tasks=())
+    solution = exact.solver.solve(table_for(policy, problem), LIMITS)
+    assert (solution.sizes, solution.termination, solution.quality) == ({}, Termination.OPTIMAL, Quality.PROVEN)
+
+
+def test_cut_short_the_next_level_told_is_that_of_the_plan() -> None:
+    """What nobody needs raises some beyond the level that was last proven."""
+    solution = exact.solver.solve(table_for("max-min", many(1, 120, 100)), Limits(deadline_s=1e-9))
+    assert solution.solver_words.startswith("out of time: the 0 lowest levels are as high as can be, the next one is ")
+    assert solution.value is not None
+    assert f"the next one is {solution.value:.6g} and" in solution.solver_words

@@ -223,6 +223,16 @@ def test_pipes_that_are_held_by_what_a_command_left_behind_are_not_waited_for(sc
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
+def test_what_is_still_to_be_written_to_a_command_is_not_waited_for(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    kept = f"exec 3<&0; setsid sleep 60 <&3 & echo $! >{pid}; wait"
+    command = Command(argv=("/bin/sh", "-c", kept), stdin="x" * 1_000_000)  # more than a pipe holds
+    with pytest.raises(CommandFailed, match=r"did not answer within 0\.5 s"):
+        asyncio.run(asyncio.wait_for(Runner(timeout_s=0.5)(command), 20.0))
+    gc.collect()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
 def test_commands_see_no_options_and_nothing_of_a_job_we_run_in() -> None:
     given = {"PATH": "/bin", "SLURM_JOB_ID": "7", "SBATCH_PARTITION": "x", "SLURM_CONF": "/etc/s", "BFTRAIN_LIVE": "s"}
     assert environment(given) == {"PATH": "/bin", "SLURM_CONF": "/etc/s"}
