@@ -93,7 +93,7 @@ def done(task: TaskView) -> str:
 
 def kinds_in_words(status: StatusView) -> str:
     """Say how many nodes of each kind are ours and used; nothing where kinds are not told apart."""
-    return ", ".join(f"{each.used} of {each.pool} {kind or 'of no kind'}" for kind, each in status.kinds.items())
+    return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
 
 
 def duration(seconds: float) -> str:

@@ -22,6 +22,7 @@ from bftrain.live.carrying import Carriers
 from bftrain.live.documents import LastDecision
 from bftrain.live.ground import Ground
 from bftrain.live.kept import State
+from bftrain.live.kinds import Kinds
 from bftrain.live.opening import Opened
 from bftrain.live.remarks import Remarks
 from bftrain.live.stepper import Stepper
@@ -29,7 +30,6 @@ from bftrain.live.yard import Yard
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
-from bftrain.values.kinds import ANY_KIND
 
 _TICK_S: Final = 1.0
 _WRITE_S: Final = 10.0  # between two times that progress is written down
@@ -59,7 +59,8 @@ class Daemon:
         self.books = Books(opened.memory, opened.harvester, self.carriers, lambda: self.stepper.now, self.remark)
         ground = Ground(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
         ground.drain(opened.memory.drained)
-        self.yard = Yard(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark, site.kind_of)
+        kinds = Kinds(site.kind_of)
+        self.yard = Yard(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark, kinds)
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
@@ -81,6 +82,7 @@ class Daemon:
         deadline = time.monotonic() + _TAKE_UP_S
         for kept in self.memory.unfinished:
             await self.books.take_up(kept, max(_LEAST_S, deadline - time.monotonic()))
+        self._say_who_is_unfit()
         self.want()  # before anything is asked for: no pilot is submitted that nobody can use
         self.yard.run(self.opened.agent_order)
         allowed = await self.yard.look(_LOOK_PATIENCE_S)
@@ -89,9 +91,7 @@ class Daemon:
             ground.expect(pool if allowed is None else pool & allowed)
         remembered = reconcile.Remembered(
             pool=pool,
-            mistaken=frozenset(
-                node for node in pool if self.harvester.kind_of(node) != self.yard.kinds.get(node, ANY_KIND)
-            ),
+            mistaken=frozenset(node for node in pool if self.harvester.kind_of(node) != self.yard.kinds.of(node)),
             unfinished=self.harvester.unfinished,
             paused=self.harvester.paused,
             kept=self.memory.unfinished,
@@ -116,6 +116,13 @@ class Daemon:
         if self.state == "reuniting":
             self.state = "running"
             self.stepper.decide()
+
+    def _say_who_is_unfit(self) -> None:
+        """Name tasks that were taken in while the site had other kinds of nodes."""
+        for kept in self.memory.unfinished:
+            unfit = self.yard.kinds.unfit(kept.spec.min_nodes, kept.spec.curves)
+            if unfit:
+                self.remark(f"task '{kept.name}' was submitted for other kinds of nodes: {unfit}")
 
     async def drain(self) -> None:
         """End in order: tasks put themselves in order, and everything of ours at the scheduler ends."""

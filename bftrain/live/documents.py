@@ -31,9 +31,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=f"^({NAME})?$")] = ""
     launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
     curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
-    curves: Annotated[Mapping[str, SpeedCurve], said("The same by kind of node: then it runs on these kinds only.")] = (
-        msgspec.field(default_factory=dict)
-    )
+    curves: Annotated[
+        Mapping[str, SpeedCurve],
+        said(
+            "The same by kind of node, where the site tells kinds apart: then it runs on these kinds only.",
+            propertyNames={"minLength": 1},
+        ),
+    ] = msgspec.field(default_factory=dict)
     work_samples: Annotated[float | None, said("Its whole work.", exclusiveMinimum=0)] = None
     grow_cost_s: Annotated[float, said("What growing costs, until it is measured.", minimum=0)] = 0.0
     shrink_cost_s: Annotated[float, said("What shrinking costs, until it is measured.", minimum=0)] = 0.0
@@ -50,7 +54,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 "name",
                 f"must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit: {self.name!r}",
             )
-        checks.mapped(self, "curves", SpeedCurve)
+        if "" in checks.mapped(self, "curves", SpeedCurve):
+            checks.reject(self, "curves", "a kind of nodes has no name", "leave it out, or give curve instead")
         if checks.integer(self, "max_nodes", at_least=1) > _MOST_NODES:
             checks.reject(self, "max_nodes", f"must be at most {_MOST_NODES}")
         if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:
@@ -122,7 +127,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     task: Annotated[str, said("What runs there, if it is yours to know.")] = ""
     agent: Annotated[bool, said("Whether our agent runs there.")] = False
     until_s: Annotated[float | None, said("When it will probably be wanted, if known; seconds since 1970.")] = None
-    kind: Annotated[str, said("Of which kind it is, where the site tells kinds apart.")] = ""
+    kind: Annotated[str, said("Of which kind it is, where the site tells kinds apart; other: none that it names.")] = ""
 
 
 class Remarked(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from bftrain import words
 from bftrain.errors import BadValue
 from bftrain.live.schedulers.nodesets import expand
-from bftrain.values.kinds import ANY_KIND
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.kinds import ANY_KIND, OTHER_KIND
 
 Sets = Mapping[str, str | tuple[str, ...]]  # kind: a node set, or several
 
@@ -18,8 +22,11 @@ def by_node(sets: Sets) -> dict[str, str]:
     """Give the kind of every node that is named; what is wrong is told with the kind as its place."""
     found: dict[str, str] = {}
     for kind, given in sets.items():
-        if not kind or " " in kind or not kind.isprintable():
+        if not kind or kind != kind.strip() or not kind.isprintable():
             raise BadValue("is no name of a kind", where=kind, fix=_FIX)
+        if kind == OTHER_KIND:
+            what = "is the kind of all nodes that [kinds] does not name"
+            raise BadValue(what, where=kind, fix="leave it out, or choose another name")
         nodes = list(_nodes(kind, (given,) if isinstance(given, str) else given))
         if not nodes:
             raise BadValue("is given to no node", where=kind, fix=_FIX)
@@ -31,12 +38,42 @@ def by_node(sets: Sets) -> dict[str, str]:
     return found
 
 
-def parted(nodes: Iterable[str], kinds: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Part nodes by their kind, those of no kind first."""
-    found: dict[str, list[str]] = {}
-    for node in nodes:
-        found.setdefault(kinds.get(node, ANY_KIND), []).append(node)
-    yield from ((kind, tuple(found[kind])) for kind in sorted(found))
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The kinds of nodes, by those that are ``named``; false where kinds are not told apart.
+
+    A node without a name among named ones is of a kind of its own, as it is in the log that a journal is exported to:
+    nobody knows how fast a task with curves by kind is there.
+    """
+
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Say whether kinds are told apart."""
+        return bool(self.named)
+
+    def of(self, node: str) -> str:
+        """Give the kind of a node."""
+        return self.named.get(node, OTHER_KIND if self.named else ANY_KIND)
+
+    def parted(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Part nodes by their kind."""
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            found.setdefault(self.of(node), []).append(node)
+        yield from ((kind, tuple(found[kind])) for kind in sorted(found))
+
+    def unfit(self, min_nodes: int, curves: Mapping[str, SpeedCurve]) -> str:
+        """Say why nodes here can never hold a task, or not as its ``curves`` by kind ask for; nothing if they can."""
+        if not curves:
+            return ""
+        if not self.named:
+            return "this site tells no kinds of nodes apart"
+        counts = Counter(self.named.values())
+        if OTHER_KIND in curves or min_nodes <= max(counts[kind] for kind in curves):
+            return ""
+        told, only = ", ".join(f"{count} {kind}" for kind, count in counts.items()), ", ".join(curves)
+        return f"it needs {words.counted(min_nodes, 'node')} of one kind and runs on {only} only; there are {told}"
 
 
 def _nodes(kind: str, sets: Iterable[str]) -> Iterator[str]:

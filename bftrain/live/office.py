@@ -38,7 +38,6 @@ from bftrain.live.metrics import Metrics
 from bftrain.live.tracking import guess
 from bftrain.live.watch import Watch
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
-from bftrain.values.kinds import ANY_KIND
 from bftrain.values.task import TaskSpec
 
 _NAMED: Final = re.compile(r"task '([^']*)'")
@@ -194,12 +193,12 @@ class Office:
         )
 
     def _kinds(self) -> dict[str, KindView]:
-        """Count nodes by kind, if the site has kinds: all that it names, and those of none if there are some."""
+        """Count nodes by kind, if the site has kinds: all that it names, and the others if there are some."""
         harvester, kinds = self._daemon.harvester, self._daemon.yard.kinds
         if not kinds:
             return {}
-        pool = Counter(kinds.get(node, ANY_KIND) for node in harvester.pool)
-        used = Counter(kinds.get(node, ANY_KIND) for nodes in harvester.held.values() for node in nodes)
+        pool = Counter(map(kinds.of, harvester.pool))
+        used = Counter(kinds.of(node) for nodes in harvester.held.values() for node in nodes)
         names = dict.fromkeys((*self._daemon.site.kinds, *pool))
         return {kind: KindView(pool=pool[kind], used=used[kind]) for kind in names}
 
@@ -291,15 +290,11 @@ class Office:
 
     def _insist_on_a_kind(self, given: Submission) -> None:
         """Refuse a task that no kind of node here can ever hold."""
-        counts = Counter(self._daemon.yard.kinds.values())
-        if not counts or not given.curves:
-            return
-        most = max((counts[kind] for kind in given.curves), default=0)
-        if given.min_nodes > most:
-            told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-            only = ", ".join(given.curves)
-            what = f"it needs {given.min_nodes} nodes of one kind and runs on {only} only; there are {told}"
-            raise BadInput(what, where="curves", fix="leave curves out, or give one for a kind that is here")
+        kinds = self._daemon.yard.kinds
+        unfit = kinds.unfit(given.min_nodes, given.curves)
+        if unfit:
+            instead = "give one for a kind that is here" if kinds else "give curve instead"
+            raise BadInput(unfit, where="curves", fix=f"leave curves out, or {instead}")
 
     async def _until_ready(self) -> None:
         """Wait until the daemon has taken up its tasks again; refuse if it is ending."""
@@ -379,8 +374,7 @@ class Office:
         found = {view.name: view for view in self._nodes(ourselves()) if view.name in wanted}
         kinds = self._daemon.yard.kinds
         return tuple(
-            found.get(name) or NodeView(name=name, state="away", kind=kinds.get(name, ANY_KIND))
-            for name in sorted(wanted)
+            found.get(name) or NodeView(name=name, state="away", kind=kinds.of(name)) for name in sorted(wanted)
         )
 
     def _nodes(self, caller: Caller) -> tuple[NodeView, ...]:
@@ -408,7 +402,7 @@ class Office:
                     task=task,
                     agent=node in ground.present,
                     until_s=ground.until_s.get(node),
-                    kind=kinds.get(node, ANY_KIND),
+                    kind=kinds.of(node),
                 )
             )
         return tuple(views)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Iterator
+from typing import Final
 
 import msgspec
 
 from bftrain.live.ground import World
 from bftrain.live.kept import Kept, State
-from bftrain.live.kinds import parted
+from bftrain.live.kinds import Kinds
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -19,6 +19,8 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
+
+_ALIKE: Final = Kinds()
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,7 @@ def nodes(
     pool: Collection[str],
     ours: Collection[str],
     time_s: float,
-    kinds: Mapping[str, str],
+    kinds: Kinds,
     mistaken: Collection[str] = (),
 ) -> Iterator[Event]:
     """Give the events after which the pool is what is ours, each of its kind; departures first.
@@ -50,7 +52,7 @@ def nodes(
     left = set(pool).difference(ours).union(mistaken)
     if left:
         yield NodesLeft(time_s=time_s, nodes=tuple(sorted(left)))
-    for kind, joined in parted(sorted(set(ours).difference(set(pool) - left)), kinds):
+    for kind, joined in kinds.parted(sorted(set(ours).difference(set(pool) - left))):
         yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
 
 
@@ -74,9 +76,7 @@ def tasks(remembered: Remembered, time_s: float) -> Iterator[Event]:
             yield TaskResumed(time_s=time_s, task=name)
 
 
-def reconciled(
-    remembered: Remembered, world: World, time_s: float, kinds: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Event, ...]:
-    """Give all that must be taken in before anything else happens; ``kinds`` are those of nodes that have one."""
+def reconciled(remembered: Remembered, world: World, time_s: float, kinds: Kinds = _ALIKE) -> tuple[Event, ...]:
+    """Give all that must be taken in before anything else happens."""
     moved = nodes(remembered.pool, world.ours, time_s, kinds, remembered.mistaken)
     return (*moved, *tasks(remembered, time_s))

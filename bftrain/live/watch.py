@@ -236,7 +236,7 @@ class Watch:
         if before is nodes or (before == nodes and watcher.told):
             return None
         changed = {name: node for name, node in nodes.items() if before.get(name) != node}
-        kinds = {name: kind for name in changed if (kind := self._daemon.yard.kinds.get(name))}
+        kinds = {name: kind for name in changed if (kind := self._daemon.yard.kinds.of(name))}
         return NodeChanges(changed=changed, kinds=kinds, gone=tuple(name for name in before if name not in nodes))
 
     def _history(self, watcher: _Watcher) -> HistoryView:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from bftrain.live import reconcile
 from bftrain.live.carrying import Carriers
 from bftrain.live.ground import Ground
+from bftrain.live.kinds import Kinds
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.site import Times
 from bftrain.live.stepper import Stepper
 from bftrain.values.events import NodesJoined, NodesLeft
+from bftrain.values.kinds import OTHER_KIND
 
 _AGAIN_S: Final = 1.0  # before a scheduler that broke is run again; twice as long each time
 _MOST_AGAIN_S: Final = 60.0
@@ -33,7 +35,7 @@ class Yard:
         stepper: Stepper,
         times: Times,
         remark: Callable[[str], None],
-        kinds: Mapping[str, str],
+        kinds: Kinds,
     ) -> None:
         self.ground = ground
         self.kinds = kinds
@@ -151,8 +153,8 @@ class Yard:
         self.look_over()
 
     def joined(self, event: NodesJoined) -> None:
-        """Keep nodes that were on their way out; say which have no kind where others do."""
-        if self.kinds and not event.kind:
+        """Keep nodes that were on their way out; say which are of no kind that is named."""
+        if event.kind == OTHER_KIND:
             some = f"node '{event.nodes[0]}'" + (f" and {len(event.nodes) - 1} others" if event.nodes[1:] else "")
             self._remark(f"{some}: [kinds] names no kind")
         self.gentle.difference_update(event.nodes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -24,17 +25,17 @@ from bftrain.values.events import (
     TaskMeasured,
     TaskSubmitted,
 )
+from bftrain.values.kinds import ANY_KIND, OTHER_KIND
 from bftrain_datasets.builder import log_from_pool_changes
 from bftrain_datasets.provenance import Provenance, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bftrain.journal import Journal
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
 
-OTHERS = "other"  # the kind of nodes of which none is told, where that of others is
 _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 
 
@@ -111,6 +112,23 @@ class _Reading:
                 if self.failures[event.task] >= self.max_failures:
                     self._forget(event.task)
 
+    def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
+        """Give the kind of every node, if kinds were told apart.
+
+        Nodes of which none was told are then of one that nothing else is called by, and tasks are as fast there as
+        they were.
+        """
+        kinds = {node: self.kinds.get(node, ANY_KIND) for node in nodes}
+        told = {kind for kind in kinds.values() if kind != ANY_KIND}
+        if not told:
+            return None
+        if ANY_KIND in kinds.values():
+            taken = told.union(*(spec.curves for spec in self.tasks))
+            other = next(name for name in _others() if name not in taken)
+            kinds = {node: kind or other for node, kind in kinds.items()}
+            self.tasks = [_on_others(spec, other) for spec in self.tasks]
+        return kinds
+
     def _forget(self, name: str) -> None:
         self.places.pop(name, None)
         self.failures.pop(name, None)
@@ -142,11 +160,30 @@ def recorded(journal: Journal) -> Recorded:
     source = Source.of(journal.path)
     provenance = Provenance(made_by="journal", sources=(source,))
     nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
-    kinds = {node: reading.kinds.get(node) or OTHERS for node in nodes} if any(reading.kinds.values()) else None
     log = log_from_pool_changes(
-        reading.changes, node_names=nodes, begin_s=begin_s, end_s=end_s, provenance=provenance, kinds=kinds
+        reading.changes,
+        node_names=nodes,
+        begin_s=begin_s,
+        end_s=end_s,
+        provenance=provenance,
+        kinds=reading.tell_kinds(nodes),
     )
     return Recorded(log=log, tasks=tuple(_from(begin_s, reading.tasks)), names=tuple(reading.names))
+
+
+def _others() -> Iterator[str]:
+    """Give names for the kind of nodes of which none is told."""
+    yield OTHER_KIND
+    yield from (f"{OTHER_KIND}-{number}" for number in count(2))
+
+
+def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
+    """Let a task run on nodes of the kind ``other`` as on those of which no kind is told."""
+    curve = spec.curve_on(ANY_KIND)
+    if not spec.curves or curve is None:
+        return spec
+    named = {kind: of_kind for kind, of_kind in spec.curves.items() if kind != ANY_KIND}
+    return replace(spec, curves={**named, other: curve})
 
 
 def _from(begin_s: float, tasks: Sequence[TaskSpec]) -> list[TaskSpec]:

@@ -144,7 +144,7 @@ def test_tasks_run_on_slots_of_their_kind(run: Run) -> None:
     assert "(2 of 2 fast, 0 of 0 slow)" in run.say("top", "--once").stdout
     refused = run.submit(OTHER)
     assert refused.returncode == 3
-    assert "curves: it needs 1 nodes of one kind and runs on tpu only; there are 2 fast, 2 slow" in refused.stderr
+    assert "curves: it needs 1 node of one kind and runs on tpu only; there are 2 fast, 2 slow" in refused.stderr
 
     assert run.end() == 0
     run.start(SITE.replace('idle = "2@0"', 'idle = "4@0"'))  # all slots from now on

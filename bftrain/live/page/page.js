@@ -94,7 +94,7 @@ const hide = (id, hidden) => { $(id).hidden = hidden; };
 const drawCards = () => {
   const { pool, used, drained, agents, running, waiting, paused, over, speed, decision, now_s: now } = status;
   text("card-nodes", `${words.count(used)} of ${words.count(pool)}`);
-  const ofKinds = Object.entries(status.kinds ?? {}).map(([kind, one]) => `${words.count(one.used)} of ${words.count(one.pool)} ${kind || "of no kind"}, `);
+  const ofKinds = Object.entries(status.kinds ?? {}).map(([kind, one]) => `${words.count(one.used)} of ${words.count(one.pool)} ${kind}, `);
   text("note-nodes", `${ofKinds.join("")}${words.count(pool - used)} unused, ${words.count(drained)} drained, ${words.counted(agents, "agent")}`);
   text("card-tasks", words.count(running));
   text("note-tasks", `${words.count(waiting)} waiting, ${words.count(paused)} paused, ${words.count(over)} over`);

@@ -9,8 +9,10 @@ import pytest
 from bftrain.cli.live_tasks import submission_of
 from bftrain.errors import BadInput
 from bftrain.live.callers import ourselves
-from bftrain.live.documents import KindView
+from bftrain.live.documents import KindView, Submission
+from bftrain.live.kept import Run
 from bftrain.values.curve import SpeedCurve
+from bftrain_replay.recorded import recorded
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
 
 if TYPE_CHECKING:
@@ -71,23 +73,46 @@ async def test_people_see_of_which_kind_nodes_are(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_node_of_which_no_kind_is_told_is_odd_and_of_no_kind(tmp_path: Path) -> None:
+async def test_a_node_of_which_no_kind_is_told_is_odd_and_not_for_tasks_that_run_on_some_kinds_only(
+    tmp_path: Path,
+) -> None:
     async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
-        world.lend("v1", "x1", "x2")
+        await submit(office, "picky", 1, 2, curve=FAST, curves={"v100": SLOW})
+        world.lend("x1", "x2")
         await decided(daemon)
-        assert remarks(daemon) == ["node 'x1' and 1 others: [kinds] names no kind"]
-        assert dict(daemon.harvester.pools) == {"": 2, "v100": 1}
-        assert dict(office.status().kinds)[""] == KindView(pool=2, used=0)
+        assert "node 'x1' and 1 others: [kinds] names no kind" in remarks(daemon)
+        assert world.held.get("picky", set()) == set()
+        await submit(office, "knows", 1, 1, curves={"other": FAST})
+        await submit(office, "any", 1, 1)
+        world.lend("v1")
+        await decided(daemon)
+        assert world.held["picky"] == {"v1"}
+        assert world.held["knows"] | world.held["any"] == {"x1", "x2"}
+        assert dict(daemon.harvester.pools) == {"other": 2, "v100": 1}
+        assert dict(office.status().kinds)["other"] == KindView(pool=2, used=2)
+        assert {view.name: view.kind for view in office.nodes(ourselves())}["x1"] == "other"
+        told = recorded(daemon.opened.journal)
+        assert told.log.kind_of == {"v1": "v100", "x1": "other", "x2": "other"}
+        assert dict(told.tasks[0].curves) == {"v100": SLOW}
 
 
 @in_a_loop
 async def test_without_kinds_all_nodes_are_alike(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, office, _, world):
-        await submit(office, "a", 1, 2, curves={"v100": FAST})
+        with pytest.raises(BadInput) as refused:
+            await submit(office, "picky", 1, 2, curves={"v100": FAST})
+        assert (refused.value.what, refused.value.where) == ("this site tells no kinds of nodes apart", "curves")
+        assert refused.value.fix == "leave curves out, or give curve instead"
+        await submit(office, "a", 1, 2)
         world.lend("n1", "n2")
         await decided(daemon)
         assert world.held["a"] == {"n1", "n2"}
         assert (dict(daemon.harvester.pools), dict(office.status().kinds), remarks(daemon)) == ({}, {}, [])
+
+
+def test_a_kind_has_a_name() -> None:
+    with pytest.raises(BadInput, match="a kind of nodes has no name"):
+        Submission(run=Run(argv=("train",)), max_nodes=1, curves={"": FAST})
 
 
 @in_a_loop
@@ -102,13 +127,33 @@ async def test_kinds_that_changed_while_it_was_down_hold_from_the_start(tmp_path
         await decided(daemon)
         assert dict(daemon.harvester.pools) == {"k80": 1, "v100": 2}
         assert world.held["picky"] == {"v1", "k1"}
+        assert remarks(daemon) == []
+
+
+@in_a_loop
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ({"k80": "k[1-2]"}, "it needs 1 node of one kind and runs on v100 only; there are 2 k80"),
+        ({}, "this site tells no kinds of nodes apart"),
+    ],
+)
+async def test_tasks_for_kinds_that_are_gone_since_are_named_at_the_start(
+    kinds: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (_, office, _, world):
+        await submit(office, "picky", 1, 4, curves={"v100": FAST})
+        await submit(office, "any", 1, 4)
+    async with live_inside(tmp_path, world, kinds=kinds) as (_, office, _, _):
+        told = [one.text for one in office.status().remarks]
+        assert told == [f"task 'picky' was submitted for other kinds of nodes: {words}"]
 
 
 @in_a_loop
 @pytest.mark.parametrize(
     ("smallest", "curves", "words"),
     [
-        (1, {"tpu": FAST}, "it needs 1 nodes of one kind and runs on tpu only; there are 2 v100, 2 k80"),
+        (1, {"tpu": FAST}, "it needs 1 node of one kind and runs on tpu only; there are 2 v100, 2 k80"),
         (3, {"v100": FAST}, "it needs 3 nodes of one kind and runs on v100 only; there are 2 v100, 2 k80"),
     ],
 )

@@ -59,8 +59,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 
 def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
-    site = load(written(tmp_path, WHOLE + '[kinds]\nv100 = ["n1", "gpu[01-02]"]\nk80 = "n2,n3"\n'))
-    assert site.kind_of == {"n1": "v100", "gpu01": "v100", "gpu02": "v100", "n2": "k80", "n3": "k80"}
+    site = load(written(tmp_path, WHOLE + '[kinds]\nv100 = ["n1", "gpu[01-02]"]\n"k 80" = "n2,n3"\n'))
+    assert site.kind_of == {"n1": "v100", "gpu01": "v100", "gpu02": "v100", "n2": "k 80", "n3": "k 80"}
     assert SiteSettings().kind_of == {}
     with pytest.raises(BadValue, match=r"SiteSettings\.kinds: 'b': node 'n1' is of kind 'a' already"):
         SiteSettings(kinds={"a": "n1", "b": "n1"})
@@ -109,7 +109,9 @@ def test_settings_are_known_by_what_they_say() -> None:
         ("[kinds]\nk80 = ''", ":2: kinds.k80: is given to no node"),
         ("[kinds]\nk80 = 'n[1'", ":2: kinds.k80: 'n[1' is no node set"),
         ("[kinds]\nk80 = 3", ":2: kinds.k80: must be a node set, or a list of such, not 3"),
-        ("[kinds]\n'a b' = 'n1'", "is no name of a kind"),
+        ("[kinds]\n' a' = 'n1'", "is no name of a kind"),
+        ("[kinds]\nother = 'n1'", ":2: kinds.other: is the kind of all nodes that [kinds] does not name (leave"),
+        ("[kinds]\nk80 = '0:36'", ":2: kinds.k80: '0:36' is no node set"),
         ("kinds = 3", "begin it with [kinds]"),
         ("state = '/" + "x" * 120 + "'", "set api.socket to a shorter path"),
     ],

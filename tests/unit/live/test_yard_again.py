@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bftrain.errors import NotAvailable
+from bftrain.live.kinds import Kinds
 from bftrain.live.schedulers.port import AgentOrder
 from bftrain.live.yard import Yard
 
@@ -41,7 +42,7 @@ def test_it_waits_twice_as_long_each_time_until_a_run_lasts(monkeypatch: pytest.
         await pause(0)
 
     async def test() -> None:
-        yard = Yard(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds={})
+        yard = Yard(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds=Kinds())
         monkeypatch.setattr("bftrain.live.yard.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
         monkeypatch.setattr(asyncio, "sleep", sleep)
         yard.run(AgentOrder(argv=("agent",)))

@@ -275,3 +275,25 @@ def test_a_journal_of_nodes_of_several_kinds_comes_to_the_same_books(tmp_path: P
     assert done[1] == 60.0
     assert again.ledger.unused_node_s == part.ledger.unused_node_s
     assert again.ledger.unused_node_s[Unused.OTHER_KIND] > 0.0
+
+
+@pytest.mark.parametrize(("kind", "others"), [("v100", "other"), ("other", "other-2")])
+def test_nodes_of_which_no_kind_is_told_are_one_of_their_own_on_which_tasks_are_as_fast_as_they_were(
+    kind: str, others: str, tmp_path: Path
+) -> None:
+    fast, slow = SpeedCurve(nodes=(1, 2), rate=(10.0, 20.0)), SpeedCurve(nodes=(1, 2), rate=(1.0, 2.0))
+    events = [
+        NodesJoined(time_s=BEGAN_S, nodes=("n1", "n2")),
+        NodesJoined(time_s=BEGAN_S, nodes=("v1",), kind=kind),
+        TaskSubmitted(time_s=BEGAN_S, spec=replace(TASK, curve=fast, curves={kind: slow})),
+    ]
+    steps = [events, [NodesLeft(time_s=BEGAN_S + 100.0, nodes=("v1",))]]
+    with closing(written(tmp_path / "live.db", steps)) as journal:
+        told = recorded(journal)
+        result = rerun(journal, told).study.result
+    assert told.log.kind_of == {"n1": others, "n2": others, "v1": kind}
+    assert dict(told.tasks[0].curves) == {kind: slow, others: fast}
+    assert result.harvested_samples == 2000.0
+    assert result.yardsticks is not None
+    assert result.yardsticks.ceiling_samples == 2000.0
+    assert result.efficiency == 1.0
