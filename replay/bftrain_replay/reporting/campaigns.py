@@ -14,9 +14,8 @@ from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.page import Cell, Html, Section, Table
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import Line, over_ratios, told_apart
-from bftrain_replay.reporting.users import OTHERS, named
+from bftrain_replay.reporting.users import BOUND, OTHERS, named
 
-BOUND: Final = "the bound, of all"
 _LINES: Final = len(HUES) - 1  # of users; what is beyond is one
 _WORST: Final = 50  # campaigns that are named one by one
 

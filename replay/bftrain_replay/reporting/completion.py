@@ -14,7 +14,7 @@ from bftrain_replay.drawing.page import Html, Section, Table
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.columns import TaskColumns
 from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time, told_apart
-from bftrain_replay.reporting.users import by_user, named, user_table
+from bftrain_replay.reporting.users import by_user, user_table
 
 _SPREADS: Final = (
     ("completion_s", "completion time", words.duration),
@@ -151,7 +151,7 @@ def _slowdown(tasks: TaskColumns) -> Figure | None:
     if not (~np.isnan(tasks.slowdown)).any():
         return None
     ending = tasks.arrived & tasks.ends
-    groups = [(named(user), which & ending) for user, which in by_user(tasks, len(HUES) - 1)]
+    groups = [(user, which & ending) for user, which in by_user(tasks, len(HUES) - 1)]
     lines = [Line(name, tasks.slowdown[which], int(which.sum())) for name, which in groups if which.any()]
     lines = [line for line in lines if line.known.size]
     whole = Line("", tasks.slowdown, len(tasks)).known

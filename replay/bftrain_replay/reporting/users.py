@@ -20,26 +20,31 @@ from bftrain_replay.reporting.material import Material
 from bftrain_replay.reporting.rows import NARROW
 
 OTHERS: Final = "others"
+BOUND: Final = "the bound, of all"
 _NOBODY: Final = "no user"
+_OURS: Final = frozenset({OTHERS, BOUND, _NOBODY})  # names of what is no user
+_CALLED: Final = "user '"
 _FEW: Final = 2  # of whom it can be said who had most
 _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
 
 
 def named(user: str) -> str:
-    """Give the name of a user as it is shown."""
+    """Give the name of a user as it is shown; no two, nor what else is in such a picture, are called the same."""
+    if user in _OURS or user.startswith(_CALLED):
+        return f"{_CALLED}{user}'"
     return user or _NOBODY
 
 
 def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Give users and which tasks are theirs, those with most node-time first; what is beyond ``most`` together."""
+    """Give users as shown and which tasks are theirs, those with most node-time first; beyond ``most`` all together."""
     users = sorted({*tasks.user})
     belongs = {user: np.array([each == user for each in tasks.user], dtype=bool) for user in users}
     users.sort(key=lambda user: -float(tasks.node_h[belongs[user]].sum()))
     if len(users) <= most:
-        return [(user, belongs[user]) for user in users]
+        return [(named(user), belongs[user]) for user in users]
     kept = users[: most - 1]
     others: NDArray[np.bool_] = ~np.any([belongs[user] for user in kept], axis=0)
-    return [*((user, belongs[user]) for user in kept), (OTHERS, others)]
+    return [*((named(user), belongs[user]) for user in kept), (OTHERS, others)]
 
 
 def users_over_time(material: Material) -> Figure | None:
@@ -100,7 +105,7 @@ def _held(material: Material) -> tuple[NDArray[np.float64], dict[str, NDArray[np
     for user, which in by_user(tasks, len(HUES)):
         names = {name for name, theirs in zip(tasks.name, which.tolist(), strict=True) if theirs}
         theirs = np.array([name in names for name in held.tasks], dtype=bool)[held.task]
-        found[named(user)] = _node_s(held.from_s[theirs], held.to_s[theirs], edges)
+        found[user] = _node_s(held.from_s[theirs], held.to_s[theirs], edges)
     return edges, found
 
 

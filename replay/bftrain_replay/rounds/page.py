@@ -204,24 +204,25 @@ def _users(material: RoundsMaterial) -> Figure | None:
         return None
     starts = np.array([row[0] for row in material.over_time])
     begins = np.unique([row[0] for row in material.users])
+    held = [(from_s, to_s, named(user), count) for from_s, to_s, user, count in material.users]
     starts = np.unique(np.concatenate((begins, [0.0]))) if begins.size else starts
     node_s: dict[str, float] = {}
-    for from_s, to_s, user, count in material.users:
+    for from_s, to_s, user, count in held:
         node_s[user] = node_s.get(user, 0.0) + (to_s - from_s) * count
     order = sorted(node_s, key=lambda user: -node_s[user])
     kept = order if len(order) <= len(HUES) else order[: len(HUES) - 1]
     columns = {user: np.zeros(starts.size) for user in kept}
     if len(kept) < len(order):
         columns[OTHERS] = np.zeros(starts.size)
-    for from_s, _, user, count in material.users:
+    for from_s, _, user, count in held:
         columns[user if user in columns else OTHERS][np.searchsorted(starts, from_s)] += count
     whole = sum(node_s.values()) or 1.0
     had = {**{user: node_s[user] for user in kept}, OTHERS: whole - sum(node_s[user] for user in kept)}
     series = [
-        Series(times_s=starts, end_s=material.end_s, columns={"nodes": column}, of=named(user))
+        Series(times_s=starts, end_s=material.end_s, columns={"nodes": column}, of=user)
         for user, column in columns.items()
     ]
-    return stacked(series, [f"{named(user)} {words.percent(had[user] / whole)}" for user in columns], material.moments)
+    return stacked(series, [f"{user} {words.percent(had[user] / whole)}" for user in columns], material.moments)
 
 
 def _tasks(tasks: Sequence[Mapping[str, Any]]) -> Section:

@@ -16,9 +16,9 @@ from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.drawing.vega import svg
 from bftrain_replay.origins import Source
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.campaigns import BOUND, campaigns
+from bftrain_replay.reporting.campaigns import campaigns
 from bftrain_replay.reporting.material import of_folder, of_study
-from bftrain_replay.reporting.users import OTHERS, shares_so_far
+from bftrain_replay.reporting.users import BOUND, OTHERS, shares_so_far
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 
@@ -126,6 +126,27 @@ def test_a_user_keeps_his_colour_where_another_has_no_line() -> None:
     figure = the_figure(the_section([*ROWS, a_row(4, "zoe", None, None, node_h=99.0)]))
     scale = figure.spec["layer"][0]["encoding"]["color"]["scale"]
     assert dict(zip(scale["domain"], scale["range"], strict=True))["bob"] == HUES[1]
+
+
+def test_users_called_as_what_is_no_user_have_lines_and_colours_of_their_own() -> None:
+    users = ["", "no user", OTHERS, BOUND, *(f"u{number}" for number in range(len(HUES)))]
+    rows = [a_row(number, user, 2.0 + number, 9.0, node_h=99.0 - number) for number, user in enumerate(users)]
+    figure = the_figure(the_section(rows))
+    lines = lines_of(figure)
+    shown = ["no user", "user 'no user'", "user 'others'", "user 'the bound, of all'", "u0"]
+    assert list(lines)[: len(shown)] == shown
+    assert list(lines)[-2:] == [OTHERS, BOUND]
+    scale = figure.spec["layer"][0]["encoding"]["color"]["scale"]
+    assert scale["domain"] == list(lines)
+    assert len(set(scale["range"])) == len(scale["domain"])
+
+
+def test_shares_of_users_called_as_what_is_no_user_are_their_own() -> None:
+    figure = shares_so_far(of_study(a_study("", "no user", OTHERS, "user 'others'"), Source()))
+    assert figure is not None
+    assert {part.of: part.columns["share"][-1] for part in figure.series} == {
+        name: pytest.approx(1 / 4) for name in ("no user", "user 'no user'", "user 'others'", "user 'user 'others''")
+    }
 
 
 def test_of_many_users_those_with_least_are_one_line() -> None:

@@ -69,6 +69,14 @@ def test_many_users_are_few_colours(tmp_path: Path) -> None:
     assert len(series) < 20
 
 
+def test_a_user_called_others_is_none_of_the_others(tmp_path: Path) -> None:
+    specs = [gang(f"o{number}", 900.0, 1, user="others") for number in range(2)]
+    specs += [gang(f"t{number}", 900.0, 1, user=f"u{number:02}") for number in range(20)]
+    outputs.write(simulate({"": 2}, specs, RoundSettings(round_s=60.0)), tmp_path)
+    shown = [series.of for series in pictures(tmp_path)["users"].series]
+    assert (shown[0], shown[-1]) == ("user 'others'", "others")
+
+
 def test_a_part_says_that_it_is_one(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, measure="2..3")
     drawn = page.page(page.of_folder(folder), "Ours")
