@@ -11,7 +11,16 @@ from bftrain import words
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay.comparing import labels as naming
 from bftrain_replay.comparing.figures import Figure, Group, groups_of
-from bftrain_replay.comparing.making import Making, comparable, hindrances, making_of, measured_of, rules_of, same_tasks
+from bftrain_replay.comparing.making import (
+    Making,
+    comparable,
+    hindrances,
+    making_of,
+    measured_of,
+    rules_of,
+    same_end,
+    same_tasks,
+)
 from bftrain_replay.comparing.sides import Side, ToldInRounds, side_of_folder, side_of_replayed
 from bftrain_replay.replaying import Replayed
 
@@ -142,8 +151,17 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
     if len(measured_of(sides)) > 1:
         said = ", ".join(each or "all" for each in measured_of(sides))
         yield f"their means are over different tasks ({said}), and none is marked as best"
+    if not same_end(sides):
+        said = ", ".join(_until(side) for side in sides)
+        yield f"they had different times until they were ended ({said}), and none is marked as best"
     in_rounds = any(side.in_rounds for side in sides)
     if not in_rounds and all(0 < side.told.tasks == side.told.tasks_finished for side in sides):
         yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
     if len(rules_of(sides)) > 1:
         yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"
+
+
+def _until(side: Side) -> str:
+    """Say until when it went at most."""
+    until_s = side.told.until_s
+    return f"{side.label}: " + ("no bound" if until_s is None else words.duration(until_s))

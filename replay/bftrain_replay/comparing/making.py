@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.values import wire
 from bftrain_replay.comparing.sides import ToldInRounds
+from bftrain_replay.fixed import Ended
 from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.settings import ReplaySettings
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _PART: Final = ("window", "nodes", "skip_events")  # settings that say which part of a log is replayed
 _TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that say what it was
 _MEASURE: Final = "measure"
+_UNTIL: Final = "until_s"  # a setting of rounds; a replay has it beside its settings
 _IN_ROUNDS: Final = "time shared in rounds"
 _SHORT_SUM: Final = 12  # letters of a SHA-256 that tell files apart for people
 
@@ -77,13 +79,18 @@ def measured_of(sides: Sequence[Side]) -> list[str]:
     return list(dict.fromkeys(side.told.settings.get(_MEASURE) or "" for side in sides))
 
 
+def same_end(sides: Sequence[Side]) -> bool:
+    """Whether all had as much time: what was cut off by then is held against what went no further."""
+    return len({side.told.until_s for side in sides}) == 1 or all(side.told.why != Ended.UNTIL for side in sides)
+
+
 def comparable(sides: Sequence[Side]) -> bool:
     """Whether more harvest, or less loss, is better: of the same work, over the same time, by the same rules.
 
     On nodes that never leave it takes as long as it takes. Where time is shared in rounds no harvests are compared, but
     when tasks were done: then rules may be others, as long as the same tasks are measured.
     """
-    if not same_tasks(sides):
+    if not same_tasks(sides) or not same_end(sides):
         return False
     lasted = {side.told.simulated_s for side in sides}
     in_rounds = any(side.in_rounds for side in sides)
@@ -98,7 +105,9 @@ def cluster_text(nodes: Mapping[str, int]) -> str:
 
 def _nodes_of(told: Told | ToldInRounds) -> str:
     """Tell the idle nodes of one replay from those of another."""
-    return f"cluster {cluster_text(told.nodes)}" if told.nodes else told.inputs.log.sha256
+    if not told.nodes:
+        return told.inputs.log.sha256
+    return f"cluster {cluster_text(dict(sorted(told.nodes.items())))}"  # in whatever order its kinds were written
 
 
 def _told(told: Told | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]]:
@@ -109,6 +118,8 @@ def _told(told: Told | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]
     yield "tasks", _input(told.inputs.tasks.name, told.inputs.tasks.sha256)
     yield "baseline", told.baseline.solver if told.baseline else None
     usual = usual_settings(told)
+    if _UNTIL not in told.settings and told.nodes and (whole or told.until_s is not None):
+        yield f"settings.{_UNTIL}", told.until_s
     for name, value in told.settings.items():
         if whole or name in _TELLING or value != usual.get(name):
             yield f"settings.{name}", value

@@ -71,9 +71,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that never leave, by kind."""
+    """Nodes that never leave, by kind, until when at most, and why each solver's replay ended."""
 
     nodes: dict[str, int]
+    until_s: float | None
+    ended: dict[str, str]
 
 
 class Told(Summary, frozen=True, kw_only=True):
@@ -94,6 +96,16 @@ class Told(Summary, frozen=True, kw_only=True):
     def nodes(self) -> Mapping[str, int]:
         """The nodes of a cluster; of a log there are none."""
         return self.cluster.nodes if self.cluster is not None else {}
+
+    @property
+    def until_s(self) -> float | None:
+        """When a replay on a cluster was to end at the latest."""
+        return self.cluster.until_s if self.cluster is not None else None
+
+    @property
+    def why(self) -> str:
+        """Why a replay on a cluster ended; a log has an end of its own."""
+        return self.cluster.ended.get(str(self.settings["solver"]), "") if self.cluster is not None else ""
 
     def __post_init__(self) -> None:
         """Make sure of every cause and reason that is compared."""
@@ -125,6 +137,17 @@ class ToldInRounds(RoundSummary, frozen=True, kw_only=True):
     def nodes(self) -> Mapping[str, int]:
         """The nodes of a cluster; of a log there are none."""
         return self.inputs.cluster
+
+    @property
+    def until_s(self) -> float | None:
+        """When it was to end at the latest."""
+        until_s: float | None = self.settings.get("until_s")
+        return until_s
+
+    @property
+    def why(self) -> str:
+        """Why it ended."""
+        return self.ended
 
 
 @dataclass(frozen=True, kw_only=True)

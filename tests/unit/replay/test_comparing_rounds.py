@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bftrain import words
 from bftrain.errors import BadInput
 from bftrain_replay import outputs as replay_outputs
 from bftrain_replay.comparing.comparison import Comparison, compare
@@ -48,10 +49,12 @@ def in_rounds(tmp_path: Path) -> Callable[..., Path]:
 def replayed(tmp_path: Path) -> Callable[..., Path]:
     """The same for a replay on the cluster, or on a log."""
 
-    def made(name: str, *, nodes: Any = FOUR, **settings: Any) -> Path:  # noqa: ANN401 - as for rounds
+    def made(name: str, *, nodes: Any = FOUR, until_s: float | None = None, **settings: Any) -> Path:  # noqa: ANN401 - as for rounds
         given = ReplaySettings(**settings)
         done = (
-            cluster_study(Cluster(nodes=nodes), TASKS, given) if isinstance(nodes, dict) else study(nodes, TASKS, given)
+            cluster_study(Cluster(nodes=nodes, until_s=until_s), TASKS, given)
+            if isinstance(nodes, dict)
+            else study(nodes, TASKS, given)
         )
         replay_outputs.write(done, tmp_path / name, Source(log="log.npz", tasks="tasks.toml"))
         return tmp_path / name
@@ -165,3 +168,36 @@ def test_other_nodes_and_other_measured_tasks(in_rounds: Callable[..., Path], re
 def test_an_early_end_is_told(in_rounds: Callable[..., Path]) -> None:
     found = compare(in_rounds("fifo"), in_rounds("flood", max_backlog_s=300.0))
     assert any(note.startswith("flood ended early (overload): its figures are not final") for note in found.notes)
+
+
+def test_who_was_cut_off_earlier_is_not_held_against_the_others(
+    in_rounds: Callable[..., Path], replayed: Callable[..., Path]
+) -> None:
+    replays = [replayed("all"), replayed("cut", until_s=4000.0)]
+    shared = [in_rounds("all rounds"), in_rounds("cut rounds", until_s=4020.0)]
+    for folders, until_s in ((replays, 4000.0), (shared, 4020.0)):
+        found = compare(*folders)
+        assert found.making.differs == {"settings.until_s": (None, until_s)}
+        assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide"))
+        (said,) = (note for note in found.notes if note.endswith("none is marked as best"))
+        assert f"({found.labels[0]}: no bound, {found.labels[1]}: {words.duration(until_s)})" in said
+    assert any("none is marked as best" in note for note in compare(shared[0], replays[1]).notes)
+
+
+def test_times_to_end_that_nobody_reached_and_equal_ones_hinder_nothing(replayed: Callable[..., Path]) -> None:
+    late = compare(replayed("all"), replayed("late", until_s=1e7, max_tasks=1))
+    assert late.making.differs["settings.until_s"] == (None, 1e7)
+    assert best(late, "makespan_s") == ["all"]
+    cut = compare(replayed("cut", until_s=4000.0), replayed("cut one", until_s=4000.0, max_tasks=1))
+    assert best(cut, "harvested")
+    assert cut.making.same["settings.until_s"] == 4000.0
+
+
+def test_the_same_cluster_may_be_written_in_any_order(
+    in_rounds: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [gang(task.name, 9000.0, task.min_nodes, task.submit_s, speeds={"a": 2.0, "b": 1.0}) for task in TASKS]
+    monkeypatch.setitem(globals(), "TASKS", kinds)
+    found = compare(in_rounds("one", nodes={"a": 2, "b": 3}), in_rounds("two", nodes={"b": 3, "a": 2}))
+    assert not found.making.differs
+    assert found.making.same["log"] == "cluster a=2,b=3"
