@@ -82,6 +82,11 @@ class Engine:
         first, last = settings.measured(count)
         self.measured = slice(first, last + 1)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the admission has to say of tasks that came."""
+        return () if self._entry is None else tuple(self._entry.remarks)
+
     def run(self, watch: Watch | None = None) -> None:
         """Go through the rounds until the run ends."""
         turn = 0

@@ -15,7 +15,7 @@ from bftrain.ports import ChoosingAdmission, NotingAdmission
 from bftrain.values.news import News, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -79,6 +79,7 @@ class Entry:
         # How many compete at most is for the policy to say, so nobody is left out for being one too many
         self._admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)
         self._books = self._admission if isinstance(self._admission, NotingAdmission) else None
+        self.remarks: list[str] = []  # on tasks that came
 
     def chosen(self, here: Places, time_s: float, count: Places) -> Places:
         """Give those who compete, in the order in which they came."""
@@ -112,6 +113,7 @@ class Entry:
             Told(spec=specs[place], work_left_samples=specs[place].work_samples) for place in places.tolist()
         )
         self._note(News(time_s=time_s, entered=entered))
+        self.remarks.extend(self._remarks(specs[place] for place in places.tolist()))
 
     def passed(self, time_s: float, used: int) -> None:
         """Tell that time went on up to here with so many nodes in use."""
@@ -120,6 +122,18 @@ class Entry:
     def done(self, places: Places, time_s: float) -> None:
         """Tell whose work is done."""
         self._note(News(time_s=time_s, finished=tuple(self._gangs.specs[place].name for place in places.tolist())))
+
+    def _remarks(self, specs: Iterable[TaskSpec]) -> Iterator[str]:
+        remark = getattr(self._admission, "remark", None)
+        if remark is None:
+            return
+        for spec in specs:
+            try:
+                said = remark(spec)
+            except Exception as error:
+                raise self._broken(error) from error
+            if said:
+                yield f"task '{spec.name}' {said}"
 
     def _note(self, news: News) -> None:
         if self._books is None:

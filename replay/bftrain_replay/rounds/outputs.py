@@ -47,6 +47,7 @@ def prepare(folder: Path, form: str) -> None:
 def write(result: Result, folder: Path, origin: Origin | None = None, *, form: str = CSV) -> None:
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
     origin = origin or Origin()
+    told = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
     tables = {
         "tasks": result.tasks_table,
         "rounds": result.rounds_table,
@@ -55,7 +56,7 @@ def write(result: Result, folder: Path, origin: Origin | None = None, *, form: s
     }
     table_files.write(tables, folder, form, FORMAT)
     write_text(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
-    write_text(folder / "summary.json", summaries.in_json(summary(result, origin)))
+    write_text(folder / "summary.json", told)
 
 
 def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:

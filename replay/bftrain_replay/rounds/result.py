@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Table = dict[str, list[Any]]
 
 HOUR_S = 3600.0
+MOST_REMARKS = 5
 STRETCHES = 1000  # of the table over time
 USER_STRETCHES = 250  # of that of users
 
@@ -98,6 +99,13 @@ class Result:
     def complete(self) -> bool:
         """Whether it ended as it was to end."""
         return self.ended in {ALL_DONE, MEASURED_DONE, UNTIL, LOG_END}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the admission remarked of tasks that came: the first, and how many more it remarked on."""
+        said = self.engine.remarks
+        more = len(said) - MOST_REMARKS
+        return said[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
 
     @cached_property
     def metrics(self) -> dict[str, float | None]:

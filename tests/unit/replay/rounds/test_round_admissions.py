@@ -9,6 +9,7 @@ import pytest
 
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.values.sharing import Entity
+from bftrain_replay.rounds import outputs
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
@@ -158,3 +159,37 @@ def test_courses_add_up_to_the_node_hours() -> None:
     assert run().summary.metrics == {}
     with pytest.raises(BadInput, match="two of them have a number called"):
         run(metrics="campaigns,campaigns")
+
+
+def test_a_metric_that_raises_leaves_what_was_there_as_it_was(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def odd(run):\n    return 1 / 0\n")
+    done, folder = run(metrics=f"{mine}:odd"), tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(BrokenPlugin, match=r"metric 'odd': raised ZeroDivisionError"):
+        outputs.write(done, folder)
+    assert not list(folder.iterdir())
+
+
+def test_what_an_admission_remarks_is_told_once_and_not_without_end() -> None:
+    done = run("quota,nodes=2")
+    above = [task.name for task in TASKS if task.min_nodes > 2]
+    assert done.remarks == tuple(
+        f"task '{name}' needs 3 nodes and its user 'u{int(name[1:]) % 2}' may hold 2: it never runs" for name in above
+    )
+    many = [gang(f"t{number}", 3000.0, 3, 0.0, user="ann") for number in range(12)]
+    said = run("quota,nodes=2", many).remarks
+    assert len(said) == 6
+    assert said[-1] == "and so for 7 more tasks"
+    assert run("load=1").remarks == run().remarks == ()
+
+
+def test_a_remark_that_raises_is_the_admissions_fault(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text(
+        "class Bad:\n    name = 'bad'\n    def __init__(self, max_tasks): ...\n"
+        "    def choose(self, queue):\n        return list(queue)\n"
+        "    def remark(self, spec):\n        1 / 0\n"
+    )
+    with pytest.raises(BrokenPlugin, match=r"admission 'bad': raised ZeroDivisionError"):
+        run(f"{bad}:Bad")
