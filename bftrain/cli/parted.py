@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,20 +23,25 @@ _ANY_WIDTH: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """A table whose first column names the rows; the others stand below each other where they do not fit beside."""
+    """A table whose ``naming`` first columns name the rows; the others stand below each other where they do not fit.
+
+    Those numbered in ``left`` hold words, the others figures.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    naming: int = 1
+    left: Collection[int] = (0,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Give the table, or its parts."""
         if fits(table("", self.columns, self.rows), console, options):
-            yield table(self.title, self.columns, self.rows)
+            yield table(self.title, self.columns, self.rows, left=self.left)
             return
-        first, *headings = self.columns
-        names = [row[0] for row in self.rows]
-        columns = [(heading, [row[1 + place] for row in self.rows]) for place, heading in enumerate(headings)]
+        first, names = ",\n".join(self.columns[: self.naming]), [", ".join(row[: self.naming]) for row in self.rows]
+        others = range(self.naming, len(self.columns))
+        columns = [(self.columns[place], [row[place] for row in self.rows]) for place in others]
         yield from parts(first, names, columns, options.max_width, title=self.title)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bftrain.cli.replay_progress import watched
 from bftrain.cli.replay_run import leave_if_interrupted, run_into, show, warn_of
 from bftrain.cli.settings import option_of, settings_of_kind
-from bftrain.errors import BadInput, UsageError
+from bftrain.errors import BadInput, BadValue, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,9 +39,12 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
     check_parts(settings, baseline)
     _check(settings)
     outputs.check_tables(asked.tables)
-    cluster, specs = Cluster(nodes=nodes, until_s=asked.until_s), load_tasks(task_file)
+    specs = load_tasks(task_file)
     try:
+        cluster = Cluster(nodes=nodes, until_s=asked.until_s)
         cluster.check(specs)
+    except BadValue as error:
+        raise BadValue(error.what, where=option_of("until_s"), fix=error.fix) from error
     except BadInput as error:
         raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
     outputs.prepare(folder)

@@ -199,6 +199,7 @@ def _warnings(result: Result) -> Iterator[str]:
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
     yield from odd_settings(settings, gangs.specs, gangs.kinds)
+    yield from result.remarks
     if summary.ended == "overload":
         days = summary.simulated_s / 86_400
         yield (
@@ -249,8 +250,9 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     yield "time simulated", f"{words.duration(summary.simulated_s)}, {summary.rounds:,} rounds"
     if summary.makespan_s is not None:
         yield "makespan", words.duration(summary.makespan_s)
-    parts = [f"{kind} {words.percent(each.coverage)}" for kind, each in summary.kinds.items() if kind]
-    yield "node-time used", " ".join([words.percent(summary.coverage), *([f"({', '.join(parts)})"] if parts else [])])
+    yield "node-time used", words.percent(summary.coverage)
+    for kind, each in summary.kinds.items() if len(summary.kinds) > 1 else ():
+        yield f"  of {kind}", words.percent(each.coverage)
     yield (
         "preemptions",
         f"{summary.preemptions:,}" + (f", {summary.taken:,} by nodes that left" if summary.taken else ""),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.output import Output, prints_results
+from bftrain.cli.parted import Parted
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
 
 if TYPE_CHECKING:
@@ -188,9 +189,8 @@ def _words(done: Swept, to_do: int | None) -> RenderableType:
         title += f", the first {len(rows)} of them"
     if to_do is not None:
         title += f"; {to_do:,} of {len(done.sweep.plan.passes):,} replays are still to be done"
-    return table(
-        title, columns, rows, left=(*range(len(swept)), len(columns) - 1) if with_states else range(len(swept))
-    )
+    left = (*range(len(swept)), *((len(columns) - 1,) if with_states else ()))
+    return Parted(title, columns, rows, naming=len(swept), left=left)
 
 
 def _usual(done: Swept) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, BadValue
 from bftrain.values.kinds import ANY_KIND
 from bftrain_datasets.eventlog import IDLE, EventLog
 from bftrain_datasets.provenance import Provenance
@@ -50,6 +51,12 @@ class Cluster:
 
     nodes: Mapping[str, int]
     until_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a time at which nothing could end."""
+        if self.until_s is not None and not 0.0 < self.until_s < math.inf:
+            what = f"must be a finite number above 0, not {self.until_s:g}"
+            raise BadValue(what, where="Cluster.until_s", fix="leave it out to go on until all tasks are done")
 
     @property
     def text(self) -> str:

@@ -93,6 +93,12 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             checks.reject(self, "measure", f"is {self.measure!r}", "write two places counted from 0, such as 50..149")
         return places
 
+    def check_measured(self, count: int) -> None:
+        """Refuse means over tasks that are not there, of which there are ``count``."""
+        last = self.measured(count)[1]
+        if self.measure and last >= count:
+            checks.reject(self, "measure", f"goes to {last}", f"there are {count:,} tasks, the last is {count - 1}")
+
 
 def _one_of(settings: RoundSettings, field: str, known: tuple[str, ...]) -> None:
     given = checks.text(settings, field)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bftrain.errors import BadInput, BadValue
+from bftrain.errors import BadInput
 from bftrain.measuring import metrics_of
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.parts import chosen_nodes, chosen_window
@@ -96,7 +96,4 @@ def _check(gangs: Gangs, there: Supply, settings: RoundSettings, policy: RoundPo
     if endless and there.end_s == math.inf and settings.until_s is None:
         what = "never ends by itself, and a cluster is there for ever"
         raise BadInput(what, where=f"task '{endless[0]}'", fix="say until when, or give it work_samples")
-    last = settings.measured(len(gangs))[1]
-    if settings.measure and last >= len(gangs):
-        fix = f"there are {len(gangs):,} tasks, the last is {len(gangs) - 1}"
-        raise BadValue(f"goes to {last}", where="RoundSettings.measure", fix=fix)
+    settings.check_measured(len(gangs))

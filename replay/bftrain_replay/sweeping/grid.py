@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from bftrain.errors import BadValue, UsageError
+from bftrain.errors import BadValue, BftrainError, UsageError
 from bftrain.measuring import from_anywhere
 from bftrain.values import wire
 from bftrain.values.kinds import CLUSTER_FORM, cluster_of
@@ -18,11 +18,13 @@ from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import check_cluster
 from bftrain_replay.sweeping.inputs import FixedCluster, LogSource
 from bftrain_replay.sweeping.options import (
+    ADMISSION,
     BASELINE,
     CLUSTER,
     INPUTS,
     LOG,
     METRICS,
+    POLICY,
     ROUND,
     TASKS,
     UNTIL,
@@ -30,6 +32,7 @@ from bftrain_replay.sweeping.options import (
     input_of,
     setting_named,
 )
+from bftrain_replay.sweeping.parts import check_part
 from bftrain_replay.sweeping.spec import CASES, GRID
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 def points_of(spec: Spec) -> tuple[Point, ...]:
     """Give all points: case by case, and of the grid the last option changes fastest."""
-    count = len(spec.cases) * prod(map(len, spec.axes.values()))
+    count = len(spec.cases) * math.prod(map(len, spec.axes.values()))
     if count > MOST_POINTS:
         raise spec.document.wrong(f"{count:,} points are too many", GRID, fix=f"make it {MOST_POINTS:,} at most")
     found: dict[bytes, Point] = {}
@@ -140,8 +143,9 @@ def _text(spec: Spec, inputs: Mapping[str, Value], name: str) -> str:
 def _until_s(spec: Spec, given: Value | None) -> float | None:
     if given is None:
         return None
-    if isinstance(given, str) or not given > 0.0:
-        raise spec.document.wrong(f"must be a number above 0, not {given!r}", *spec.place_of(UNTIL))
+    if isinstance(given, str) or not 0.0 < given < math.inf:
+        fix = "leave it out to go on until all tasks are done"
+        raise spec.document.wrong(f"must be a finite number above 0, not {given!r}", *spec.place_of(UNTIL), fix=fix)
     return float(given)
 
 
@@ -176,6 +180,11 @@ def _check(spec: Spec, point: Point) -> None:
     elif not point.log:
         raise wrong("a point has neither a log nor a cluster", CASES, fix="give every case one of them")
     point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
+    for name in (POLICY, ADMISSION, METRICS):
+        try:
+            check_part(name, point.settings)
+        except BftrainError as error:
+            raise wrong(error.what, *place_of(name), fix=error.fix) from error
 
 
 def _check_cluster(spec: Spec, point: Point) -> None:

@@ -130,7 +130,9 @@ def _notices(swept: Swept) -> Iterator[str]:
     if swept.failed:
         yield f"{len(swept.failed):,} of {total} failed; the table says why."
     names = {metric.column for metric in metrics_of(swept.sweep.spec.plot, swept.rows)}
-    left = [row for row in swept.rows if row.cells.get("tasks_unfinished")]
+    # On clusters and in rounds that is a warning of the replay
+    on_logs = (row for row in swept.rows if row.point.log and not row.point.in_rounds)
+    left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
     if left and any(name.startswith(_OF_FINISHED) for name in names):
         yield (
             f"In {len(left):,} of {total} tasks had not finished in the end: figures of completion times, slowdown and "

@@ -27,7 +27,7 @@ from bftrain_replay.origins import tasks_sha256, versions_with
 from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.sweeping.inputs import Inputs, LogSource, TaskSource
-from bftrain_replay.sweeping.options import LOG, TASKS
+from bftrain_replay.sweeping.options import LOG, MEASURE, TASKS
 from bftrain_replay.sweeping.spec import LOGS, TASK_SETS
 from bftrain_replay.yardsticks import EXACT, ideally, without_costs
 
@@ -136,8 +136,9 @@ def _inputs_of(job: Pass) -> tuple[str, str]:
 
 
 class _Contents(NamedTuple):
-    """What is in the tasks of a point, and in the same without costs."""
+    """How many tasks a point has, what is in them, and in the same without costs."""
 
+    tasks: int
     sha256: str
     free_sha256: str
 
@@ -164,6 +165,7 @@ class _Planner:
         """Say what a point is made of."""
         settings = point.settings
         if isinstance(settings, RoundSettings):
+            self._check_measured(point, settings)
             return Needs(self._need(Kind.ROUNDS, point, settings), "", "")
         metric = self._metric(settings.objective)
         replay = self._need(Kind.REPLAY, point, settings)
@@ -225,8 +227,15 @@ class _Planner:
         if key not in self._tasks:
             with self._named(TASKS, TASK_SETS, point.tasks):
                 tasks = self._inputs.tasks(source, seed)
-            self._tasks[key] = _Contents(tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
+            self._tasks[key] = _Contents(len(tasks), tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
         return self._tasks[key]
+
+    def _check_measured(self, point: Point, settings: RoundSettings) -> None:
+        contents = self._contents(self._spec.tasks(point.tasks, point.changes), settings.seed, point)
+        try:
+            settings.check_measured(contents.tasks)
+        except BadValue as error:
+            raise self._spec.document.wrong(error.what, *self._spec.place_of(MEASURE), fix=error.fix) from error
 
     @contextmanager
     def _named(self, option: str, sets: str, name: str) -> Iterator[None]:

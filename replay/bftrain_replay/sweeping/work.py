@@ -40,6 +40,9 @@ _CUT_SHORT: Final = {
     Ended.STANDSTILL: WORDS[Ended.STANDSTILL],
     STALLED: "tasks wait, nobody runs, and nothing will change that",
 }
+_NOT_DONE: Final = (
+    "some tasks were not done in the end: completion times, slowdown and rho are of the others only, and may be too low"
+)
 
 
 class Stopped(Exception):
@@ -127,14 +130,16 @@ def _replayed(
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
     ended = "" if result.ended is None else str(result.ended)
+    figures = result.summary()
+    left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
     odd = odd_inputs(part(result.simulated_s), passes.tasks)
     return Outcome(
         id=job.id,
         status=Status.DONE,
-        figures=result.summary(),
+        figures=figures,
         timings=result.timings(),
         ended=ended,
-        warnings=(*odd, *odd_decisions({settings.solver: result}), *_cut_short(ended)),
+        warnings=(*odd, *odd_decisions({settings.solver: result}), *_partial(ended, left)),
         wall_s=perf_counter() - begun,
         made_from=job.made_from,
     )
@@ -151,7 +156,7 @@ def _in_rounds(job: Pass, settings: RoundSettings, log: EventLog, tasks: Tasks, 
         rounds=InRounds(
             figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
         ),
-        warnings=_cut_short(done.ended),
+        warnings=(*done.remarks, *_partial(done.ended, done.summary.measured - done.summary.measured_finished)),
         wall_s=done.wall_s,
         made_from=job.made_from,
     )
@@ -168,9 +173,11 @@ def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
     return until_s or max((task.submit_s for task in tasks), default=0.0) or 1.0
 
 
-def _cut_short(ended: str) -> tuple[str, ...]:
-    """Say that figures are of a part, if it ended before its time."""
-    return (f"ended early: {_CUT_SHORT[ended]}",) if ended in _CUT_SHORT else ()
+def _partial(ended: str, left: int) -> tuple[str, ...]:
+    """Say that figures are of a part, if it ended before its time or before ``left`` of the tasks were done."""
+    if ended in _CUT_SHORT:
+        return (f"ended early: {_CUT_SHORT[ended]}",)
+    return (_NOT_DONE,) if left else ()
 
 
 def _check_same(job: Pass, log: EventLog, tasks: Tasks) -> None:

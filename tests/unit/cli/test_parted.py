@@ -59,6 +59,7 @@ def test_no_word_and_no_figure_is_broken(
     assert (whole.code, narrow.code) == (0, 0)
     assert max(map(len, narrow.out.splitlines())) <= width
     assert words_of(whole.out) - words_of(narrow.out) == set()
+    assert not re.search(r"^\s*%", narrow.out, re.MULTILINE)  # without its figure
 
 
 def printed(what: Parted, width: int) -> str:
@@ -80,3 +81,24 @@ def test_a_name_longer_than_half_the_terminal_is_broken_at_its_hyphens() -> None
     said = printed(Parted("", ("", "one", "two"), [("a-name-of-many-many-parts", "1" * 9, "2" * 9)]), 30)
     assert {line.split()[0] for line in said.splitlines() if "-" in line} == {"a-name-of-many-", "many-parts"}
     assert max(map(len, said.splitlines())) <= 30
+
+
+def test_rows_may_have_several_columns_for_a_name() -> None:
+    columns = ("policy", "seed", "completion time, mean", "rho, 95 in 100", "status")
+    rows = [("fifo", "1", "54.3 min", "1.09", "done"), ("max-min", "2", "9.48 h", "1.14", "open")]
+    table = Parted("A title", columns, rows, naming=2, left=(0, 1, 4))
+    wide, narrow = printed(table, 100), printed(table, 40)
+    assert [line.split() for line in wide.splitlines()[4:6]] == [
+        ["fifo", "1", "54.3", "min", "1.09", "done"],
+        ["max-min", "2", "9.48", "h", "1.14", "open"],
+    ]
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert [narrow.count(text) for text in ("A title", "fifo, 1", "max-min, 2", "54.3 min", "1.14", "open")] == [
+        1, 2, 2, 1, 1, 1,
+    ]  # fmt: skip
+    assert "completion" in narrow
+
+
+def test_nothing_swept_is_a_table_without_names() -> None:
+    said = printed(Parted("", ("completion time, mean", "coverage"), [("54.3 min", "93.1 %")], naming=0, left=()), 20)
+    assert [text in said for text in ("completion", "54.3 min", "93.1 %")] == [True] * 3

@@ -67,7 +67,7 @@ def test_it_says_what_became_of_the_tasks(bftrain: CommandLine, tasks: Path) -> 
     assert ended.out.startswith(f"{tasks} on v100=2,k80=2: max-min in rounds of 6 min")
     lines = [line.split() for line in ended.out.splitlines()]
     assert ["tasks", "done", "8", "of", "8"] in lines
-    for words in ("ended", "all done", "makespan", "moves to another kind", "(v100 ", "completion, s", "rho"):
+    for words in ("ended", "all done", "makespan", "moves to another kind", "of v100 ", "completion, s", "rho"):
         assert words in ended.out
     assert len(lines) <= 24
 
@@ -163,6 +163,26 @@ def test_warnings(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
     assert "warning: stalled: 8 tasks wait" in ended.err
 
 
+def test_who_never_runs_for_his_quota_is_told(bftrain: CommandLine, tasks: Path) -> None:
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "-q", "--admission", "quota,nodes=1")
+    ended = bftrain(*words)
+    assert ended.err.count("needs 2 nodes and its user 'u1' may hold 1: it never runs") == 4
+    assert "warning: stalled: 4 tasks wait" in ended.err
+
+
+def test_a_metric_that_raises_leaves_an_older_result_as_it_was(
+    bftrain: CommandLine, tasks: Path, tmp_path: Path
+) -> None:
+    odd, folder = tmp_path / "odd.py", tmp_path / "out"
+    odd.write_text("def odd(run):\n    return 1 / 0\n")
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "-q", "-o", folder)
+    assert bftrain(*words).code == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    ended = bftrain(*words, "--policy", "las", "--metrics", f"{odd}:odd")
+    assert "metric 'odd': raised ZeroDivisionError" in ended.err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -172,6 +192,8 @@ def test_warnings(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
         (("--round", "360", "--resume"), "--resume: means nothing in rounds"),
         (("--round", "0"), "--round: must be above 0, not 0"),
         (("--round", "360", "--measure", "1..99"), "--measure: goes to 99 (there are 8 tasks, the last is 7)"),
+        (("--round", "360", "--until", "inf"), "--until: must be a finite number, not inf"),
+        (("--until", "inf", "-o", "{tasks}.out"), "--until: must be a finite number above 0, not inf (leave it out"),
         (("--round", "360", "--measure", "x"), "--measure: is 'x'"),
         (("--round", "360", "--window", "1..2"), "window: means nothing on a cluster"),
         (("--round", "360", "--kinds", "{tasks}"), "--kinds: a cluster names its kinds itself"),

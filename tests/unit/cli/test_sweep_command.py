@@ -47,6 +47,19 @@ def test_a_sweep_prints_its_figures_and_writes_its_files(bftrain: CommandLine, s
     assert {"table.csv", "sweep.json", "points.jsonl"} <= names
 
 
+def test_on_a_narrow_terminal_no_word_is_broken(
+    bftrain: CommandLine, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1)
+    monkeypatch.setattr("bftrain.cli.output._PIPE_WIDTH", 40)
+    narrow = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1)
+    assert max(map(len, narrow.out.splitlines())) <= 40
+    assert {word.strip(",") for word in whole.out.split()} - {word.strip(",") for word in narrow.out.split()} <= {
+        word for word in whole.out.split() if "─" in word
+    }
+    assert "3, 2.5" in narrow.out
+
+
 def test_json_has_the_table(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
     ended = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1, "--json", "-q")
     assert (ended.code, ended.err) == (0, "")

@@ -117,6 +117,22 @@ def test_until_ends_both(tmp_path: Path) -> None:
     assert (done.rows[0].cells["until_s"], done.rows[0].cells["simulated_s"]) == (720, 720.0)
 
 
+@pytest.mark.parametrize("fixed", [{}, ROUNDS])
+def test_means_of_the_few_that_were_done_are_told(tmp_path: Path, fixed: dict[str, Any]) -> None:
+    done = swept(tmp_path, given(fixed=fixed, grid={"until_s": [3600, 1e7]}))
+    assert [bool(row.cells["tasks_unfinished"]) for row in done.rows] == [True, False]
+    assert [(text[:46], count) for text, count in done.warnings.items()] == [
+        ("some tasks were not done in the end: completio", 1)
+    ]
+    assert sum("not " in said and "in the end" in said for said in page(done).warnings) == 1
+
+
+def test_what_an_admission_remarks_is_told(tmp_path: Path) -> None:
+    flat = {**GANGS, "gangs": "2:1"}
+    done = swept(tmp_path, given(task_sets={"jobs": flat}, fixed={**ROUNDS, "admission": "quota,nodes=1"}))
+    assert sum("may hold 1: it never runs" in text for text in done.warnings) == 5
+
+
 def test_what_ends_early_is_told(tmp_path: Path) -> None:
     flood = {**GANGS, "count": 40, "arrivals_per_hour": 20.0}
     fixed = {"round_s": 360, "max_backlog_s": 3600}
@@ -196,7 +212,14 @@ def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
         ("baseline = 'greedy'\n[fixed]\nround_s = 60", r"baseline: is a solver, and in rounds a policy decides"),
         ("[fixed]\nround_s = 60\nnodes = '0:3'", r"fixed.nodes: is for logs"),
         ("[fixed]\nwindow = '0..3'", r"fixed.window: is for logs"),
-        ("[fixed]\nuntil_s = 'late'", r"fixed.until_s: must be a number above 0, not 'late'"),
+        ("[fixed]\nuntil_s = 'late'", r"fixed.until_s: must be a finite number above 0, not 'late'"),
+        ("[grid]\nuntil_s = [60, inf]", r"sweep.toml:5: grid.until_s: must be a finite number above 0, not inf"),
+        ("[fixed]\nround_s = 60\n[grid]\nuntil_s = [inf]", r"sweep.toml:7: grid.until_s: must be a finite number"),
+        ("[grid]\nadmission = ['laod=1']", r"sweep.toml:5: grid.admission: no admission is called 'laod'"),
+        ("[grid]\nadmission = ['all', 'load,size=1']", r"sweep.toml:5: grid.admission: has no 'size'"),
+        ("[fixed]\nround_s = 60\nadmission = 'laod'", r"sweep.toml:6: fixed.admission: no admission is called 'laod'"),
+        ("[fixed]\nround_s = 60\n[grid]\npolicy = ['las', 'lsa']", r"sweep.toml:7: grid.policy: no policy of rounds"),
+        ("[fixed]\nmetrics = 'campaigns,campagins'", r"fixed.metrics: no metric is called 'campagins'"),
         ("[grid]\nlog.nodes = [3]", r"grid.log.nodes: is for a log that is generated"),
         ("[grid]\ntasks.speeds = ['none.json']", r"grid.tasks.speeds: there is no file .*none.json"),
         ("[grid]\ntasks.kinds = ['v100']", r"grid.tasks.kinds: .*kinds goes with speeds"),
@@ -209,6 +232,12 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
     )
     with pytest.raises(BadConfig, match=complaint):
         points_of(read_spec(path))
+
+
+def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
+    told = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0..3", "2..5"]})
+    with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(there are 4 tasks, the last is 3\)"):
+        Sweep.of(told, tmp_path)
 
 
 @pytest.mark.parametrize(
