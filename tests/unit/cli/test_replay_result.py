@@ -65,7 +65,10 @@ def test_the_figures_are_those_of_the_replays(done: Study) -> None:
     for result, cell in zip(results, told["decision time, median / p99"], strict=True):
         spread = result.timings().decide_ms
         median, slow = map(float, cell.removesuffix(" ms").split(" / "))
-        assert (median, slow) == (pytest.approx(spread.p50, rel=0.05, abs=0.05), pytest.approx(spread.p99, rel=0.05, abs=0.05))
+        assert (median, slow) == (
+            pytest.approx(spread.p50, rel=0.05, abs=0.05),
+            pytest.approx(spread.p99, rel=0.05, abs=0.05),
+        )
 
 
 @pytest.mark.parametrize(
