@@ -68,16 +68,24 @@ def outcomes(
 
 
 def processes_at_work() -> set[str]:
-    """Name the processes of foremen and workers, which all have the same command line."""
-    found = set()
+    """Name our processes that are foremen and workers, which all have the same command line; others run tests too."""
+    parents, at_work = {}, set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes()
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            parents[entry.name] = (entry / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"sweeping.executors.foreman" in words and int(parent) != 1:
-            found.add(entry.name)
+        if b"sweeping.executors.foreman" in words:
+            at_work.add(entry.name)
+    return {pid for pid in at_work if str(os.getpid()) in ancestors(pid, parents)}
+
+
+def ancestors(pid: str, parents: dict[str, str]) -> list[str]:
+    found = []
+    while pid in parents:
+        pid = parents[pid]
+        found.append(pid)
     return found
 
 
@@ -129,15 +137,13 @@ def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
         return int(parent) == os.getpid()
 
-    killed = False
+    killed: list[str] = []
 
     def kill_once(_: AtWork) -> None:
-        nonlocal killed
         if not killed:
-            killed = True
-            for pid in processes_at_work():
-                if is_foreman(pid):
-                    os.kill(int(pid), signal.SIGKILL)
+            killed.extend(filter(is_foreman, processes_at_work()))
+            for pid in killed:
+                os.kill(int(pid), signal.SIGKILL)
 
     jobs = jobs_of(folder, grid={"objective": ["throughput", "bad.py:ends"], "max_tasks": [1, 2, 3]})
     found = outcomes(folder, jobs, tell=kill_once)
