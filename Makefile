@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test check bench horovod docs clean
+.PHONY: help demo live-demo test check bench soak horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -29,8 +29,9 @@ help:
 	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
 	@echo 'make live-demo  train on four slots of this machine that come and go; needs no cluster'
 	@echo 'make test    install what the tests need, and run them all'
-	@echo 'make check   ruff, mypy, import contracts, unit and property tests with coverage'
+	@echo 'make check   ruff, mypy, import contracts, unit tests with coverage'
 	@echo 'make bench   measure, and print the figures'
+	@echo 'make soak    take nodes and kill processes for hours, and write the figures to soak.log'
 	@echo 'make horovod build Horovod for the torch in $(VENV), once a machine, and install it'
 	@echo 'make docs    build the documentation (site/)'
 	@echo 'make clean   remove all that make made, $(VENV) included'
@@ -52,7 +53,7 @@ test:
 	@tools/venv.sh test$(extras)
 	@tools/debian-packages.sh
 	@$(if $(horovod),$(horovod) --if-possible)
-	@$(pytest) -q $(parallel) -m 'not bench' --durations=10 --durations-min=2
+	@$(pytest) -q $(parallel) -m 'not bench and not soak' --durations=10 --durations-min=2
 
 check:
 	@tools/venv.sh test,check$(extras)
@@ -60,12 +61,19 @@ check:
 	@$(bin)/ruff format --check --quiet || { echo 'Format with: $(VENV)/bin/ruff format'; exit 1; }
 	@$(bin)/mypy --no-error-summary
 	@tools/quiet.sh $(bin)/lint-imports
-	@$(pytest) -q $(parallel) tests/unit tests/property \
+	@# Not the property tests, which coverage makes three times as slow: make test runs them
+	@$(pytest) -q $(parallel) tests/unit \
 		--cov=bftrain --cov-branch --cov-fail-under=90 --cov-report=term-missing:skip-covered
 
 bench:
 	@tools/venv.sh test$(extras)
 	@$(pytest) -q -m bench tests/perf
+
+soak:
+	@tools/venv.sh test$(extras)
+	@tools/debian-packages.sh
+	@$(if $(horovod),$(horovod) --if-possible)
+	@$(pytest) -m soak tests/soak
 
 horovod:
 	@tools/venv.sh horovod

@@ -226,12 +226,20 @@ class Launcher(Protocol):
     It is made by a factory that is given whom to tell and the hub of all agents, and it can be written with the
     standard library alone: so it takes and tells JSON forms, which ``bftrain.launching`` makes and reads.
     docs/adding/launcher.md describes them.
+
+    With each step it tells a ``report``, if it can with the running sum ``total`` of samples since step ``since``, so
+    that nothing is missing where reports are lost. ``in_memory`` tells the step whose state at least two nodes hold,
+    ``on_disk`` the one whose state survives the loss of all nodes.
     """
 
     name: str
 
     def add(self, task: str, job: Mapping[str, Any]) -> None:
-        """Know what to run for a task, before its first action."""
+        """Know what to run for a task, before its first action.
+
+        A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s`` and ``workers_per_node``. ``finish_code``,
+        ``finish_file``, ``work_samples`` and ``stall_limit_s`` are there only if they say something.
+        """
         ...
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:

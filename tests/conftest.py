@@ -32,7 +32,11 @@ _FIGURES = pytest.StashKey[Figures]()
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what tests start, also when we were started in the background, where it is switched off."""
+    """Let Ctrl-C reach what tests start, also when we were started in the background, where it is switched off.
+
+    Replays leave their sensitivity tables out, as with --quick; tests of that table ask for it.
+    """
+    os.environ.setdefault("BFTRAIN_QUICK", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup

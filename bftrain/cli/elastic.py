@@ -30,17 +30,17 @@ def command() -> None:
 )
 @prints_results
 def check(script: Path, words: tuple[str, ...], backend: str, steps: int, patience_s: float, out: Output) -> None:
-    """Run SCRIPT on 1, 2 and 1 nodes of this machine, and say what it lacks to be elastic."""
-    from bftrain_elastic.readiness import SIZES, findings, watch
+    """Run SCRIPT on one node of this machine, on two, and on the second alone, and say what it lacks to be elastic."""
+    from bftrain_elastic.readiness import NODES, findings, watch
 
-    with trial(script, words, backend, max(SIZES), out) as (trying, stopped):
-        out.say(f"running it on {', '.join(map(str, SIZES[:-1]))} and {SIZES[-1]} nodes ...")
-        reached = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
+    with trial(script, words, backend, max(map(max, NODES)), out) as (trying, stopped):
+        out.say("running it on one node, on two, and on the second of them alone ...")
+        seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
         interrupted = stopped()
         told, failure = list(trying.told), trying.failure
     if interrupted:
         raise Interrupted("interrupted before all was seen")
-    found = list(findings(told, reached, script))
+    found = list(findings(told, seen, script))
     tell_last_words(failure, out)
     rows = [("ok" if one.ok else "no", one.name, one.detail, one.fix) for one in found]
     out.result(

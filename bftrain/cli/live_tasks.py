@@ -12,7 +12,16 @@ from bftrain.live.documents import Submission
 from bftrain.live.kept import Run
 from bftrain.values import wire
 
-_OF_THE_RUN: Final = ("folder", "cwd", "env", "stop_grace_s", "workers_per_node")
+_OF_THE_RUN: Final = (
+    "folder",
+    "cwd",
+    "env",
+    "stop_grace_s",
+    "workers_per_node",
+    "finish_code",
+    "finish_file",
+    "stall_limit_s",
+)
 _OF_THE_TASK: Final = (
     "name",
     "launcher",

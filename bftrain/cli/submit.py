@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 @click.option("--folder", type=click.Path(path_type=Path), help="For commits and logs; goes on from them [a new one].")
 @click.option("--cwd", type=click.Path(path_type=Path), help="Where it runs [here].")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For its environment; without VALUE as it is here.")
+@click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")
+@click.option(
+    "--finish-file",
+    metavar="PATH",
+    help="The file that says so, if it is there when it exits with 0; from its folder if relative.",
+)
+@click.option(
+    "--stall-limit",
+    "stall_limit_s",
+    type=float,
+    metavar="SECONDS",
+    help="Without a step for so long it gives its nodes back; 0: never [the site's].",
+)
 @click.option("--weight", type=float, help="What it counts under some objectives [1].")
 @click.option("--campaign", help="What it belongs to.")
 @talks

@@ -131,6 +131,8 @@ def described(task: TaskView) -> RenderableType:
         ("started", "" if task.started_s is None else clock(task.started_s)),
         ("ended", "" if task.ended_s is None else clock(task.ended_s)),
         ("done", f"{done(task)} ({task.samples:,.0f} samples, {task.step:,} steps)"),
+        ("in memory", f"up to step {task.in_memory_step:,}" if task.in_memory_step else ""),
+        ("on disk", f"up to step {task.committed_step:,}" if task.committed_step else ""),
         ("loss", "" if task.loss is None else f"{task.loss:.6g}"),
         ("speed", f"{task.speed:,.0f} samples/s" if task.speed else ""),
         ("measured", speeds),

@@ -92,7 +92,7 @@ def _nothing_reported(script: Path, *, interrupted: bool) -> Exception:
 def _why(trying: Trying) -> str:
     from bftrain_elastic.readiness import COMMIT
 
-    committed = any(one["told"] in {"committed", "saved"} for one in trying.told)
+    committed = any(one["told"] in {"in_memory", "on_disk"} for one in trying.told)
     return "" if committed else f", because nothing was committed: {COMMIT}"
 
 

@@ -12,13 +12,14 @@ from bftrain.deciding.harvester import Harvester
 from bftrain.live.aside import aside
 from bftrain.live.carrying import Carriers
 from bftrain.live.harvest import Harvest
-from bftrain.live.kept import Kept, State
+from bftrain.live.kept import Kept, Progress, State
 from bftrain.live.memory import Memory
 from bftrain.live.tracking import Track, Tracks
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
 from bftrain_elastic.errors import BadJob
 
 _REASON_LETTERS: Final = 4000
+_ALL_OF_IT: Final = 0.999  # of the work: whole batches seldom come to it exactly
 
 
 class Books:
@@ -108,11 +109,16 @@ class Books:
             return
         now = self._now()
         track.hold((), now)
-        self.harvest.count(kept.number, track.progress, now)
+        self._count(kept.number, track.progress, now)
         self.harvest.forget((kept.number,))
         self._memory.change(
             replace(kept, state=state, progress=track.progress, ended_s=now, reason=reason or kept.reason)
         )
+
+    def _count(self, number: int, progress: Progress, now: float) -> None:
+        """Have what a task did counted as harvest, written down together with its progress."""
+        self.harvest.count(number, progress, now)
+        self._memory.know("harvest", self.harvest.text)
 
     def _attempted(self, name: str, attempt: asyncio.Future[None]) -> None:
         """Have a launcher forget a task that it came to know when that was over."""
@@ -132,9 +138,26 @@ class Books:
         self._remark(f"task '{name}' failed: {reason.partition(chr(10))[0]}")
         track.progress = replace(track.progress, failures=track.progress.failures + 1)
         if name in self._harvester.unfinished:  # it gets another try
-            self._memory.change(replace(kept, reason=reason, progress=track.settle(self._now())))
+            now = self._now()
+            progress = track.settle(now)
+            self._count(kept.number, progress, now)
+            self._memory.change(replace(kept, reason=reason, progress=progress))
         else:
             self.over(name, State.FAILED, reason)
+
+    def trouble(self, name: str, text: str) -> None:
+        """Remember the last trouble of a task."""
+        kept, text = self._memory.get(name), text[-_REASON_LETTERS:]
+        if kept is not None and kept.reason != text:
+            self._memory.change(replace(kept, reason=text))
+
+    def missing(self, name: str) -> str:
+        """Say how much of its work a task has not done that is done; "" if it has done all of it."""
+        track = self.tracks.get(name)
+        work = None if track is None else track.kept.spec.work_samples
+        if track is None or work is None or not track.progress.step or track.progress.samples >= work * _ALL_OF_IT:
+            return ""  # and of one that never reports nobody knows
+        return f"ended well after {track.progress.samples:,.0f} of {work:,.0f} samples"
 
     # -- progress
 
@@ -176,10 +199,10 @@ class Books:
             if track.held and (work := track.kept.spec.work_samples) is not None
         ]
 
-    def progress(self) -> None:
-        """See that it is written down how far tasks came."""
+    def progress(self, names: Collection[str] | None = None) -> None:
+        """See that it is written down how far tasks came: these, or all."""
         now = self._now()
-        for track in self.tracks:
+        for track in self.tracks if names is None else filter(None, map(self.tracks.get, names)):
             if track.held or track.progress != track.kept.progress:
                 progress = track.settle(now)
                 self._memory.progressed(track.kept.name, progress)

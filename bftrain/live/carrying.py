@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
@@ -18,15 +18,21 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.hub import Hub
 
 Tell = Callable[[dict[str, Any]], None]
+_ALWAYS: Final = ("argv", "folder", "cwd", "env", "stop_grace_s", "workers_per_node")
+_USUAL_STALL_LIMIT_S: Final = 1800.0  # what a job means that does not say
 _GENTLY = "decided"  # a cause for which launchers take the time that a planned change takes
 
 
 class Carriers:
-    """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used."""
+    """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used.
 
-    def __init__(self, tell: Tell, hub: Hub | None) -> None:
+    ``stall_s``: without a step for so long, tasks that do not say otherwise give their nodes back.
+    """
+
+    def __init__(self, tell: Tell, hub: Hub | None, *, stall_s: float) -> None:
         self._tell = tell
         self._hub = hub
+        self._stall_s = stall_s
         self._launchers: dict[str, Launcher] = {}
         self._of: dict[str, Launcher] = {}  # task -> its launcher
         # node that is to be given up gently -> the task on it, and since when (monotonic)
@@ -42,9 +48,8 @@ class Carriers:
         """Let its launcher know what to run for a task. May take a moment: a folder is made. From any thread."""
         where = f"task '{kept.name}'"
         launcher = self._launcher(kept.launcher)
-        job = {name: getattr(kept.run, name) for name in kept.run.__struct_fields__}
         try:
-            launcher.add(kept.name, job)
+            launcher.add(kept.name, _job(kept, self._stall_s))
         except ElasticError as error:
             raise BadInput(error.what, where=error.where or where, fix=error.fix) from error
         except OSError as error:
@@ -149,6 +154,21 @@ class Carriers:
                 raise BrokenPlugin(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
             self._launchers[name] = found
         return found
+
+
+def _job(kept: Kept, stall_s: float) -> dict[str, Any]:
+    """Return the job as a launcher takes it; what says nothing is left out, for launchers that do not know it."""
+    job = {name: getattr(kept.run, name) for name in _ALWAYS}
+    if kept.run.finish_code is not None:
+        job["finish_code"] = kept.run.finish_code
+    if kept.run.finish_file:
+        job["finish_file"] = kept.run.finish_file
+    if kept.spec.work_samples is not None:
+        job["work_samples"] = kept.spec.work_samples
+    limit_s = stall_s if kept.run.stall_limit_s is None else kept.run.stall_limit_s
+    if limit_s != _USUAL_STALL_LIMIT_S:
+        job["stall_limit_s"] = limit_s
+    return job
 
 
 def _without(action: Action, gentle: Collection[str]) -> Action | None:

@@ -37,6 +37,7 @@ _TRY_AGAIN_S: Final = 30.0  # between two times that tasks which are held up are
 _TAKE_UP_S: Final = 30.0  # for all tasks to be taken up, if file systems hang; each has some time all the same
 _LEAST_S: Final = 1.0
 _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
+_TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # what is told when processes of a task come or go
 
 # Told of ("events", those taken in), ("decision", it), ("told", what a launcher or the hub told): see ``observers``
 Observer = Callable[[str, Any], None]
@@ -52,7 +53,7 @@ class Daemon:
         self.memory = opened.memory
         self.harvester = opened.harvester
         self.remarks = Remarks(say)
-        self.carriers = Carriers(self.tell, opened.hub)
+        self.carriers = Carriers(self.tell, opened.hub, stall_s=site.times.stall_s)
         self.stepper = Stepper(
             opened.harvester, opened.journal, site.deciding, self, clock=time.time, settle_s=site.times.settle_s
         )
@@ -70,6 +71,7 @@ class Daemon:
         self.broken: asyncio.Future[BaseException] = self._loop.create_future()
         self._box: deque[dict[str, Any]] = deque()  # what was told from other threads
         self._box_noticed = False
+        self._turned: set[str] = set()  # tasks whose processes changed since it was written down how far they came
         self._ticking: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
 
@@ -85,10 +87,12 @@ class Daemon:
         self._say_who_is_unfit()
         self.want()  # before anything is asked for: no pilot is submitted that nobody can use
         self.yard.run(self.opened.agent_order)
+        await asyncio.sleep(0)  # it listens before it is asked: what happens in between is told then
         allowed = await self.yard.look(_LOOK_PATIENCE_S)
         ground, pool = self.yard.ground, self.harvester.pool
         if self.site.agents.used:
-            ground.expect(pool if allowed is None else pool & allowed)
+            over = pool - allowed if allowed is not None and self.yard.ends_agents else frozenset()
+            ground.expect(pool - over)
         remembered = reconcile.Remembered(
             pool=pool,
             mistaken=frozenset(node for node in pool if self.harvester.kind_of(node) != self.yard.kinds.of(node)),
@@ -105,6 +109,7 @@ class Daemon:
         self.books.written()
         self.carriers.establish(self.harvester.plan)
         if self.opened.hub is not None:
+            self.opened.hub.hold_workers()  # until it is certain what still runs of those that were started before
             self.opened.hub.open()
         self.yard.open()
         self.want()
@@ -112,7 +117,9 @@ class Daemon:
         self._ticking = asyncio.create_task(self._tick(), name="tick")
         self._ticking.add_done_callback(self._ticked)
         self.state = "reuniting"
-        await self.yard.reunite()
+        await self.yard.reunite(self.site.reunion_s)
+        if self.opened.hub is not None:
+            self.opened.hub.start_workers()
         if self.state == "reuniting":
             self.state = "running"
             self.stepper.decide()
@@ -208,7 +215,13 @@ class Daemon:
             told = self._box.popleft()
             match told["told"]:
                 case "registered" | "gone":
+                    if told.get("noticed"):
+                        self.yard.signalled(told["node"])
                     agents.append((told["node"], told["told"] == "registered"))
+                case "notice":
+                    self.yard.agents(agents)
+                    agents.clear()
+                    self.yard.notice(told["node"], float(told["grace_s"]))
                 case "warm":
                     pass
                 case _:
@@ -218,6 +231,14 @@ class Daemon:
             self.yard.agents(agents)
         if events:
             self.stepper.happened(*events)
+        self._write_turns()
+
+    def _write_turns(self) -> None:
+        """Write down how far tasks came whose processes change, before others report what they do from there on."""
+        if self._turned:
+            self.books.progress(self._turned)
+            self._turned.clear()
+            self.write(sync=False)
 
     def _heard(self, told: dict[str, Any]) -> list[Event]:
         """Take in what a launcher tells of a task; gives the event that follows, if any."""
@@ -228,8 +249,20 @@ class Daemon:
                 self.yard.vacated(told["task"], told["nodes"])
             case "note":
                 self.remark(f"task '{told['task']}': {told['text']}")
+                self.books.trouble(told["task"], told["text"])
+            case "done":
+                self._ended_early(told["task"])
+        if told["told"] in _TURNS:
+            self._turned.add(told["task"])
         event = event_of(told, self.stepper.now)
         return [] if event is None else [event]
+
+    def _ended_early(self, task: str) -> None:
+        """Say of a task that is done if it has not done all the work that it was to do."""
+        text = self.books.missing(task)
+        if text:
+            self.remark(f"task '{task}' {text}")
+            self.books.trouble(task, text)
 
     # -- what the stepper tells
 

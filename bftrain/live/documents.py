@@ -92,8 +92,15 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     started_s: Annotated[float | None, said("When it held nodes for the first time; seconds since 1970.")] = None
     ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
     work_samples: Annotated[float | None, said("Its whole work, if that was said.")] = None
-    samples: Annotated[float, said("Done so far: of steps that were done for the first time.")] = 0.0
+    samples: Annotated[float, said("Done so far; steps that were done again count once.")] = 0.0
     step: Annotated[int, said("The furthest one reported.")] = 0
+    in_memory_step: Annotated[
+        int,
+        said("The last step that survives the loss of some of its nodes: two nodes hold the state, or the disk does."),
+    ] = 0
+    committed_step: Annotated[
+        int, said("The last step that survives the loss of all its nodes: the state is on disk.")
+    ] = 0
     loss: Annotated[float | None, said("The last one reported.")] = None
     speed: Annotated[float, said("Samples/s now.")] = 0.0
     speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = msgspec.field(

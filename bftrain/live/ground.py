@@ -12,7 +12,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     ``allowed`` are those that the scheduler lets us use (``None``: it cannot be asked), ``taken`` those that it has
     taken back since; on ``present`` ones an agent is registered; ``expected`` ones may still come back after a
-    restart; ``drained`` ones must not be used. ``agents_suffice``: an agent is proof enough that its node is ours.
+    restart; ``drained`` ones must not be used, nor ``noticed`` ones, whose agents say that they are about to be taken.
+    ``agents_suffice``: an agent is proof enough that its node is ours.
     ``agents_used``: without agents a node is ours by the scheduler's word alone.
     """
 
@@ -21,6 +22,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     present: frozenset[str] = frozenset()
     expected: frozenset[str] = frozenset()
     drained: frozenset[str] = frozenset()
+    noticed: frozenset[str] = frozenset()
     agents_suffice: bool = False
     agents_used: bool = True
 
@@ -33,7 +35,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
             found = there if self.agents_suffice else there & by_word
         else:
             found = by_word
-        return found - self.taken - self.drained
+        return found - self.taken - self.drained - self.noticed
 
 
 class Ground:
@@ -47,6 +49,7 @@ class Ground:
         self._present: set[str] = set()
         self._expected: frozenset[str] = frozenset()
         self._drained: frozenset[str] = frozenset()
+        self._noticed: set[str] = set()
         self._closed = False
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
 
@@ -59,6 +62,7 @@ class Ground:
             present=frozenset(self._present),
             expected=self._expected,
             drained=self._drained,
+            noticed=frozenset(self._noticed),
             agents_suffice=self._agents_suffice,
             agents_used=self._agents_used,
         )
@@ -90,6 +94,7 @@ class Ground:
         self._allowed.difference_update(nodes)
         if self._agents_suffice:
             self._taken.update(self._present.union(self._expected).intersection(nodes))
+            self._expected -= set(nodes)  # their pilots are over, and all that ran in them
         for node in nodes:
             self.until_s.pop(node, None)
 
@@ -103,14 +108,22 @@ class Ground:
     def came(self, node: str) -> None:
         """Know that an agent registered."""
         self._present.add(node)
-        self._expected -= {node}
-        self._taken.discard(node)
+        self._forget(node)
 
     def went(self, node: str) -> None:
         """Know that an agent left, or was lost."""
         self._present.discard(node)
+        self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        """Forget what was known of the agent that was there before."""
         self._expected -= {node}
         self._taken.discard(node)
+        self._noticed.discard(node)
+
+    def notice(self, node: str) -> None:
+        """Know that a node is about to be taken; with a new agent it can be ours again."""
+        self._noticed.add(node)
 
     def expect(self, nodes: Iterable[str]) -> None:
         """Give agents of these nodes the time to come back; none: no more."""

@@ -36,7 +36,7 @@ class Harvest:
         """Count what a task did since it was counted last."""
         before = self._seen.get(number, Progress())
         self._seen[number] = progress
-        samples, node_s = progress.samples - before.samples, progress.node_s - before.node_s
+        samples, node_s = progress.harvested - before.harvested, progress.node_s - before.node_s
         if samples or node_s:
             day = time.strftime("%Y-%m-%d", time.localtime(time_s))
             today = self._days.get(day) or Harvested(day=day)

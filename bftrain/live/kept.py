@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,6 +14,7 @@ from bftrain.values import checks
 from bftrain.values.task import TaskSpec
 
 NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that could not run, or were killed
 _LETTERS: Final = 100_000  # of all words of a job together
 
 
@@ -48,13 +50,27 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         10.0
     )
     workers_per_node: Annotated[int, said("0: as many as a node has slots.", minimum=0)] = 0
+    finish_code: Annotated[
+        int | None,
+        said("The exit code that says that all is done; any other end is started again.", minimum=0, maximum=255),
+    ] = None
+    finish_file: Annotated[
+        str, said("The file that says so if it is there when the program exits with 0; from the folder if relative.")
+    ] = ""
+    stall_limit_s: Annotated[
+        float | None,
+        said("Seconds without a step after which it gives its nodes back; 0: never. The site's if null.", minimum=0),
+    ] = None
 
     def __post_init__(self) -> None:
         """Check every field."""
         words = checks.texts(self, "argv")
         if not words or not all(words):
             checks.reject(self, "argv", "must be a script or command, and its arguments")
-        if any("\0" in word for word in (*words, self.cwd, self.folder, *self.env.keys(), *self.env.values())):
+        if any(
+            "\0" in word
+            for word in (*words, self.cwd, self.folder, self.finish_file, *self.env.keys(), *self.env.values())
+        ):
             checks.reject(self, "argv", "holds a NUL character")
         for name in ("folder", "cwd"):
             given = getattr(self, name)
@@ -66,13 +82,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
         checks.number(self, "stop_grace_s", at_least=0.0)
         checks.integer(self, "workers_per_node", at_least=0)
+        if self.finish_code is not None:
+            code = checks.integer(self, "finish_code", at_least=1)
+            if code > _LARGEST_EXIT_CODE or code == os.EX_TEMPFAIL:
+                checks.reject(self, "finish_code", f"must be at most {_LARGEST_EXIT_CODE}, and not {os.EX_TEMPFAIL}")
+        if self.stall_limit_s is not None:
+            checks.number(self, "stall_limit_s", at_least=0.0)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a task came, by what it reported, and what was measured on the way."""
 
     samples: float = 0.0  # of steps that were done for the first time
+    earlier_samples: float | None = None  # of these, done before this task in a folder that it goes on from, if known
     step: int = 0  # the furthest one reported
+    in_memory_step: int = 0  # the last one of which at least two nodes hold the state
+    committed_step: int = 0  # the last one whose state is on disk
     loss: float | None = None
     node_s: float = 0.0  # node-seconds held
     started_s: float | None = None  # when it held nodes for the first time
@@ -82,6 +107,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     speeds: Mapping[int, float] = msgspec.field(default_factory=dict)  # samples/s by size
     settled: tuple[int, ...] = ()  # sizes whose speed is known well
     costs: Mapping[str, float] = msgspec.field(default_factory=dict)  # seconds of grow, shrink, start
+    # The running sum of the last report with one: since which step, up to which, and how many samples
+    counted_since: int | None = None
+    counted_step: int = 0
+    counted_total: float = 0.0
+    report_stride: int = 0  # the least difference between the steps of two reports of a process; 0: none was seen
+
+    @property
+    def harvested(self) -> float:
+        """Return the samples that this task did itself."""
+        return self.samples - (self.earlier_samples or 0.0)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):

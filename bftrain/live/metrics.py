@@ -135,8 +135,8 @@ class Metrics:
         track = self._daemon.books.tracks.get(task)
         if track is None:
             return
-        samples = track.progress.samples
-        self._samples += samples - self._seen.get(task, track.kept.progress.samples)
+        samples = track.progress.harvested
+        self._samples += samples - self._seen.get(task, track.kept.progress.harvested)
         self._seen[task] = samples
 
     def _over(self, task: str, state: str) -> None:

@@ -33,7 +33,7 @@ from bftrain.live.documents import (
     TaskView,
     state_of,
 )
-from bftrain.live.kept import Kept, State, is_name
+from bftrain.live.kept import Kept, Progress, State, is_name
 from bftrain.live.metrics import Metrics
 from bftrain.live.tracking import guess
 from bftrain.live.watch import Watch
@@ -286,6 +286,8 @@ class Office:
             guessed=given.curve is None and not given.curves,
             run=replace(given.run, folder=folder),
             submitted_s=now,
+            # In a folder of its own it begins at the beginning, in another one perhaps where somebody else ended
+            progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
 
     def _insist_on_a_kind(self, given: Submission) -> None:
@@ -339,6 +341,8 @@ class Office:
             work_samples=kept.spec.work_samples,
             samples=progress.samples,
             step=progress.step,
+            in_memory_step=max(progress.in_memory_step, progress.committed_step),
+            committed_step=progress.committed_step,
             loss=progress.loss,
             speed=0.0 if track is None else track.speed(now),
             speeds=progress.speeds if track is None else track.speeds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -26,6 +27,7 @@ from bftrain_elastic.hub import Hub, Tell
 from bftrain_elastic.secret import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
+_EPOCH: Final = "epoch"
 
 
 @dataclass(kw_only=True)
@@ -139,16 +141,34 @@ def _hub(site: SiteSettings, memory: Memory, tell: Tell) -> Hub:
     except ElasticError as error:
         raise BadInput(error.what, where=error.where, fix=error.fix) from error
     wanted = site.agents.port or int(memory.fact(_PORT) or 0)
+    epoch = next_epoch(memory)
+
+    def hub_on(port: int) -> Hub:
+        settle_s = site.agents.settle_s
+        return Hub(tell, secret, bind=site.agents.listen, port=port, closed=True, epoch=epoch, settle_s=settle_s)
+
     try:
-        hub = Hub(tell, secret, bind=site.agents.listen, port=wanted, closed=True)
+        hub = hub_on(wanted)
     except OSError as error:
         if site.agents.port or not wanted:
             what = f"cannot listen on {site.agents.listen}:{wanted}: {error.strerror}"
             raise NotAvailable(what, where="[agents]", fix="choose another listen or port") from error
-        hub = Hub(tell, secret, bind=site.agents.listen, closed=True)  # agents of before are lost, and end
+        hub = hub_on(0)  # agents of before are lost, and end
     memory.know(_PORT, str(hub.address[1]))
     memory.write()
     return hub
+
+
+def next_epoch(memory: Memory) -> int:
+    """Return the number of this start, and write it down: agents obey no manager with a smaller one any more.
+
+    It rises with every start on the same state, whatever the clock says. It is at least the time, so that agents which
+    a manager with another state left behind, but with the same secret, obey this one too.
+    """
+    epoch = max(int(memory.fact(_EPOCH) or 0) + 1, int(time.time()))
+    memory.know(_EPOCH, str(epoch))
+    memory.write()
+    return epoch
 
 
 def _agent_order(site: SiteSettings, hub: Hub | None) -> AgentOrder:
@@ -159,4 +179,6 @@ def _agent_order(site: SiteSettings, hub: Hub | None) -> AgentOrder:
     words = ["--manager", f"{host}:{hub.address[1]}", "--secret", str(site.secret), "--node", "{node}"]
     words += ["--address", agents.address, "--slots", str(agents.slots), "--preload", ",".join(agents.preload)]
     words += ["--patience", f"{agents.patience_s:g}"]
+    if agents.grace_s:
+        words += ["--grace", f"{agents.grace_s:g}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))

@@ -20,6 +20,7 @@ from bftrain.live.schedulers import port
 from bftrain.toml_lines import line_of
 from bftrain.values import checks, wire
 
+_LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
 
@@ -39,6 +40,8 @@ class Agents(_Table, frozen=True, kw_only=True):
     slots: int = 0  # workers on a node; 0: one a GPU, or one
     preload: tuple[str, ...] = ("torch",)  # what workers find imported
     patience_s: float = 30.0  # how long agents and workers go on without us
+    grace_s: float = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
+    settle_s: float = 5.0  # that a preemption may take to reach all processes of a node and its agent
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -50,6 +53,8 @@ class Agents(_Table, frozen=True, kw_only=True):
         checks.integer(self, "slots", at_least=0)
         checks.texts(self, "preload")
         checks.number(self, "patience_s", above=0.0)
+        for name in ("grace_s", "settle_s"):
+            checks.number(self, name, at_least=0.0)
 
 
 class Api(_Table, frozen=True, kw_only=True):
@@ -81,14 +86,16 @@ class Times(_Table, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
     settle_s: float = 0.0  # between something that joined or was submitted and the decision; departures never wait
-    reunion_s: float = 10.0  # that agents have to come back after a restart, before their nodes count as lost
+    # That agents have to come back after a restart, before their nodes count as lost; never less than their patience
+    reunion_s: float = 10.0
     drain_s: float = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
     look_s: float = 60.0  # between looks at what the scheduler says, besides the news it sends
     idle_s: float = 60.0  # without any task before nodes are given back
+    stall_s: float = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
 
     def __post_init__(self) -> None:
         """Check every field."""
-        for name in ("settle_s", "reunion_s", "drain_s", "idle_s"):
+        for name in ("settle_s", "reunion_s", "drain_s", "idle_s", "stall_s"):
             checks.number(self, name, at_least=0.0)
         checks.number(self, "look_s", above=0.0)
 
@@ -157,9 +164,19 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         return Path(self.folder, "tasks")
 
     @property
+    def reunion_s(self) -> float:
+        """How long agents have to come back after a restart.
+
+        An agent goes on without us for its patience, and its workers with it. Before that is over nothing may be
+        started in the place of what may still run there.
+        """
+        patience_s = self.agents.patience_s
+        return max(self.times.reunion_s, patience_s + min(_LEAVING_S, patience_s / 2))
+
+    @property
     def for_scheduler(self) -> port.Site:
         """What a scheduler is told of us."""
-        return port.Site(name=self.name, folder=Path(self.folder))
+        return port.Site(name=self.name, folder=Path(self.folder), grace_s=self.agents.grace_s)
 
     @property
     def scheduler_table(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bftrain import learning
+from bftrain.live.counting import counted
 from bftrain.live.kept import Kept, Progress
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import TaskMeasured
@@ -39,6 +40,7 @@ class Track:
     news: bool = False  # a speed or a cost is known better than the decisions know
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
+    _began_at_step: int | None = None  # where it went on when it ran for the first time
 
     def hear(self, told: Mapping[str, Any]) -> None:
         """Take in what is told of the task."""
@@ -47,12 +49,19 @@ class Track:
                 self.skip_start = False
                 return
             case "confirmed":
-                self.running = int(told["size"])
-                self._line = None
+                self._confirmed(int(told["size"]), int(told.get("step", 0)))
             case "paused":
                 self.running, self.rate = 0, 0.0
+                self._in_memory(0)  # no process of it is left
+            case "in_memory":
+                self._in_memory(int(told["step"]))
+            case "on_disk":
+                committed = max(self.progress.committed_step, int(told["step"]))
+                self.progress = replace(self.progress, committed_step=committed)
             case "report":
                 self._report(told)
+            case "done" if told.get("total") is not None:
+                self._done(int(told["step"]), float(told["total"]))
         self.news |= self.measuring.hear(dict(told))
 
     def _report(self, told: Mapping[str, Any]) -> None:
@@ -62,14 +71,23 @@ class Track:
             rate = rate if isfinite(rate) else self.rate
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
         self._line, self.reported_s = (t, step), float(told.get("heard", t))
-        if step > self.progress.step:
-            loss = told.get("loss")
-            self.progress = replace(
-                self.progress,
-                step=step,
-                samples=self.progress.samples + samples,
-                loss=self.progress.loss if loss is None else float(loss),
-            )
+        self.progress = counted(self.progress, told, began_at_step=self._began_at_step)
+
+    def _confirmed(self, size: int, step: int) -> None:
+        """Know on how many nodes it runs, and what is left in the memory of several of them."""
+        self.running, self._line = size, None
+        if self._began_at_step is None and not self.progress.step:
+            self._began_at_step = step
+        self._in_memory(min(self.progress.in_memory_step, step) if size > 1 else 0)
+
+    def _done(self, step: int, total: float) -> None:
+        """Count what was done since the last report that arrived."""
+        samples = max(self.progress.samples, total)
+        self.progress = replace(self.progress, samples=samples, step=max(self.progress.step, step))
+
+    def _in_memory(self, step: int) -> None:
+        if step != self.progress.in_memory_step:
+            self.progress = replace(self.progress, in_memory_step=step)
 
     def hold(self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
         """Know which nodes it holds now: by a decision, because nodes are ``gone``, or because it is over or waits."""

@@ -51,11 +51,17 @@ class Yard:
         self._wanted: tuple[int, frozenset[str]] | None = None
         self._idle_since = self._swept = time.monotonic()
         self._giving: set[str] = set()  # nodes that the scheduler is just asked to take
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}  # noticed nodes -> when their grace is over
         self._jobs: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         self._opened = self._closed = False
 
     # -- the scheduler
+
+    @property
+    def ends_agents(self) -> bool:
+        """Whether nothing of ours is left on a node that the scheduler does not let us use."""
+        return bool(getattr(self._scheduler, "ends_agents", self._scheduler.agents_suffice))
 
     def run(self, agent: AgentOrder) -> None:
         """Listen to the scheduler from now on, and ask it now and then."""
@@ -93,7 +99,7 @@ class Yard:
                 self.ground.allow(news.nodes, news.until_s)
             case Taken():
                 self.ground.take(news.nodes)
-                self._hurry(news.nodes)
+                self._hurry([node for node in news.nodes if node not in self._deadlines])  # these have their grace
             case Remark():
                 self._remark(news.text)
                 return
@@ -128,11 +134,34 @@ class Yard:
         self._scheduler.hint()
         self._moved.set()
 
-    async def reunite(self) -> None:
-        """Give agents that were known the time to come back."""
-        await self._until(lambda: not self.ground.expected or self._closed, self._times.reunion_s)
+    def signalled(self, node: str) -> None:
+        """Tell the scheduler's part that the agent of a node was told to go by the scheduler itself."""
+        self._scheduler.noticed(node)
+
+    def notice(self, node: str, grace_s: float) -> None:
+        """Leave a node in a planned way that the scheduler takes in ``grace_s`` seconds.
+
+        Its agent leaves by itself when no worker is left there, so it is given back only if that takes too long.
+        """
+        if node not in self.ground.present or node in self._deadlines:
+            return
+        self.signalled(node)
+        self._deadlines[node] = self._loop.call_later(grace_s, self._grace_is_over, node)
+        self.ground.notice(node)
+        self.leave((node,))
+
+    def _grace_is_over(self, node: str) -> None:
+        self._hurry((node,))
+        self.give_back((node,))
+
+    async def reunite(self, patience_s: float) -> None:
+        """Give agents that were known the time to come back; the nodes of those that do not count as lost."""
+        await self._until(lambda: not self.ground.expected or self._closed, patience_s)
+        lost = self.ground.expected
         self.ground.expect(())
         self.look_over()
+        if self._scheduler.agents_suffice:
+            self.give_back(sorted(lost))  # a pilot whose agent hangs holds a node for nothing
 
     # -- the pool
 
@@ -162,11 +191,13 @@ class Yard:
 
     def left(self, event: NodesLeft) -> None:
         """Let go of nodes that were left in a planned way and on which nothing was."""
-        self.give_back(sorted(self.gentle.intersection(event.nodes) - self._carriers.lingering))
+        left = self.gentle.intersection(event.nodes) - self._carriers.lingering
+        self.give_back(sorted(left.difference(self._deadlines)))
 
     def vacated(self, task: str, nodes: Sequence[str]) -> None:
         """Let go of nodes that a task was asked to leave, now that it has."""
-        self.give_back(self._carriers.vacated(task, nodes))
+        vacated = self._carriers.vacated(task, nodes)
+        self.give_back([node for node in vacated if node not in self._deadlines])
         self._moved.set()
 
     def give_back(self, nodes: Collection[str]) -> None:
@@ -180,7 +211,7 @@ class Yard:
         Drained nodes are given back until their agents are gone: a request may fail, we may have been killed between
         a drain and the end of it, and a pilot that waited may begin on a drained node.
         """
-        overdue = self._carriers.overdue(self._times.drain_s)
+        overdue = self._carriers.overdue(self._times.drain_s).difference(self._deadlines)
         if overdue:
             self._carriers.clear(overdue)
             self.give_back(sorted(overdue))
@@ -211,6 +242,8 @@ class Yard:
         self._closed = True
         for job in self._jobs:
             job.cancel()
+        for deadline in self._deadlines.values():
+            deadline.cancel()
 
     # -- within
 
@@ -222,6 +255,10 @@ class Yard:
 
     def _hurry(self, nodes: Collection[str]) -> None:
         """Nodes are taken, and there is no time for a planned change."""
+        for node in nodes:
+            deadline = self._deadlines.pop(node, None)
+            if deadline is not None:
+                deadline.cancel()
         self.gentle.difference_update(nodes)
         self._carriers.clear(nodes)
         self._moved.set()

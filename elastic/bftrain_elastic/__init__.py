@@ -15,7 +15,7 @@ A training script keeps what has to survive in a state, says where it is safe to
     run(State(model=model, optimizer=optimizer, position=0), train)
 
 Alone, on a laptop, this trains; under bftrain it is resized while it runs. A script that only wants to be measured
-calls ``report`` and nothing else.
+calls ``report`` and nothing else, and one that has done all its work says so with ``finish``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bftrain_elastic.finishing import finish
     from bftrain_elastic.progress import Reporter, report
     from bftrain_elastic.running import run
     from bftrain_elastic.state import State
 
-__all__ = ["Reporter", "State", "report", "run"]
+__all__ = ["Reporter", "State", "finish", "report", "run"]
 
-_HOMES = {"Reporter": "progress", "report": "progress", "run": "running", "State": "state"}
+_HOMES = {
+    "Reporter": "progress",
+    "State": "state",
+    "finish": "finishing",
+    "report": "progress",
+    "run": "running",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for

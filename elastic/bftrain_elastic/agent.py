@@ -1,102 +1,43 @@
 """The agent: a small process on each node that stands between its workers and the manager.
 
 It starts at once (the nursery imports torch, not the agent), passes messages on, starts and stops workers, and when it
-is told to go (SIGTERM) it tells the manager, kills everything it started and is gone. If it dies itself, its nursery
-sees to that; if the manager is gone for long, so is the agent. Until then workers go on without one, and the agent
-remembers of each what the next manager has to know.
+is told to go (SIGTERM) it tells the manager, kills everything it started and is gone; with a grace it tells the
+manager first, and leaves when no worker is left or the grace is over. If it dies itself, its nursery sees to that; if
+the manager is gone for long, so is the agent. Until then workers go on without one, and the agent remembers of each
+what the next manager has to know, also how it ended.
 """
 
 from __future__ import annotations
 
-import argparse
+import math
 import os
 import selectors
+import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from bftrain_elastic.agent_settings import Settings, command_line
 from bftrain_elastic.door import Door
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.gpus import visible_gpus
-from bftrain_elastic.interfaces import networking, towards
+from bftrain_elastic.interfaces import networking
 from bftrain_elastic.link import Link
-from bftrain_elastic.messages import (
-    LINE_LIMIT,
-    Lines,
-    Message,
-    decode,
-    encode,
-    environment_of,
-    inner_of,
-    text_of,
-    whole_of,
-)
-from bftrain_elastic.nursery import PRELOADED
-from bftrain_elastic.processes import adopt_orphans, die_with, end_family
-from bftrain_elastic.secret import read_secret
-from bftrain_elastic.wires import Wire
+from bftrain_elastic.messages import Message, environment_of, inner_of, text_of
+from bftrain_elastic.nursery import NOTICES
+from bftrain_elastic.nursery_process import NurseryProcess
+from bftrain_elastic.processes import adopt_orphans, die_with, end_family, is_running, state_of
+from bftrain_elastic.termination import GRACE
 from bftrain_elastic.words import checked
+from bftrain_elastic.worker_records import EndedWorkers, Worker
 
-_TAIL_BYTES: Final = 2048
-AUTO: Final = "auto"  # instead of an address
-_NO_STEP: Final = -1
-
-
-@dataclass
-class Worker:
-    """One worker as its agent knows it."""
-
-    name: str
-    task: str
-    slot: int
-    log: Path
-    log_start: int
-    port: int = 0
-    pid: int = 0
-    kill_at: float = 0.0  # on the monotonic clock; 0: not to be killed
-    # What a manager has to know that did not see it happen
-    step: int = _NO_STEP  # the last one it spoke of
-    go: Message | None = None  # the last group it was told to form
-    ready: Message | None = None  # what it said when it was ready, unless it was told to form a group since
-    done: bool = False  # its training is over
-    odd: bool = False  # it said what cannot be
-
-    def told(self, message: Message) -> None:
-        """Remember what it was told."""
-        if message.get("do") == "go":
-            self.go, self.ready = message, None
-
-    def said(self, words: Message) -> None:
-        """Remember what it said."""
-        self.step = words.get("step", self.step)
-        if words["say"] == "ready":
-            self.ready = words
-        elif words["say"] == "done":
-            self.done = True
-
-    def left(self) -> Message:
-        """Say all this to a new manager."""
-        go = self.go and {name: self.go[name] for name in ("generation", "rank", "workers")}
-        known = {"worker": self.name, "task": self.task, "slot": self.slot, "step": self.step}
-        return {**known, "go": go, "ready": self.ready, "done": self.done}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What an agent is started with; ``patience_s`` is how long it goes on without its manager."""
-
-    manager: tuple[str, int]
-    secret: bytes
-    node: str
-    address: str = "127.0.0.1"
-    slots: int = 0
-    preload: tuple[str, ...] = PRELOADED
-    patience_s: float = 30.0
+_KILLED: Final = -int(signal.SIGKILL)
+_BEAT_S: Final = 1.0  # how often the nursery hears that we live
+_OBEY_S: Final = 3.0  # how long a nursery may take to do what it is told, if somebody stopped it
+_ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itself, and by its own step (srun)
+_REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
 
 
 class Agent:
@@ -108,6 +49,7 @@ class Agent:
         self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
         self._workers: dict[str, Worker] = {}
+        self._ended = EndedWorkers()
         self._link = Link(
             self._selector,
             settings.manager,
@@ -119,12 +61,21 @@ class Agent:
         self._door = Door(
             self._selector, known=self._workers.__contains__, on_message=self._heard_worker, note=self._note
         )
-        self._nursery: Wire | None = None
-        self._nursery_process: subprocess.Popen[bytes] | None = None
-        self._lines = Lines(LINE_LIMIT)
+        self._nursery = NurseryProcess(
+            self._selector,
+            door=self._door.home,
+            preload=settings.preload,
+            on_message=self._from_nursery,
+            on_lost=self._nursery_lost,
+        )
+        self._signals: list[int] = []  # that arrived and were not looked at yet
+        self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
+        self._workers_know = False  # they have had a SIGTERM from the scheduler itself
         self._leaving = ""
+        self._leave_at = 0.0  # on the monotonic clock: the end of the grace; 0: we were not told to go
+        self._leave_why = ""
+        self._beat_at = 0.0
         self._in_vain = False
-        self._warm = False
 
     # -- life
 
@@ -132,40 +83,91 @@ class Agent:
         """Serve until told to go; gives the exit code."""
         adopt_orphans()
         wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told_to_go)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._selector.register(wake, selectors.EVENT_READ, lambda _: os.read(wake, 4096))
+        for number in (signal.SIGINT, *NOTICES):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda number, _: self._signals.append(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTICES)
         try:
-            self._start_nursery()
+            self._nursery.start()
             while not self._leaving:
                 self._link.on_time()
                 for key, events in self._selector.select(self._wait_s()):
                     key.data(events)
                 self._on_time()
-            self._link.say({"say": "leaving", "reason": self._leaving})
+            self._say_goodbye()
         finally:
             gone = end_family()
             self._door.close()
+            if self._settings.remove is not None and self._orphaned():
+                shutil.rmtree(self._settings.remove, ignore_errors=True)
         return 0 if gone and not self._in_vain else 1
 
-    def _told_to_go(self, number: int, _frame: object) -> None:
-        self._leaving = signal.Signals(number).name
-
     def _wait_s(self) -> float:
-        times = [self._link.next_at, *(worker.kill_at for worker in self._workers.values() if worker.kill_at)]
-        return max(0.0, min(times) - time.monotonic())
+        times = [self._link.next_at, self._beat_at, *(one.kill_at for one in self._workers.values() if one.kill_at)]
+        return max(0.0, min([*times, self._leave_at] if self._leave_at else times) - time.monotonic())
 
     def _on_time(self) -> None:
+        while self._signals:
+            self._on_signal(self._signals.pop(0))
         now = time.monotonic()
         for worker in self._workers.values():
             if worker.kill_at and now >= worker.kill_at:
-                worker.kill_at = 0.0
-                self._signal(worker, signal.SIGKILL)
+                self._kill(worker)
+        if now >= self._beat_at:
+            self._beat_at = now + _BEAT_S
+            self._nursery.send({"do": "alive"})
+            self._look_after_nursery(now)
         if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
             self._note(f"{self._leaving}: {self._link.trouble}")
             self._in_vain = True
+        if self._leave_at and (not self._workers or now >= self._leave_at):
+            self._leaving = self._leave_why
+
+    # -- being told to go
+
+    def _on_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        now = time.monotonic()
+        again = number == signal.SIGTERM and now - self._terminated_at > _ONE_NOTICE_S
+        if number == signal.SIGINT or self._orphaned() or again:
+            self._leaving = name
+        else:
+            if number == signal.SIGTERM:
+                self._terminated_at = min(now, self._terminated_at)
+            self._take_notice(name)
+
+    def _orphaned(self) -> bool:
+        return self._settings.parent > 0 and os.getppid() != self._settings.parent
+
+    def _take_notice(self, why: str) -> None:
+        """Leave, or let manager and workers know that they have so much time to put things in order."""
+        if self._settings.grace_s <= 0:
+            self._leaving = why
+        elif not self._leave_at:
+            self._leave_at, self._leave_why = time.monotonic() + self._settings.grace_s, why
+            if self._link.welcomed:
+                self._say_notice()
+            else:  # there is no manager that would ask them to save
+                for worker in self._workers.values():
+                    self._signal(worker, signal.SIGTERM)
+
+    def _say_notice(self) -> None:
+        self._link.say({"say": "notice", "grace_s": round(max(0.0, self._leave_at - time.monotonic()), 3)})
+
+    def _say_goodbye(self) -> None:
+        """Kill all workers, and tell the manager how those ended that we did not kill."""
+        self._nursery.listen()
+        for name in list(self._workers):
+            self._door.drain(name)
+        exit_codes: dict[int, int] = {}
+        end_family(_REAP_S, exit_codes)
+        for worker in list(self._workers.values()):
+            if exit_codes.get(worker.pid, _KILLED) != _KILLED:
+                self._bury(worker, exit_codes[worker.pid])
+        self._link.say({"say": "leaving", "reason": self._leaving})
 
     # -- the manager
 
@@ -177,32 +179,44 @@ class Agent:
                 "address": self._settings.address,
                 "slots": self._settings.slots or len(self._gpus) or 1,
                 "pid": os.getpid(),
-                "workers": [worker.left() for worker in self._workers.values()],
+                "epoch": self._link.epoch,
+                "workers": [worker.known() for worker in self._workers.values()],
+                "ended": list(self._ended.known()),
             }
         )
-        if self._warm:
+        if self._nursery.warm:
             self._link.say({"say": "warm"})
 
     def _do(self, message: Message) -> None:
         match message.get("do"):
             case "spawn":
                 self._spawn(message)
-            case "tell":
-                name, words = text_of(message, "worker"), inner_of(message, "message")
-                if name in self._workers:
-                    self._workers[name].told(words)
-                    self._door.tell(name, words)
-            case "stop":
-                self._stop(text_of(message, "worker"), float(message.get("grace_s", 0.0)))
+            case "tell" | "stop" | "inspect":
+                self._do_to_worker(text_of(message, "worker"), message)
+            case "forget":
+                self._forget(text_of(message, "task"), str(message.get("worker") or ""))
             case "clear":
-                for name in list(self._workers):
-                    self._stop(name, 0.0)
+                for worker in list(self._workers.values()):
+                    self._stop(worker, 0.0)
             case "bye":
                 self._leaving = "the manager said goodbye"
             case "welcome":
-                pass
+                if self._leave_at:
+                    self._say_notice()
             case other:
                 self._note(f"the manager said '{other}', which this version does not know")
+
+    def _do_to_worker(self, name: str, message: Message) -> None:
+        worker = self._workers.get(name)
+        match message["do"]:
+            case "tell" if worker is not None:
+                words = inner_of(message, "message")
+                worker.told(words)
+                self._door.tell(name, words)
+            case "stop" if worker is not None:
+                self._stop(worker, float(message.get("grace_s", 0.0)))
+            case "inspect":
+                self._inspect(name, worker)
 
     # -- workers
 
@@ -222,28 +236,31 @@ class Agent:
             self._link.say({"say": "said", "worker": name, "message": words})
 
     def _spawn(self, message: Message) -> None:
-        name, log = text_of(message, "worker"), Path(text_of(message, "log"))
-        slot = whole_of(message, "slot")
-        env = environment_of(message, "env") | {"BFTRAIN_SOCKET": self._door.path, "BFTRAIN_WORKER": name}
+        worker = Worker.of_order(message, 0)
+        if worker.name in self._workers or worker.name in self._ended:  # it was ordered already
+            return
+        self._ended.replace(worker.task, worker.slot)
+        self._workers[worker.name] = worker
+        try:
+            worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
+        except OSError as error:
+            self._bury(worker, 1, f"no log can be written: {error}")
+            return
+        env = environment_of(message, "env") | {"BFTRAIN_SOCKET": self._door.path, "BFTRAIN_WORKER": worker.name}
         env |= {"BFTRAIN_ADDRESS": self._settings.address, "BFTRAIN_NODE": self._settings.node}
+        env[GRACE] = f"{self._settings.grace_s:g}"
         env = {name: value for name, value in self._networking.items() if name not in os.environ} | env
         if self._gpus and not message.get("all_gpus"):
-            env["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
-        try:
-            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            start = log.stat().st_size if log.exists() else 0
-        except OSError as error:
-            self._link.say({"say": "exited", "worker": name, "code": 1, "tail": f"no log can be written: {error}"})
-            return
-        port = self._free_port() if message.get("want_port") else 0
-        self._workers[name] = Worker(name, text_of(message, "task"), slot, log, start, port)
-        if port:
-            env["MASTER_PORT"] = str(port)
-            message = message | {"argv": [word.replace("$MASTER_PORT", str(port)) for word in message["argv"]]}
-        if self._nursery is None:
-            self._start_nursery()
-        if self._nursery is not None:
-            self._nursery.send(encode(message | {"env": env}) + b"\n")
+            env["CUDA_VISIBLE_DEVICES"] = self._gpus[worker.slot % len(self._gpus)]
+        if message.get("want_port"):
+            worker.port = self._free_port()
+            env["MASTER_PORT"] = str(worker.port)
+            message = message | {"argv": [word.replace("$MASTER_PORT", str(worker.port)) for word in message["argv"]]}
+        worker.order = message | {"env": env}
+        self._nursery.start()
+        if self._nursery.warm:
+            self._send_orders()
 
     def _free_port(self) -> int:
         with socket.socket() as probe:
@@ -251,119 +268,111 @@ class Agent:
             port: int = probe.getsockname()[1]
             return port
 
-    def _stop(self, name: str, grace_s: float) -> None:
-        worker = self._workers.get(name)
-        if worker is None:
-            return
-        if grace_s > 0 and worker.pid:  # who is not born yet has nothing to put in order
-            self._signal(worker, signal.SIGTERM)
+    def _send_orders(self) -> None:
+        """Have those workers started that waited for the nursery; until then they could be stopped without a trace."""
+        for worker in self._workers.values():
+            if worker.order is not None:
+                self._nursery.send(worker.order)
+                worker.order, worker.ordered_at = None, time.monotonic()
+
+    def _stop(self, worker: Worker, grace_s: float) -> None:
+        if worker.order is not None:
+            self._bury(worker, _KILLED)
+        elif grace_s > 0 and worker.pid:  # one that was not started yet has nothing to put in order
+            if self._workers_know:
+                worker.told_to_end |= is_running(worker.pid)
+            else:
+                self._signal(worker, signal.SIGTERM)
             worker.kill_at = time.monotonic() + grace_s
         else:
+            self._kill(worker)
+
+    def _kill(self, worker: Worker) -> None:
+        worker.condemned, worker.kill_at = True, 0.0
+        if worker.pid:  # or as soon as it is born
+            worker.ordered_at = worker.ordered_at or time.monotonic()
             self._signal(worker, signal.SIGKILL)
 
     def _signal(self, worker: Worker, number: int) -> None:
-        if worker.pid and self._nursery is not None:
-            self._nursery.send(encode({"do": "signal", "pid": worker.pid, "signal": int(number)}) + b"\n")
-        elif not worker.pid:  # not born yet: once it is
-            worker.kill_at = time.monotonic() + 0.01
+        if worker.pid:
+            self._nursery.send({"do": "signal", "pid": worker.pid, "signal": int(number)})
+
+    def _inspect(self, name: str, worker: Worker | None) -> None:
+        """Have a worker write its stacks down, if it is one that can; tell the state of its process."""
+        pid = worker.pid if worker is not None else 0
+        if worker is not None and worker.warm and pid:
+            self._nursery.send({"do": "inspect", "pid": pid})
+        self._link.say({"say": "inspected", "worker": name, "state": state_of(pid) if pid else ""})
+
+    def _forget(self, task: str, name: str) -> None:
+        self._ended.forget(task, name)
+        for worker in self._workers.values():
+            if worker.task == task and name in {"", worker.name}:
+                worker.forgotten = True
+
+    def _bury(self, worker: Worker, code: int, words: str = "") -> None:
+        """Tell the manager of a worker's end, and remember it for the next manager."""
+        self._door.drain(worker.name)
+        if self._workers.pop(worker.name, None) is None:
+            return
+        exit_ = worker.ended(code) | ({"tail": words} if words else {})
+        if not worker.forgotten:
+            self._ended.add(worker, exit_)
+        self._link.say({"say": "exited", "worker": worker.name, **exit_})
 
     # -- the nursery
 
-    def _start_nursery(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            places = [str(theirs.fileno()), str(os.getpid()), str(self._door.home)]
-            self._nursery_process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                [sys.executable, "-m", "bftrain_elastic.nursery", *places, *self._settings.preload],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self._lines = Lines(LINE_LIMIT)
-        self._nursery = Wire(self._selector, ours, self._from_nursery, self._nursery_lost)
+    def _from_nursery(self, message: Message) -> None:
+        worker = self._workers.get(message.get("worker", ""))
+        match message["say"]:
+            case "born" if worker is not None:
+                worker.pid, worker.ordered_at = message["pid"], 0.0
+                self._link.say({"say": "spawned", "worker": worker.name, "pid": worker.pid, "port": worker.port})
+                if worker.condemned:
+                    self._kill(worker)
+            case "died" if worker is not None:
+                worker.told_to_end |= bool(message.get("told_to_end"))
+                self._bury(worker, message["code"])
+            case "notice":
+                # A scheduler that signals the nursery signals all processes here. A second SIGTERM could interrupt
+                # a worker that saves since the first.
+                self._workers_know |= message["signal"] == signal.SIGTERM.name
+                self._take_notice(message["signal"])
+            case "warm":
+                self._link.say({"say": "warm"})
+                for missing in message["missing"]:
+                    self._note(f"not preloaded: {missing}")
+                self._send_orders()
 
-    def _from_nursery(self, data: bytes) -> None:
-        self._lines.feed(data)
-        while (line := self._lines.next()) is not None:
-            message = decode(line)
-            match message["say"]:
-                case "born":
-                    worker = self._workers[message["worker"]]
-                    worker.pid = message["pid"]
-                    self._link.say({"say": "spawned", "worker": worker.name, "pid": worker.pid, "port": worker.port})
-                case "died":
-                    self._bury(message["worker"], message["code"])
-                case "warm":
-                    self._warm = True
-                    self._link.say({"say": "warm"})
-                    for missing in message["missing"]:
-                        self._note(f"not preloaded: {missing}")
-
-    def _nursery_lost(self, _reason: str) -> None:
-        """Bury all workers: they died with their parent, and what they left came to us."""
-        self._nursery, self._warm = None, False
-        if self._nursery_process is not None:
-            self._nursery_process.kill()
-            self._nursery_process.wait()
-        end_family()
-        for name in list(self._workers):
-            self._bury(name, -int(signal.SIGKILL))
+    def _nursery_lost(self) -> None:
+        """Bury all workers that it started: they died with their parent, and what they left came to us."""
+        exit_codes = self._nursery.bury()
+        for worker in list(self._workers.values()):
+            if worker.order is None:
+                self._bury(worker, exit_codes.get(worker.pid, _KILLED))
         if not self._leaving:
-            self._start_nursery()
+            self._nursery.start()
 
-    def _bury(self, name: str, code: int) -> None:
-        worker = self._workers.pop(name, None)
-        if worker is not None:
-            self._link.say({"say": "exited", "worker": name, "code": code, "tail": _tail(worker)})
+    def _look_after_nursery(self, now: float) -> None:
+        """Kill a nursery that was stopped, and so starts and kills nobody: its workers end with it."""
+        waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in self._workers.values())
+        if waits and self._nursery.stands_still():
+            self._note("its nursery was stopped and does not obey: it is killed, and another one takes its place")
+            self._nursery.kill()
 
     def _note(self, text: str) -> None:
         sys.stderr.write(f"bftrain agent {self._settings.node}: {text}\n")
 
 
-def _tail(worker: Worker) -> str:
-    """Give the last words of a worker."""
-    try:
-        with worker.log.open("rb") as log:
-            log.seek(max(worker.log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run an agent from its command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bftrain_elastic.agent", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--manager", required=True, help="address:port of the manager")
-    parser.add_argument("--secret", required=True, type=Path, help="file with the secret of this run, mode 0600")
-    parser.add_argument("--node", default=socket.gethostname(), help="what this node is called")
-    parser.add_argument(
-        "--address",
-        default="127.0.0.1",
-        help="where other nodes reach this one; workers listen there only; auto: whence it reaches the manager",
-    )
-    parser.add_argument("--slots", type=int, default=0, help="workers at once; 0: one a GPU, or one")
-    parser.add_argument(
-        "--preload", default=",".join(PRELOADED), help="modules that workers find imported; empty: none"
-    )
-    parser.add_argument("--patience", type=float, default=30.0, help="seconds to go on without the manager")
-    parser.add_argument("--parent", type=int, default=0, help="end when this process, which started the agent, ends")
+    parser = command_line((__doc__ or "").partition("\n")[0])
     given = parser.parse_args(arguments)
-    host, _, port = given.manager.rpartition(":")
+    signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)  # until the agent can answer
     if given.parent:
         die_with(given.parent, signal.SIGTERM)
     try:
-        settings = Settings(
-            manager=(host, int(port)),
-            secret=read_secret(given.secret),
-            node=given.node,
-            address=towards(host) if given.address == AUTO else given.address,
-            slots=given.slots,
-            preload=tuple(filter(None, given.preload.split(","))),
-            patience_s=given.patience,
-        )
-        agent = Agent(settings)
+        agent = Agent(Settings.of(given))
     except (ElasticError, ValueError) as error:
         parser.error(str(error))
     return agent.run()

@@ -10,11 +10,12 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from bftrain_elastic.messages import PACKET_LIMIT, Message, decode, encode
+from bftrain_elastic.script_position import script_line
 
 SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
 WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
@@ -36,15 +37,26 @@ def reachable(path: str) -> Iterator[str]:
 
 
 class Channel:
-    """A worker's end. ``gather`` is the largest generation it was asked to gather for."""
+    """A worker's end. ``gather`` is the largest generation it was asked to gather for.
+
+    ``position`` gives what the worker is doing and how often its group committed; the line of the script that the
+    thread is in which opened the channel is found without it.
+    """
 
     def __init__(self, path: str, worker: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with reachable(path) as name:
-            self._socket.connect(name)
+        try:
+            with reachable(path) as name:
+                self._socket.connect(name)
+        except OSError:
+            self._socket.close()
+            raise
         self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.gather = 0
         self.on_abort = _nothing
+        self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
+        self._thread = threading.get_ident()
+        self._unsent: dict[str, bytes] = {}  # of each kind the last for which there was no room
         self.say({"say": "hello", "worker": worker})
         self._reader: threading.Thread | None = None
 
@@ -61,15 +73,23 @@ class Channel:
 
     def say(self, message: Message) -> None:
         """Send a message, waiting until it can be sent."""
+        self._send_unsent(0)
         self._socket.sendall(encode(message, limit=PACKET_LIMIT))
 
-    def mention(self, text: bytes) -> bool:
-        """Send an encoded message if that is possible at once; tell whether it was."""
-        try:
-            self._socket.send(text, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        return True
+    def mention(self, kind: str, text: bytes) -> None:
+        """Send an encoded message without waiting. If there is no room, the last of its kind is sent when there is."""
+        self._unsent[kind] = text
+        self._send_unsent(socket.MSG_DONTWAIT)
+
+    def _send_unsent(self, flags: int) -> None:
+        with suppress(KeyError):
+            while True:
+                kind, text = self._unsent.popitem()
+                try:
+                    self._socket.send(text, flags)
+                except BlockingIOError:
+                    self._unsent.setdefault(kind, text)
+                    return
 
     def next(self, timeout_s: float | None = None) -> Message | None:
         """Wait for the next message but ``gather``; nothing if the agent is gone, or the time is up."""
@@ -94,6 +114,9 @@ class Channel:
                     self.gather = max(self.gather, int(message["generation"]))
                 elif message.get("do") == "abort":
                     self.on_abort()
+                elif message.get("do") == "position":
+                    place, commits = self.position()
+                    self.say({"say": "position", "place": place, "line": script_line(self._thread), "commits": commits})
                 else:
                     self._arrived.put(message)
         except OSError:

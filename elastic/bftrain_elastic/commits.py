@@ -10,8 +10,10 @@ on a node that was lost to its manager, but not to the storage, must not undo wh
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -32,12 +34,15 @@ class Commit(NamedTuple):
 
 
 def save(folder: Path, tree: Tree, step: int, lineage: int = 0) -> None:
-    """Write a state to ``folder``; whoever reads there sees the old one or the new one, never half of one."""
+    """Write a state to ``folder``; readers see the old one or the new one, never half of one.
+
+    When it returns the state is on the disk, and so is its place in the folder: it survives the loss of power.
+    """
     _refuse_if_superseded(folder, lineage)
     shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(Shape.of, tree.tensors)]
     known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
     header = json.dumps(known, separators=(",", ":")).encode()
-    beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}"
+    beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}.{threading.get_native_id()}"
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a mode of our own
             file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
@@ -45,7 +50,9 @@ def save(folder: Path, tree: Tree, step: int, lineage: int = 0) -> None:
                 _write(file, tensor)
             file.flush()
             os.fsync(file.fileno())
+        _refuse_if_superseded(folder, lineage)  # writing may have taken long
         beside.replace(folder / NAME)
+        _sync(folder)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -63,6 +70,20 @@ def step_of(folder: Path) -> int | None:
         return None
     with found as file:
         return int(_header(file, folder)["step"])
+
+
+def numbers_of(folder: Path) -> dict[str, float]:
+    """Return the numbers that are values of the state in ``folder``, by their names. Needs no torch."""
+    found = _opened(folder)
+    if found is None:
+        return {}
+    with found as file:
+        plain = json.loads(_header(file, folder)["plain"])
+    return {
+        name: node[1]
+        for name, node in (plain[1] if plain[0] == "dict" else [])
+        if node[0] == "is" and isinstance(node[1], int | float) and not isinstance(node[1], bool)
+    }
 
 
 def load(folder: Path) -> Commit | None:
@@ -84,6 +105,18 @@ def _refuse_if_superseded(folder: Path, lineage: int) -> None:
     with found as file:
         if int(_header(file, folder).get("lineage", 0)) > lineage:
             raise Superseded("another run of this task went on from here", where=str(folder / NAME))
+
+
+def _sync(folder: Path) -> None:
+    """Make sure that what was moved to its place in a folder is found there whatever happens."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems need no such thing, and say so
+            raise
+    finally:
+        os.close(number)
 
 
 def _opened(folder: Path) -> BinaryIO | None:

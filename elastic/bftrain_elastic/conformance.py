@@ -97,7 +97,9 @@ def _reports_add_up(stage: Stage) -> None:
         _demand(one["size"] == len(("n1", "n2")), f"the size is 2: {one}")
         _demand(one["samples"] > 0, f"a step has samples: {one}")
         _demand(abs(one["t"] - time.time()) < PATIENCE_S, f"t is the time of the step: {one}")
-    _demand(stage.told.of("committed", task), "the script commits, and nothing was said of it")
+        _demand(one["total"] == one["samples"] * (one["step"] - one["since"]), f"total is the sum since then: {one}")
+    kept = stage.told.of("on_disk", task) or stage.told.of("in_memory", task)
+    _demand(kept, "the script commits, and nothing was said of it")
     stage.end(task)
 
 
@@ -161,8 +163,8 @@ def _goes_on(stage: Stage, task: str) -> None:
         if one.get("task") != task:
             continue
         if one["told"] == "confirmed":
-            _demand(one["step"] >= safe, f"the task goes on from {one['step']}, and {safe} was saved")
-        if one["told"] == "saved":
+            _demand(one["step"] >= safe, f"the task goes on from {one['step']}, and {safe} was on disk")
+        if one["told"] == "on_disk":
             safe = max(safe, one["step"])
 
 

@@ -59,7 +59,7 @@ class Door:
             self._door.bind(name)
         self._door.listen(64)
         Path(f"{self.path}.new").rename(self.path)  # whoever finds it can come in
-        selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in())
+        selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in_all())
 
     def tell(self, worker: str, message: Message) -> None:
         """Send a worker a message, if it is there and listens."""
@@ -69,38 +69,52 @@ class Door:
             except OSError as error:
                 self._note(f"{worker} does not listen: {error}")
 
+    def drain(self, worker: str) -> None:
+        """Take in all that a worker has said; it has ended, and the agent may have heard of that first."""
+        self._let_in_all()
+        for guest in [one for one, name in self._guests.items() if name in {"", worker}]:
+            while guest in self._guests and self._arrived(guest):
+                pass
+
     def close(self) -> None:
         """Take the door away; those who are inside find out by themselves."""
         self._door.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _let_in(self) -> None:
+    def _let_in_all(self) -> None:
         with suppress(BlockingIOError, ConnectionError):
-            guest, _ = self._door.accept()
-            guest.settimeout(0)
-            _, user, _ = struct.unpack("3i", guest.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if user != os.getuid():
-                guest.close()
-                return
-            self._guests[guest] = ""
-            self._selector.register(guest, selectors.EVENT_READ, lambda _: self._arrived(guest))
+            while True:
+                self._let_in(self._door.accept()[0])
 
-    def _arrived(self, guest: socket.socket) -> None:
+    def _let_in(self, guest: socket.socket) -> None:
+        guest.settimeout(0)
+        _, user, _ = struct.unpack("3i", guest.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.getuid():
+            guest.close()
+            return
+        self._guests[guest] = ""
+        self._selector.register(guest, selectors.EVENT_READ, lambda _: self._arrived(guest))
+
+    def _arrived(self, guest: socket.socket) -> bool:
+        """Take in one packet; return whether there was one."""
+        if guest not in self._guests:  # it left while others were heard
+            return False
         try:
             packet = guest.recv(PACKET_LIMIT)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             packet = b""
         if not packet:
             self._selector.unregister(guest)
             self._guests.pop(guest, None)
             guest.close()
-            return
+            return False
         try:
             self._heard(guest, decode(packet))
         except BadMessage as error:
             self._note(f"{self._guests[guest] or 'a worker'}: {error}")
+        return True
 
     def _heard(self, guest: socket.socket, message: Message) -> None:
         name = self._guests[guest]

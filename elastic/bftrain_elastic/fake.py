@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bftrain_elastic.courses.strikes import ALLOWED
+from bftrain_elastic.courses.failures import ALLOWED
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.hub import Tell
 from bftrain_elastic.jobs import Job
@@ -108,7 +108,7 @@ class Fake:
         if left:
             self._say(name, {"told": "vacated", "nodes": left})
         if not task.nodes:
-            self._say(name, {"told": "saved", "step": task.step})
+            self._say(name, {"told": "on_disk", "step": task.step})
             self._say(name, {"told": "paused", "step": task.step})
         elif task.fails:
             for _ in range(ALLOWED - 1):
@@ -131,13 +131,13 @@ class Fake:
     def _do_step(self, name: str, task: _Task) -> None:
         task.step += 1
         task.next_at += self._step_s / len(task.nodes)
-        size, loss = len(task.nodes), 1.0 / task.step
-        self._say(name, {"told": "report", "step": task.step, "size": size, "samples": SAMPLES, "loss": loss})
-        self._say(name, {"told": "committed", "step": task.step})
+        done = {"step": task.step, "size": len(task.nodes), "samples": SAMPLES, "loss": 1.0 / task.step}
+        self._say(name, {"told": "report", **done, "total": SAMPLES * task.step, "since": 0, "nan": False})
+        self._say(name, {"told": "in_memory" if len(task.nodes) > 1 else "on_disk", "step": task.step})
         if task.steps is not None and task.step >= task.steps:
             task.over = True
             self._say(name, {"told": "vacated", "nodes": list(task.nodes)})
-            self._say(name, {"told": "done", "step": task.step})
+            self._say(name, {"told": "done", "step": task.step, "finished": True})
 
     def _say(self, task: str, told: Message) -> None:
         self._tell({"t": time.time(), "task": task, **told})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from bftrain_elastic.hub import Hub, Listener
+from bftrain_elastic.courses import GroupPlace
+from bftrain_elastic.hub import Hub
 from bftrain_elastic.messages import Message
+from bftrain_elastic.spawn_queue import Listener
 
 
 class FloorOfTask:
@@ -18,6 +21,11 @@ class FloorOfTask:
         self._listener = listener
         self._task = task
         self._places = dict(places)  # cwd and logs
+
+    @property
+    def settle_s(self) -> float:
+        """How long a preemption may take to reach all processes of a node and its agent."""
+        return self._hub.settle_s
 
     def now(self) -> float:
         """Seconds on a clock that does not run backwards."""
@@ -39,6 +47,7 @@ class FloorOfTask:
 
     def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in Floor
         """Start a worker."""
+        place: GroupPlace | None = how.get("place")
         message: Message = {
             "do": "spawn",
             "worker": worker,
@@ -51,8 +60,15 @@ class FloorOfTask:
             "warm": how.get("warm", True),
             "want_port": how.get("want_port", False),
             "all_gpus": how.get("all_gpus", False),
+            "place": place and asdict(place),
+            "finish_code": how.get("finish_code"),
+            "finish_file": how.get("finish_file", ""),
         }
         self._hub.spawn(self._listener, node, self._task, message)
+
+    def inspect(self, worker: str) -> None:
+        """Have the stacks of a worker written into its log."""
+        self._hub.inspect(worker)
 
     def say(self, worker: str, message: Message) -> None:
         """Send a worker a message."""

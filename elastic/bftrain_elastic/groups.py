@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,7 @@ TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own def
 # lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
 _BUCKET_BYTES: Final = 64 * 1024 * 1024
+_TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
 _LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "process group", "broken pipe")
 
@@ -97,6 +99,7 @@ class Group:
         self.place = Place()
         self._before: set[int] = set()
         self._joined = False
+        self._hook: Callable[..., object] = sys.excepthook
 
     def join(self, place: Place, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
         """Become rank ``place.rank`` of a new group."""
@@ -108,7 +111,9 @@ class Group:
 
         claim_device()
         self._before = sockets()
+        self._hook = sys.excepthook
         self._joined = True
+        count_groups_anew()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=dist.PrefixStore(f"bftrain/{place.generation}", store),
@@ -131,6 +136,10 @@ class Group:
             self.abort()
         if self._joined:
             _destroy()
+            if (
+                getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK
+            ):  # else every group would add one around the others
+                sys.excepthook = self._hook
         self._joined = False
         self._before = set()
 
@@ -152,14 +161,29 @@ class Group:
 
     def largest(self, number: int) -> int:
         """Give the largest of all members' numbers."""
+        return self.largest_each([number])[0]
+
+    def largest_each(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return of each number the largest that a member has; all must have as many."""
         if self.place.workers == 1:
-            return number
+            return numbers
         import torch
         import torch.distributed as dist
 
-        box = torch.tensor([number], dtype=torch.int64)
+        box = torch.tensor(numbers, dtype=torch.int64)
         dist.all_reduce(box, dist.ReduceOp.MAX)
-        return int(box.item())
+        found: list[int] = box.tolist()
+        return found
+
+    def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
+        """Return the smallest and the largest that members have of each number; all must have as many."""
+        import torch
+        import torch.distributed as dist
+
+        box = torch.tensor([*numbers, *(-number for number in numbers)], dtype=torch.float64)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        found = box.tolist()
+        return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
 
     def shared(self, tree: Tree | None) -> Tree:
         """Give rank 0's tree to all members."""
@@ -228,8 +252,9 @@ def warm_up() -> None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    hook = sys.excepthook
     try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         model = DistributedDataParallel(torch.nn.Linear(2, 1))
         model(torch.zeros(1, 2)).sum().backward()
         box = torch.zeros(1)
@@ -237,15 +262,43 @@ def warm_up() -> None:
         dist.broadcast(box, src=0)
     finally:
         _destroy()
+        sys.excepthook = hook
+
+
+def count_groups_anew() -> None:
+    """Let torch number this process's next group as it does in a fresh process.
+
+    Members of a group look for each other in the store under the number of the group, which every process counts by
+    itself. torch resets the count when a group is destroyed, but not after one that did not form.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0  # noqa: SLF001 - there is no public way
 
 
 def _destroy() -> None:
+    """Make torch forget all groups, subgroups of the script too, whatever state they are in."""
     import torch.distributed as dist
 
-    if dist.is_initialized():
-        _left.append(dist.group.WORLD)
-        try:
-            dist.destroy_process_group()
-        except RuntimeError:  # what is broken already cannot be closed well, but torch has to forget it
-            with suppress(RuntimeError, ValueError, AssertionError):
-                dist.distributed_c10d._abort_process_group()  # noqa: SLF001 - there is no public way
+    c10d = dist.distributed_c10d
+    _left.append(list(c10d._world.pg_names))  # noqa: SLF001 - there is no public way to subgroups
+    for end in (dist.destroy_process_group, c10d._abort_process_group, _forget):  # noqa: SLF001 - as above
+        if not dist.is_initialized():
+            break
+        with suppress(RuntimeError, ValueError, AssertionError):  # what is broken already cannot be closed well
+            end()
+    count_groups_anew()
+
+
+def _forget() -> None:
+    """Clear torch's lists of groups, as destroy_process_group does when nothing goes wrong."""
+    import torch.distributed as dist
+
+    c10d = dist.distributed_c10d
+    world = c10d._world  # noqa: SLF001 - there is no public way
+    c10d._update_default_pg(None)  # noqa: SLF001 - as above
+    for known in ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag", "tags_to_pg"):
+        getattr(world, known).clear()
+    world.pg_coalesce_state.clear()
+    c10d._unregister_all_process_groups()  # noqa: SLF001 - as above

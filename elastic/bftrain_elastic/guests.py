@@ -9,6 +9,14 @@ from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.wires import Wire
 
 
+@dataclass(frozen=True, slots=True)
+class RunningWorker:
+    """A worker on an agent's node; one without a task is nobody's, and is to die."""
+
+    task: str | None
+    slot: int
+
+
 @dataclass(eq=False)
 class Guest:
     """One connection, and the agent at its other end once it has registered."""
@@ -20,7 +28,8 @@ class Guest:
     address: str = ""
     slots: int = 0
     heard_at: float = 0.0
-    workers: dict[str, str | None] = field(default_factory=dict)  # worker -> task; nothing: nobody's, it is to die
+    noticed: bool = False  # its node will be taken soon
+    workers: dict[str, RunningWorker] = field(default_factory=dict)
 
     def say(self, message: Message) -> None:
         """Send a message."""

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
+
+from bftrain_elastic.errors import ElasticError
 
 _VALUE_LIMIT: Final = 65536  # bytes
 _REQUEST_S: Final = 3.0  # within which a request must have arrived
 _PLACES: Final = "rank_and_size"  # what a member asks that forms its second group or a later one
+_ARRIVED: Final = "arrived"  # where members say that they are there
+_POLL_S: Final = 0.005
+
+
+class NotAllCame(ElasticError):
+    """A group cannot form: some of its members did not come to the meeting point."""
 
 
 def host_name(rank: int, workers: int) -> str:
@@ -51,6 +62,34 @@ class MeetingPoint:
             self._server.handle_request()
 
 
+def all_came(meeting: tuple[str, int], rank: int, workers: int, timeout_s: float, given_up: Callable[[], bool]) -> None:
+    """Say at a meeting point that we are there, and wait until all members are.
+
+    Horovod ends the process of a member that waited in vain for another, so it is not asked before all are there.
+    """
+    deadline = time.monotonic() + timeout_s
+    said = False
+    while time.monotonic() < deadline and not given_up():
+        with suppress(OSError, HTTPException):  # rank 0 may not be there yet
+            said = said or _ask(meeting, "PUT", f"/{_ARRIVED}/rank{rank}") == HTTPStatus.OK
+            status = _ask(meeting, "GET", f"/{_ARRIVED}/of{workers}")
+            if status == HTTPStatus.OK and said:
+                return
+            if status == HTTPStatus.GONE:
+                raise NotAllCame("a member is dead, and the group does not form")
+        time.sleep(_POLL_S)
+    raise NotAllCame(f"the connection to other members was not made: not all {workers} came within {timeout_s:g} s")
+
+
+def _ask(meeting: tuple[str, int], method: str, path: str) -> int:
+    connection = HTTPConnection(*meeting, timeout=_REQUEST_S)
+    try:
+        connection.request(method, path, b"" if method == "PUT" else None)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -78,6 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
         scope, _, key = self.path.strip("/").partition("/")
         if scope == _PLACES:
             value = _place(key)
+        elif scope == _ARRIVED:
+            there = sum(path.startswith(f"/{_ARRIVED}/rank") for path in list(self.server.values))
+            value = b"all" if f"of{there}" == key else None
         self._answer(HTTPStatus.NOT_FOUND if value is None else HTTPStatus.OK, value or b"")
 
     def do_PUT(self) -> None:

@@ -7,24 +7,41 @@ now; here the agent says so, and the group meets on the address that the agent w
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic import progress
+from bftrain_elastic import commits, drift, progress
 from bftrain_elastic.channel import Channel
 from bftrain_elastic.connections import cut, sockets
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.groups import FORMING, Place
-from bftrain_elastic.horovod_meeting import MeetingPoint, host_name
+from bftrain_elastic.horovod_meeting import MeetingPoint, NotAllCame, all_came, host_name
 from bftrain_elastic.interfaces import interface_of
 from bftrain_elastic.messages import Message
-from bftrain_elastic.running import ADDRESS, FOLDER, once
-from bftrain_elastic.state import State, inner, load, save, tell_committed, tidy
+from bftrain_elastic.native_errors import instead_of_abort
+from bftrain_elastic.running import ADDRESS, FOLDER, go_on, is_of_notice, once, teller, why_left
+from bftrain_elastic.state import (
+    State,
+    compared_values,
+    inner,
+    large_values_due,
+    load,
+    look_at_large_values,
+    save,
+    save_if_due,
+    save_if_only_here,
+    save_or_end,
+    tell_in_memory,
+    tell_on_disk,
+    tidy,
+    wants_to_tell,
+)
+from bftrain_elastic.termination import on_sigterm
 
 _NOTHING: Final = -1  # the step of a worker that has no state yet
 _REASON_LETTERS: Final = 300
@@ -84,20 +101,27 @@ class _Moved:
         self._book = State()  # counts the steps, and writes the commits
         self._own = inner(self._book)
         self._holds_state = False
+        self._commit_samples = 0
+        self._aborted = False  # a member of the group that is forming is dead
         self._before: set[int] = set()
         self._meeting = MeetingPoint(address)
 
     def run(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
         folder = os.environ.get(FOLDER)
         self._own.folder = Path(folder) if folder else None
-        self._own.tell = lambda what, step: self._channel.say({"say": what, "step": step})
+        self._own.tell = teller(self._channel)
         self._keep, self._state.save = self._state.save, self._save
         self._state.check_host_updates = self._check
+        if type(self._state).commit.__module__.startswith("horovod."):  # a script may have one of its own
+            self._state.commit = self._commit
         self._channel.on_abort = self._abort
+        self._channel.position = lambda: (self._own.place, self._own.commits)
         self._channel.listen()
         try:
-            return self._follow()
+            with on_sigterm(go_on):
+                return self._follow()
         finally:
+            self._own.place = "after train"
             self._meeting.close()
 
     def _follow(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
@@ -106,7 +130,7 @@ class _Moved:
         while (order := self._channel.next()) is not None:
             if order.get("do") == "leave":
                 if order.get("save"):
-                    self._write()
+                    save_or_end(self._own, self._write, float(order.get("grace_s", 0.0)))
                 raise SystemExit(0)
             if order.get("do") == "go":
                 over, result = self._in_group(order)
@@ -122,10 +146,13 @@ class _Moved:
 
         place = Place(order["generation"], order["rank"], order["workers"], order["size"])
         result, reason = None, ""
+        self._own.place, self._own.commits = "forming", 0
         try:
             self._join(place, order)
             progress.use(progress.through(self._channel, self._book, place))
+            self._own.place = "script"
             result = self._train()
+            self._own.place = "the end of train"
             self._finish(place)
         except HostsUpdatedInterrupt:
             if self._own.commit_step != self._own.step:  # between commits; Horovod would forget what was done since
@@ -134,17 +161,30 @@ class _Moved:
             reason = (str(error).partition(". ")[0] or type(error).__name__)[:_REASON_LETTERS]
             self._cut()  # or the others would wait for us
             if self._holds_state:
-                self._state.restore()
-                self._own.step = self._own.commit_step
+                self._return_to_commit()
+        except BaseException as error:
+            if not (isinstance(error, Exception) and self._holds_state and is_of_notice(error)):
+                _end_without_horovod()
+                raise
+            reason = why_left(error, lost_others=False)
+            self._cut()
+            self._return_to_commit()
         else:
             return True, result
+        self._own.place = "between two groups"
         self._leave_group()
         self._say_ready(place.generation, reason)
         return False, None
 
+    def _return_to_commit(self) -> None:
+        self._state.restore()
+        self._own.step, self._own.samples = self._own.commit_step, self._commit_samples
+
     def _join(self, place: Place, order: Message) -> None:
         """Form the group and make sure that all hold the same state."""
         self._form(place, order["store"])
+        if place.rank == 0:
+            self._channel.say({"say": "joined", "generation": place.generation})
         self._state.on_reset()
         if place.rank == 0:
             tidy(self._book)
@@ -155,10 +195,13 @@ class _Moved:
             if order["sync"]:
                 self._state.sync()
                 self._own.step, self._own.lineage = step, self._largest(self._own.lineage)
+                self._own.samples = self._largest(self._own.samples)
                 self._keep_step()
             self._holds_state = True
         if place.rank == 0:
             self._channel.say({"say": "confirmed", "generation": place.generation, "step": self._own.step})
+            vars(self._book).update(self._parts())
+            save_if_only_here(self._book)
 
     def _form(self, place: Place, store: list[Any]) -> None:
         import horovod.torch as hvd
@@ -166,12 +209,15 @@ class _Moved:
 
         hvd.shutdown()
         self._own.group.place = place
-        self._before = sockets()
+        self._before, self._aborted = sockets(), False
         host, port = store if place.rank else (self._address, self._meeting.port)
         os.environ.update(_environment(place, host, port))
         try:
-            hvd.init()
-        except ValueError as error:  # it says so when others do not come
+            if place.workers > 1:
+                all_came((host, port), place.rank, place.workers, FORMING.total_seconds(), lambda: self._aborted)
+            with instead_of_abort(self._rescue):
+                hvd.init()
+        except (ValueError, NotAllCame) as error:  # Horovod raises the first when others do not come
             raise HorovodInternalError(str(error)) from error
 
     def _leave_group(self) -> None:
@@ -191,18 +237,30 @@ class _Moved:
 
         return int(hvd.allreduce(torch.tensor([number]), op=hvd.Max, name="bftrain.largest").item())
 
+    def _largest_each(self, numbers: Sequence[float], dtype: str) -> list[Any]:
+        """Give the largest that any member has of each number."""
+        import horovod.torch as hvd
+        import torch
+
+        box = torch.tensor(numbers, dtype=getattr(torch, dtype))
+        found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=f"bftrain.largest.{dtype}").tolist()
+        return found
+
     def _finish(self, place: Place) -> None:
-        """Know that the script is done; the last to leave find nobody missing."""
+        """Know that the script is done and its last state on disk; the last to leave find nobody missing."""
         from horovod.common.exceptions import HorovodInternalError
 
         if place.rank == 0:
             self._write()
+        with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():  # others go on if rank 0 is dead
+            self._largest(0)
         self._channel.say({"say": "done", "step": self._own.step})
         with suppress(HorovodInternalError):
             self._largest(0)
 
     def _abort(self) -> None:
         """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
+        self._aborted = True
         self._meeting.refuse()
         self._cut()
 
@@ -211,39 +269,109 @@ class _Moved:
             cut(sockets() - self._before)
 
     def _say_ready(self, generation: int, reason: str) -> None:
+        tell_on_disk(self._own)
         step = self._own.step if self._holds_state else _NOTHING
         store = [self._meeting.host, self._meeting.port]
         self._channel.say({"say": "ready", "step": step, "generation": generation, "store": store, "reason": reason})
 
     # -- what the script's state does
 
-    def _save(self) -> None:
-        """Stand for ``state.save()``, which ``state.commit()`` begins with."""
+    def _commit(self) -> None:
+        """Stand for ``state.commit()``: all get the values of rank 0 before they keep a copy."""
         own = self._own
-        if own.step == own.commit_step:  # a script that does not report still gets further
-            own.step += 1
+        own.place = "commit"
+        own.commits += 1
+        self._count_step()
+        largest, tells = self._channel.gather, 0
+        if own.group.place.workers > 1:
+            largest, tells = self._agree(largest)
         self._keep_step()
-        if own.group.place.rank == 0:
-            tell_committed(own)
-            if own.folder is not None and time.monotonic() >= own.save_at:
-                self._write()
+        if tells:
+            self._largest(0)  # all have their copy
+            if own.group.place.rank == 0:
+                tell_in_memory(own)
+        if own.group.place.workers > 1 and drift.is_due(own.commits):
+            self._tell_drift()
+        self._write_if_due()
+        self._leave_if_asked(largest)
+        own.place = "script"
+
+    def _save(self) -> None:
+        """Stand for ``state.save()``."""
+        self._count_step()
+        self._keep_step()
+        self._write_if_due()
+
+    def _check(self) -> None:
+        """Stand for ``state.check_host_updates()``: all leave, or nobody."""
+        self._leave_if_asked(self._largest(self._channel.gather))
+
+    def _count_step(self) -> None:
+        if self._own.step == self._own.commit_step:  # a script that does not report still gets further
+            self._own.step += 1
 
     def _keep_step(self) -> None:
         self._keep()
-        self._own.commit_step = self._own.step
+        self._own.commit_step, self._commit_samples = self._own.step, self._own.samples
 
-    def _check(self) -> None:
-        """Stand for ``state.check_host_updates()``, which ``state.commit()`` ends with: all leave, or nobody."""
+    def _leave_if_asked(self, generation: int) -> None:
         from horovod.common.exceptions import HostsUpdatedInterrupt
 
-        if self._largest(self._channel.gather) > self._own.group.place.generation:
+        if generation > self._own.group.place.generation:
             raise HostsUpdatedInterrupt(skip_sync=False)
+
+    def _agree(self, number: int) -> tuple[int, int]:
+        """Return the largest of all members' numbers, and whether rank 0 will tell; all have its values then."""
+        vars(self._book).update(self._parts())
+        compared = compared_values(self._book)
+        digest, tells = compared.digest(), wants_to_tell(self._own)
+        numbers = [number, digest, -digest, tells, *look_at_large_values(self._book, compared)]
+        largest, highest, lowest, tells, *large = self._largest_each(numbers, "int64")
+        due = large_values_due(large, leaves=largest > self._own.group.place.generation)
+        if due or highest != -lowest:
+            self._take_values_of_first({*compared.names, *(self._own.large.names if due else ())})
+        return int(largest), int(tells)
+
+    def _take_values_of_first(self, names: set[str]) -> None:
+        """Give all members the values of rank 0."""
+        import horovod.torch as hvd
+
+        own, state = self._own, self._state
+        values = {name: getattr(state, name) for name in state._saved_state if _paper(name) in names}  # noqa: SLF001 - Horovod's names of what is kept as it is
+        found = hvd.broadcast_object((own.step, own.samples, values), root_rank=0, name="bftrain.values")
+        if own.group.place.rank:
+            own.step, own.samples, values = found
+            for name, value in values.items():
+                setattr(state, name, value)
+            vars(self._book).update(self._parts())
+            look_at_large_values(self._book, compared_values(self._book))
+
+    def _tell_drift(self) -> None:
+        """Tell if the replicas of the models are not the same on all members."""
+        handlers = self._state._handlers.values()  # noqa: SLF001 - there is no public way
+        numbers = drift.summary(one.value for one in handlers if hasattr(one.value, "parameters"))
+        found = self._largest_each([*numbers, *(-number for number in numbers)], "float64")
+        pairs = [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
+        relative = drift.relative(pairs)
+        if relative > drift.TOLERATED and self._own.group.place.rank == 0:
+            self._own.tell({"say": "drift", "step": self._own.step, "relative": relative})
 
     # -- on paper
 
     def _write(self) -> None:
         vars(self._book).update(self._parts())
         save(self._book)
+
+    def _write_if_due(self) -> None:
+        if self._own.group.place.rank == 0:
+            vars(self._book).update(self._parts())
+            save_if_due(self._book)
+
+    def _rescue(self) -> None:
+        """Write the state of the last commit to the folder, unless a newer one is there."""
+        folder = self._own.folder
+        if folder is not None and self._holds_state and (commits.step_of(folder) or 0) < self._own.step:
+            self._write()
 
     def _read(self) -> None:
         """Go on from the last commit in the folder, if there is one."""
@@ -258,6 +386,14 @@ class _Moved:
         """Give all that Horovod's state holds, under names that are no attributes of ours."""
         names = [*self._state._handlers, *self._state._saved_state]  # noqa: SLF001 - there is no public way
         return {_paper(name): getattr(self._state, name) for name in names}
+
+
+def _end_without_horovod() -> None:
+    """Let the process end without Horovod's farewell, for which it would wait for members that may not answer."""
+    with suppress(ImportError, AttributeError):
+        from horovod.torch import mpi_ops
+
+        atexit.unregister(mpi_ops._basics.shutdown)  # noqa: SLF001 - there is no public way
 
 
 def _paper(name: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
+
+_LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that could not run, or were killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +19,10 @@ class Job:
 
     ``argv`` is a script that ends in ``.py`` and its arguments, or any command for launchers that take one.
     ``folder`` is on storage that all nodes share. ``stop_grace_s`` is how many seconds a planned stop may take;
-    ``workers_per_node`` 0 means one a GPU, or one where there is none.
+    ``workers_per_node`` 0 means one a GPU, or one where there is none. With ``finish_code`` or ``finish_file`` a
+    program says that its work is done by that exit code, or by that file when it ends with 0 (from ``folder`` if
+    relative); any other end is then a preemption or a failure. ``work_samples`` is the whole work, if that is known.
+    A task without a step for ``stall_limit_s`` seconds gives its nodes back; 0: never.
     """
 
     argv: tuple[str, ...]
@@ -25,6 +31,10 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
     workers_per_node: int = 0
+    finish_code: int | None = None
+    finish_file: str = ""
+    work_samples: float | None = None
+    stall_limit_s: float = 1800.0
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -38,6 +48,16 @@ class Job:
             raise BadJob("must not be negative", where="stop_grace_s")
         if self.workers_per_node < 0:
             raise BadJob("must not be negative", where="workers_per_node")
+        if self.finish_code is not None and (
+            not 1 <= self.finish_code <= _LARGEST_EXIT_CODE or self.finish_code == os.EX_TEMPFAIL
+        ):
+            raise BadJob(
+                f"must be between 1 and {_LARGEST_EXIT_CODE}, and not {os.EX_TEMPFAIL}",
+                where="finish_code",
+                fix="preempted programs end with 0 too, and shells use the codes above",
+            )
+        if self.stall_limit_s < 0:
+            raise BadJob("must not be negative", where="stall_limit_s")
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Job:
@@ -50,6 +70,11 @@ class Job:
             return cls(**{**plain, "argv": tuple(plain.get("argv", ()))})
         except TypeError as error:
             raise BadJob(str(error), where="job") from error
+
+    @property
+    def finish_path(self) -> str:
+        """Return the absolute path of ``finish_file``; "" if there is none."""
+        return str(Path(self.folder, self.finish_file)) if self.finish_file else ""
 
     @property
     def logs(self) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic import presence
-from bftrain_elastic.courses import Course, Left, MakeCourse
+from bftrain_elastic.courses import Course, Exit, Left, MakeCourse
 from bftrain_elastic.courses.horovod import HorovodCourse
 from bftrain_elastic.courses.native import NativeCourse
 from bftrain_elastic.courses.process import ProcessCourse
@@ -140,6 +140,7 @@ class AgentLauncher:
         for known in (self._jobs, self._courses, self._wants, self._limits):
             known.pop(task, None)
         self._hub.kill_task(self, task)
+        self._hub.forget(task)
 
     def _with(self, task: str, do: Callable[[Course], object]) -> object:
         """Let a task's course do something. One that goes wrong fails its own task, and no other.
@@ -172,11 +173,21 @@ class AgentLauncher:
             if node in wanted:
                 self._with(task, lambda course: course.node_gone(node))
 
+    def notice(self, node: str, grace_s: float) -> None:
+        """Tell the courses that want it, or have workers there."""
+        for task, wanted in list(self._wants.items()):
+            if node in wanted or node in self._hub.nodes_with(self, task):
+                self._with(task, lambda course: course.notice(node, grace_s))
+
     def adopt(self, task: str, node: str, left: Message) -> bool:
-        """Tell whether a worker that another manager started goes on as ours."""
-        if node not in self._wants.get(task, ()):
+        """Tell whether a worker that another manager started is one of ours: it goes on, or its end is told.
+
+        A live one must be on a node that its task holds; of one that ended it counts how, not where.
+        """
+        there = Left.read(left)
+        if there.exit is None and node not in self._wants.get(task, ()):
             return False
-        return bool(self._with(task, lambda course: course.adopt(node, Left.read(left))))
+        return bool(self._with(task, lambda course: course.adopt(node, there)))
 
     def spawned(self, task: str, worker: str, port: int) -> None:
         """Hand it on."""
@@ -186,9 +197,13 @@ class AgentLauncher:
         """Hand it on."""
         self._with(task, lambda course: course.said(worker, message))
 
-    def exited(self, task: str, worker: str, code: int, tail: str) -> None:
+    def inspected(self, task: str, worker: str, process_state: str) -> None:
         """Hand it on."""
-        self._with(task, lambda course: course.exited(worker, code, tail))
+        self._with(task, lambda course: course.inspected(worker, process_state))
+
+    def exited(self, task: str, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+        """Hand it on."""
+        self._with(task, lambda course: course.exited(worker, exit))
 
     def tick(self, now: float) -> None:
         """Hand it on."""

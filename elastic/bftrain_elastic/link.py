@@ -1,4 +1,8 @@
-"""The link: an agent's connection to its manager, made again and again for as long as the agent has patience."""
+"""The link: an agent's connection to its manager, made again and again for as long as the agent has patience.
+
+A manager welcomes the agent with its epoch, which rises with each start of the manager. An agent that has obeyed a
+manager refuses all that were started before it, and carries out nothing that comes before a welcome.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.messages import Message
+from bftrain_elastic.messages import Message, whole_of
 from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.wires import Wire
 
@@ -41,7 +45,9 @@ class Link:
         self._sealed = Sealed(secret, "agent")
         self._connect_at = 0.0
         self._beat_at = 0.0
-        self._welcome = False  # it knows the secret, and we do too
+        self._welcome = False  # it knows the secret, we do too, and it is not older than the one before
+        self._refused = 0  # the epoch of the manager that was refused last
+        self.epoch = 0  # of the newest manager that was obeyed
         self._lost_at = time.monotonic()
         self.trouble = ""  # why there is no manager
 
@@ -51,9 +57,14 @@ class Link:
         return self._connect_at if self._wire is None else self._beat_at
 
     @property
+    def welcomed(self) -> bool:
+        """Whether there is a manager."""
+        return self._wire is not None and self._welcome
+
+    @property
     def alone_s(self) -> float:
         """For how long there has been no manager."""
-        return 0.0 if self._wire is not None and self._welcome else time.monotonic() - self._lost_at
+        return 0.0 if self.welcomed else time.monotonic() - self._lost_at
 
     def on_time(self) -> None:
         """Connect if there is no connection, or say that we live."""
@@ -86,8 +97,9 @@ class Link:
         stranger = not self._sealed.greeted
         try:
             for message in self._sealed.feed(data):
-                self._welcome = True
-                self._on_message(message)
+                self._heard(message)
+                if self._wire is None:  # it is refused
+                    return
         except BadMessage as error:
             self._note(f"manager: {error}")
             if self._wire is not None:
@@ -96,10 +108,31 @@ class Link:
         if stranger and self._sealed.greeted:
             self._on_greeted()
 
+    def _heard(self, message: Message) -> None:
+        if message.get("do") == "welcome":
+            epoch = whole_of(message, "epoch") if "epoch" in message else 1
+            if epoch < self.epoch:
+                self._refuse(epoch)
+                return
+            self._welcome, self._refused, self.epoch = True, 0, epoch
+        elif not self._welcome:
+            raise BadMessage("it gives orders before it welcomed us")
+        self._on_message(message)
+
+    def _refuse(self, epoch: int) -> None:
+        """Send an older manager away: another one has taken its place, and knows more."""
+        if self._refused != epoch:  # once is enough
+            self._refused = epoch
+            self._note(f"manager: it is number {epoch}, and number {self.epoch} was obeyed: it is refused")
+        if self._wire is not None:
+            self._wire.end("it is older than the manager before")
+
     def _lost(self, reason: str) -> None:
         if self._welcome:
             self._lost_at = time.monotonic()
             self.trouble = reason
+        elif self._refused:
+            self.trouble = f"it is older than the manager before: number {self._refused}, not {self.epoch}"
         elif self._sealed.greeted:
             self.trouble = "it does not let us in; has it the same secret?"
         self._wire, self._welcome = None, False

@@ -4,6 +4,9 @@ A speed is the median over windows of some steps, without the first steps after 
 one slow step counts, and what comes back regularly (a commit, an evaluation) does. A cost is the gap across a change,
 up to the first step that goes beyond the last one before it, less one median step. Steps in a row are timed by the
 clock of the node that reports them, gaps by the manager's: another node may report after a change.
+
+Lines can be lost, and an agent that comes back to a manager repeats the last line of a worker. So steps count as in a
+row only if their numbers are, and a change costs what was seen only if no line is missing around it.
 """
 
 from __future__ import annotations
@@ -47,23 +50,32 @@ class Measuring:
         self._costs: defaultdict[Change, deque[float]] = defaultdict(lambda: deque(maxlen=_CHANGES))
         self._last: _Line | None = None  # the furthest step, and the last one at its size
         self._run: list[_Line] = []  # steps in a row at one size
+        self._stride: int | None = None  # between the numbers of the last two lines at one size
         self._starting_at: float | None = None
+        self._first_after_start = False  # the next line is the first one after that
         self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
 
     def hear(self, told: Message) -> bool:
         """Take in what is told; tell whether a speed or a cost is known better now."""
         if told.get("told") == "starting":
-            self._starting_at, self._last = float(told["t"]), None
+            self._starting_at, self._last, self._stride = float(told["t"]), None, None
+            self._first_after_start = True
         if told.get("told") in {"starting", "confirmed", "paused"}:
             self._run = []
         if told.get("told") != "report":
             return False
         t = float(told["t"])
+        repeated = self._first_after_start and self._starting_at is not None and t < self._starting_at
+        self._first_after_start = False
+        if repeated:  # an agent told again what one of the former processes said last
+            return False
         line = _Line(t, float(told.get("heard", t)), int(told["step"]), int(told["size"]), int(told["samples"]))
         learned = self._cost_of_change(line)
         if self._last is not None and line.step <= self._last.step:
             self._run = []  # done before: what it costs is in the gap
             return learned
+        if self._last is not None and line.size == self._last.size:
+            self._stride = line.step - self._last.step
         self._last = line
         if self._run and (self._run[-1].size != line.size or line.step != self._run[-1].step + 1):
             self._run = []
@@ -121,6 +133,8 @@ class Measuring:
             self._starting_at = None
         elif self._last is None or line.step <= self._last.step or line.size == self._last.size:
             return False
+        elif self._stride is None or line.step - self._last.step > self._stride:
+            return False  # lines between the two were lost, and with them when the change began or ended
         else:
             change = "grow" if line.size > self._last.size else "shrink"
             gap = line.heard - self._last.heard - (self.step_s(self._last.size) or self.step_s(line.size) or 0.0)

@@ -49,6 +49,14 @@ def whole_of(message: Message, field: str) -> int:
     return value
 
 
+def number_of(message: Message, field: str) -> float:
+    """Give a field that is a number."""
+    value = message.get(field)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise BadMessage(f"'{field}' must be a number", where=f"message '{_kind(message)}'")
+    return float(value)
+
+
 def inner_of(message: Message, field: str) -> Message:
     """Give a field that is itself a message."""
     value = message.get(field)

@@ -1,13 +1,19 @@
 """The nursery: a process that has imported what is slow to import, and forks workers that therefore start at once.
 
 It is the parent of all workers of a node. It is told what to do by its agent, and it ends with it, and all workers
-with both: it adopts orphans, and when its agent is gone it kills whatever is left.
+with both: it adopts orphans, and when its agent is gone it kills whatever is left. It does the same when its agent
+stands still for so long that the manager gives the node up, and may start the workers elsewhere.
+
+Schedulers send their signals to all processes of a node. The nursery survives them, because the workers would die with
+it, and tells its agent.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
+import math
 import os
 import runpy
 import selectors
@@ -15,6 +21,8 @@ import shutil
 import signal
 import socket
 import sys
+import threading
+import time
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +40,17 @@ from bftrain_elastic.messages import (
     texts_of,
     whole_of,
 )
-from bftrain_elastic.processes import adopt_orphans, children, descendants, die_with, end_family, kill, kill_session
+from bftrain_elastic.processes import (
+    adopt_orphans,
+    children,
+    descendants,
+    die_with,
+    end_family,
+    is_running,
+    kill,
+    kill_session,
+    session_alive,
+)
 
 # What a training script will import sooner or later, and what takes long
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
@@ -42,51 +60,66 @@ LATER: Final = {
     "torchrun": ("torch.distributed.run",),
 }
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
+# By these a scheduler says that the node will be taken
+NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
+STACKS: Final = signal.SIGRTMIN + 11  # has a warm worker write the stacks of all its threads into its log
+_BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})  # until a fork has its own handlers
+_TICK_S: Final = 1.0
+_SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 10 s of silence
+_ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
 _EMPTY: Final = 127  # what a shell says when it cannot find a command
 
 
 class Nursery:
     """The loop around the agent's socket and the workers' ends."""
 
-    def __init__(self, agent: socket.socket) -> None:
+    def __init__(self, agent: socket.socket, signals: int) -> None:
         self._agent = agent
+        self._signals = signals  # the signals that arrived can be read there
         self._lines = Lines(LINE_LIMIT)
         self._workers: dict[int, str] = {}  # pid -> name
-        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._told_to_end: set[int] = set()  # of these, those that got SIGTERM and time to put things in order
+        self._noticed_at = -math.inf  # when a scheduler signalled all processes of the node
+        self._outlived: dict[int, float] = {}  # workers that SIGTERM ended before their children -> when
 
     def run(self) -> None:
-        """Serve the agent until it is gone."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        """Serve the agent until it is gone, or silent for too long."""
+        silent_s = 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(self._agent, selectors.EVENT_READ)
-            selector.register(self._wake, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if key.fileobj is self._agent:
-                        data = self._agent.recv(65536)
-                        if not data:
-                            return
-                        self._lines.feed(data)
-                        while (line := self._lines.next()) is not None:
-                            self._do(decode(line))
-                    else:
-                        with suppress(BlockingIOError):
-                            os.read(self._wake, 4096)
-                        self._reap()
+            selector.register(self._signals, selectors.EVENT_READ)
+            self._reap()
+            while silent_s < _SILENCE_S:
+                begun = time.monotonic()
+                ready = [key.fileobj for key, _ in selector.select(_TICK_S)]
+                # Not the whole time if we stood still ourselves: then the agent may have spoken, or stood still too
+                silent_s += min(time.monotonic() - begun, 2 * _TICK_S)
+                if self._signals in ready:
+                    self._on_signals()
+                self._bury_outlived()  # this is the time to give up waiting, too
+                if self._agent in ready:
+                    silent_s = 0.0
+                    data = self._agent.recv(65536)
+                    if not data:
+                        return
+                    self._lines.feed(data)
+                    while (line := self._lines.next()) is not None:
+                        self._do(decode(line))
 
     def _do(self, message: Message) -> None:
         if message.get("do") == "spawn":
             self._spawn(message)
-            return
-        pid = whole_of(message, "pid")
-        if pid not in self._workers:  # it is gone, and perhaps somebody else has its number now
-            return
-        number = whole_of(message, "signal")
-        if number == signal.SIGKILL:
-            for one in (pid, *descendants(pid)):
-                kill(one)
-        kill_session(pid, number)
+        elif message.get("do") in {"signal", "inspect"}:
+            pid = whole_of(message, "pid")
+            if pid not in self._workers:  # it is gone, and perhaps another process has its number now
+                return
+            if message["do"] == "inspect":
+                kill(pid, STACKS)
+            else:
+                number = whole_of(message, "signal")
+                if number == signal.SIGTERM and is_running(pid):
+                    self._told_to_end.add(pid)
+                _signal(pid, number)
 
     def _spawn(self, message: Message) -> None:
         worker = text_of(message, "worker")
@@ -94,25 +127,56 @@ class Nursery:
             with suppress(ImportError):  # the worker will say so
                 import_module(module)
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become(message, parent)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)  # one that comes now would find our handlers in the child
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become(message, parent)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         self._workers[pid] = worker
         self._tell({"say": "born", "worker": worker, "pid": pid})
 
+    def _on_signals(self) -> None:
+        with suppress(BlockingIOError):
+            numbers = set(os.read(self._signals, 4096))
+            if numbers & NOTICES:
+                self._noticed_at = time.monotonic()
+            if signal.SIGCHLD in numbers:
+                self._reap()
+            if numbers & NOTICES:
+                number = signal.SIGTERM if signal.SIGTERM in numbers else min(numbers & NOTICES)
+                self._tell({"say": "notice", "signal": signal.Signals(number).name})
+
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                break
-            worker = self._workers.pop(pid, None)
-            if worker is not None:
-                kill_session(pid)
-                self._tell({"say": "died", "worker": worker, "code": os.waitstatus_to_exitcode(status)})
+        """Tell the agent of workers that ended. It reaps those that we have not, if we are killed meanwhile."""
+        with suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                # As a shell that runs a program: SIGTERM ends it at once, while the program saves
+                if ended.si_pid in self._workers and code == -signal.SIGTERM:
+                    self._outlived[ended.si_pid] = time.monotonic()
+                elif ended.si_pid in self._workers:
+                    self._bury(ended.si_pid, code)
+                os.waitpid(ended.si_pid, 0)
+        self._bury_outlived()
         self._kill_orphans()
+
+    def _bury_outlived(self) -> None:
+        """Bury workers whose children have ended too, or that nobody told to end. The agent knows when time is up."""
+        for pid, ended_at in list(self._outlived.items()):
+            told = pid in self._told_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
+            if not session_alive(pid) or (not told and time.monotonic() - ended_at > _ONE_NOTICE_S):
+                self._bury(pid, -signal.SIGTERM)
+
+    def _bury(self, pid: int, code: int) -> None:
+        """Kill what a worker left behind, and tell of its end."""
+        worker, told = self._workers.pop(pid), pid in self._told_to_end
+        self._outlived.pop(pid, None)
+        self._told_to_end.discard(pid)
+        kill_session(pid)
+        self._kill_orphans()
+        self._tell({"say": "died", "worker": worker, "code": code, "told_to_end": told})
 
     def _kill_orphans(self) -> None:
         """Kill what dead workers left behind: adopted processes in nobody's session."""
@@ -126,6 +190,19 @@ class Nursery:
             self._agent.sendall(encode(message) + b"\n")
 
 
+def _signal(worker: int, number: int) -> None:
+    """Send a signal to a worker and its session; SIGKILL goes to all its descendants."""
+    if number == signal.SIGKILL:
+        for pid in (worker, *descendants(worker)):
+            kill(pid)
+    try:
+        os.killpg(worker, number)
+    except ProcessLookupError:  # it was forked just now, and has no session yet
+        kill(worker, number)
+    except PermissionError:
+        pass
+
+
 def _become(message: Message, parent: int) -> NoReturn:
     """Be a worker: in the child, for ever."""
     code = 1
@@ -133,9 +210,12 @@ def _become(message: Message, parent: int) -> NoReturn:
         die_with(parent)
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGINT, *NOTICES):
             signal.signal(number, signal.SIG_DFL)
         _redirect(Path(text_of(message, "log")))
+        if message.get("warm"):
+            faulthandler.register(STACKS, file=2, all_threads=True)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         os.environ.update(environment_of(message, "env"))
         os.chdir(text_of(message, "cwd"))
         argv = texts_of(message, "argv")
@@ -144,6 +224,8 @@ def _become(message: Message, parent: int) -> NoReturn:
         if message.get("warm"):
             code = run_script(argv)
         else:
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(number, signal.SIG_DFL)
             os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - a program and its arguments, no shell
     except OSError as error:
         sys.stderr.write(f"bftrain: cannot start: {error}\n")
@@ -182,8 +264,11 @@ def run_script(argv: list[str]) -> int:
         sys.stderr.write(tracebacks.of_script(error))
         return 1
     finally:
+        # os._exit, which spares us the nursery's own end, would leave both out
         with suppress(BaseException):
-            atexit._run_exitfuncs()  # noqa: SLF001 - os._exit, which spares us the nursery's own end, would leave them out
+            threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads, as the end of Python does
+        with suppress(BaseException):
+            atexit._run_exitfuncs()  # noqa: SLF001
     return 0
 
 
@@ -195,6 +280,7 @@ def main(arguments: list[str]) -> None:
     agent_pid = int(arguments[1])
     die_with(agent_pid)  # while we import there are no workers, and nobody reads the socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to answer
+    signals = _catch_signals()
     adopt_orphans()
     agent = socket.socket(fileno=int(arguments[0]))
     # Whoever asks here whether there is CUDA must not start it: forks of a process that did cannot use it
@@ -207,14 +293,25 @@ def main(arguments: list[str]) -> None:
             missing.append(f"{module}: {error}")
     gc.collect()
     gc.freeze()  # forks share the pages of all this, as long as nobody counts it through
-    die_with(agent_pid, 0)
+    die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if somebody stopped us
     agent.sendall(encode({"say": "warm", "missing": missing}) + b"\n")
     try:
-        Nursery(agent).run()
+        Nursery(agent, signals).run()
     finally:
         end_family()
         if os.getppid() != agent_pid:
             shutil.rmtree(arguments[2], ignore_errors=True)
+
+
+def _catch_signals() -> int:
+    """Survive the signals of schedulers; return the descriptor from which the numbers of all signals can be read."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in NOTICES:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, lambda *_: None)
+    return read_end
 
 
 if __name__ == "__main__":

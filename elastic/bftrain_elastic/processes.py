@@ -55,10 +55,24 @@ def descendants(pid: int) -> Iterator[int]:
         waiting += children(next_pid)
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process exists and has not ended, reaped or not."""
+    return state_of(pid) not in {"", "Z", "X"}
+
+
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to a process that may be gone already."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process as Linux names it (``R``, ``S``, ``T``, ...); "" if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return stat.rpartition(b")")[2].split()[0].decode()
 
 
 def kill_session(leader: int, number: int = signal.SIGKILL) -> None:
@@ -67,22 +81,40 @@ def kill_session(leader: int, number: int = signal.SIGKILL) -> None:
         os.killpg(leader, number)
 
 
-def end_family(patience_s: float = 5.0) -> bool:
-    """Kill all our descendants and reap them; orphans come to us if we adopt them. Tell whether all are gone."""
+def session_alive(leader: int) -> bool:
+    """Return whether the process group that ``leader`` founded has any process."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def kill_family() -> bool:
+    """Send SIGKILL to all our descendants, parents first; return whether there were any."""
+    alive = list(descendants(os.getpid()))
+    for pid in alive:
+        kill(pid)
+    return bool(alive)
+
+
+def end_family(patience_s: float = 5.0, exit_codes: dict[int, int] | None = None) -> bool:
+    """Kill all our descendants and reap them; return whether all are gone.
+
+    Orphans are among them if we adopt them. ``exit_codes`` receives the exit code of each process that was reaped.
+    """
     deadline = time.monotonic() + patience_s
-    while True:
-        alive = list(descendants(os.getpid()))
-        for pid in alive:
-            kill(pid)
-        if not alive:
-            return True
-        _reap_all()
+    while kill_family():
+        _reap_all({} if exit_codes is None else exit_codes)
         if time.monotonic() > deadline:  # a process that hangs in the kernel cannot be killed
             return False
         time.sleep(0.001)
+    return True
 
 
-def _reap_all() -> None:
+def _reap_all(exit_codes: dict[int, int]) -> None:
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+            exit_codes[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])

@@ -1,8 +1,10 @@
 """Progress: one line of JSON a step, to the agent or to the file that the environment names.
 
 A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
-or null}``. It is written with a single system call that never waits, so lines of several workers do not mix, a worker
-that is killed leaves no half of one behind, and a slow manager slows no training.
+or null}``; an agent is told two numbers more: ``"total"`` is the sum of all samples since step ``"since"``, so that
+samples are counted right whatever lines are lost, and ``"nan"`` is true if the loss was no number. A line is written
+with a single system call that never waits, so lines of several workers do not mix, a worker that is killed leaves no
+half of one behind, and a slow manager slows no training.
 """
 
 from __future__ import annotations
@@ -78,9 +80,11 @@ def through(channel: Channel, state: State, place: Place) -> Report:
     own = inner(state)
 
     def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
-        own.step = own.step + 1 if step is None else step
+        # A script may count something else, such as epochs: what is counted here never goes back
+        own.step = own.step + 1 if step is None else max(own.step + 1, step)
+        own.samples += int(samples)
         if place.rank == 0:
-            channel.mention(_said(own.step, place.size, samples, loss))
+            channel.mention("report", _said(own.step, place.size, samples, loss, (own.samples, own.samples_since)))
 
     return write
 
@@ -97,22 +101,36 @@ def _from_environment() -> Report:
 
 
 def _counting(channel: Channel, size: int) -> Report:
-    steps = 0
+    steps, total, since = 0, 0, -1
 
     def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
-        nonlocal steps
+        nonlocal steps, total, since
+        if since < 0:
+            since = 0 if step is None else step - 1
         steps = steps + 1 if step is None else step
-        channel.mention(_said(steps, size, samples, loss))
+        total += int(samples)
+        channel.mention("report", _said(steps, size, samples, loss, (total, since)))
 
     return write
 
 
-def _said(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:
-    return b'{"say":"report",' + _line(step, size, samples, loss)[1:]
+def _said(step: int, size: int, samples: int, loss: SupportsFloat | None, sums: tuple[int, int]) -> bytes:
+    number, is_nan = _number(loss)
+    line = _fields(step, size, samples, number)
+    return json.dumps({"say": "report", **line, "total": sums[0], "since": sums[1], "nan": is_nan}).encode()
 
 
 def _line(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:
-    number = None if loss is None else float(getattr(loss, "detach", lambda: loss)())  # a tensor may carry gradients
-    if number is not None and not math.isfinite(number):
-        number = None  # a diverged loss is no JSON number; that the step was done still counts
-    return json.dumps({"t": time.time(), "step": step, "size": size, "samples": int(samples), "loss": number}).encode()
+    return json.dumps(_fields(step, size, samples, _number(loss)[0])).encode()
+
+
+def _fields(step: int, size: int, samples: int, loss: float | None) -> dict[str, float | None]:
+    return {"t": time.time(), "step": step, "size": size, "samples": int(samples), "loss": loss}
+
+
+def _number(loss: SupportsFloat | None) -> tuple[float | None, bool]:
+    """Return a loss as JSON can say it, and whether it is no number: a step with such a loss still counts."""
+    if loss is None:
+        return None, False
+    number = float(getattr(loss, "detach", lambda: loss)())  # a tensor may carry gradients
+    return (number, False) if math.isfinite(number) else (None, True)

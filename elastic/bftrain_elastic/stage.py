@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -16,7 +17,7 @@ from bftrain_elastic.hub import Hub, Tell
 from bftrain_elastic.local import LocalAgents
 from bftrain_elastic.messages import Message
 from bftrain_elastic.nursery import PRELOADED
-from bftrain_elastic.processes import descendants
+from bftrain_elastic.processes import children, descendants, kill
 from bftrain_elastic.secret import make_secret
 
 PATIENCE_S: Final = 60.0
@@ -59,7 +60,7 @@ class Told:
         """Wait until something is true; ``words`` say what."""
         with self._news:
             if not self._news.wait_for(true, timeout_s):
-                last = [one for one in self.all if one["told"] not in {"report", "committed", "saved"}][-8:]
+                last = [one for one in self.all if one["told"] not in {"report", "in_memory", "on_disk"}][-8:]
                 raise Nonconformance(f"{words}: not within {timeout_s:g} s; the last it told: {last}")
 
     def steps(self, task: str, size: int, count: int = 5) -> None:
@@ -72,7 +73,11 @@ class Told:
 
 
 class Stage:
-    """Agents on this machine, a launcher, and what it tells. ``make`` is a factory as the registry knows it."""
+    """Agents on this machine, a launcher, and what it tells. ``make`` is a factory as the registry knows it.
+
+    ``grace_s`` is how long agents go on after SIGTERM, ``settle_s`` how long a preemption may take to reach all
+    processes of a node. Workers, nurseries and agents can be sent signals, and the manager can be replaced.
+    """
 
     def __init__(
         self,
@@ -82,7 +87,15 @@ class Stage:
         nodes: Sequence[str] = ("n1", "n2", "n3", "n4"),
         preload: Sequence[str] = PRELOADED,
         slots: int = 1,
+        epoch: int = 1,
+        grace_s: float = 0.0,
+        settle_s: float = 0.5,
     ) -> None:
+        self.epoch = epoch
+        self._settle_s = settle_s
+        self._grace_s = grace_s
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._held: dict[str, list[str]] = {}
         self._slots = slots
         self._make = make
         self._script = tuple(script)
@@ -92,12 +105,17 @@ class Stage:
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="bftrain-stage-"))
-        secret = make_secret(self.folder / "secret")
+        self._secret = make_secret(self.folder / "secret")
         self.told = Told()
-        self.hub = Hub(self.told, secret)
+        self.hub = Hub(self.told, self._secret, epoch=self.epoch, settle_s=self._settle_s)
         (self.folder / "tmp").mkdir()
         self.agents = LocalAgents(
-            self.hub, self.folder / "secret", preload=self._preload, slots=self._slots, tmp=self.folder / "tmp"
+            self.hub,
+            self.folder / "secret",
+            preload=self._preload,
+            slots=self._slots,
+            tmp=self.folder / "tmp",
+            grace_s=self._grace_s,
         )
         self.launcher = self._make(self.told, self.hub)
         self.agents.start(*self._nodes)
@@ -107,6 +125,8 @@ class Stage:
     def __exit__(self, kind: object, *_: object) -> None:
         pids = self.below()
         ports = {port for _, port in listening(pids)}
+        for agent in self.agents.running.values():
+            agent.send_signal(signal.SIGCONT)  # it may have been stopped
         self.launcher.close()
         self.hub.close()
         self.agents.close()
@@ -131,12 +151,26 @@ class Stage:
         """Add a task of the script with these words, and give its name."""
         self._tasks += 1
         task = f"{self.launcher.name}{self._tasks}"
-        self.launcher.add(task, {"argv": [*self._script, *words], "folder": str(self.folder / task), **more})
+        self._jobs[task] = {"argv": [*self._script, *words], "folder": str(self.folder / task), **more}
+        self._held[task] = []
+        self.launcher.add(task, self._jobs[task])
         return task
 
     def do(self, action: str, task: str, *nodes: str, **more: str) -> None:
         """Let the launcher carry out one action."""
-        self.launcher.apply([{"action": action, "task": task, "nodes": list(nodes), **more}])
+        self.apply({"action": action, "task": task, "nodes": list(nodes), **more})
+
+    def apply(self, *actions: dict[str, Any]) -> None:
+        """Let the launcher carry out actions at once, and know which nodes each task holds then."""
+        for action in actions:
+            for task, held in self._held.items():
+                if action.get("task", task) != task:
+                    continue
+                if action["action"] in {"start", "grow"}:
+                    held += [node for node in action["nodes"] if node not in held]
+                else:
+                    held[:] = [node for node in held if node not in action["nodes"]]
+        self.launcher.apply(actions)
 
     def lose(self, node: str) -> None:
         """Take a node as a scheduler does."""
@@ -153,12 +187,46 @@ class Stage:
 
     def end(self, task: str) -> None:
         """Forget a task, and know that nothing of it is left."""
+        self._jobs.pop(task, None)
+        self._held.pop(task, None)
         self.launcher.drop(task)
         deadline = time.monotonic() + PATIENCE_S
         while self.leftovers() and time.monotonic() < deadline:
             time.sleep(0.01)
         if self.leftovers():
             raise Nonconformance(f"processes are left of {task}: {self.leftovers()}")
+
+    def replace_manager(self) -> None:
+        """Let the manager end as if it were killed, and start the next one at the same address.
+
+        It knows the tasks that are not over, and the nodes that each holds by :meth:`do` and :meth:`apply`.
+        """
+        port = self.hub.address[1]
+        self.hub.abandon()
+        self.epoch += 1
+        self.hub = Hub(self.told, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self._settle_s)
+        self.launcher = self._make(self.told, self.hub)
+        for task, job in self._jobs.items():
+            if not self.told.of("done", task) and not self.told.of("failed", task):
+                self.launcher.add(task, job)
+                if self._held[task]:
+                    self.launcher.apply([{"action": "start", "task": task, "nodes": list(self._held[task])}])
+        self.hub.open()
+
+    def processes(self, part: str, node: str) -> list[int]:
+        """Return the processes of a node that are its ``agent``, its ``nursery``, or a ``worker``."""
+        agent = self.agents.running[node].pid
+        found = [agent]
+        for _ in range(("agent", "nursery", "worker").index(part)):
+            found = [child for pid in found for child in children(pid)]
+        return found
+
+    def send(self, number: int, part: str, node: str) -> list[int]:
+        """Send a signal to the agent, the nursery or the workers of a node; return to which processes."""
+        pids = self.processes(part, node)
+        for pid in pids:
+            kill(pid, number)
+        return pids
 
     def below(self) -> set[int]:
         """Give all processes of the agents, themselves included."""

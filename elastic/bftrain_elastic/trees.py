@@ -6,15 +6,20 @@ travels and is kept without pickle.
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadScript
 
 _COPY_SHARE: Final = 0.25  # of the GPU's free memory may hold a copy; the rest is for what training needs besides
+_DIGEST_BYTES: Final = 7  # so that the number and its negative fit into 64 bits
+_SCALARS: Final = (int, float, str, bool, type(None))
+_json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make a new encoder each time
 Tensor = Any  # torch is imported only where a script uses it
 
 
@@ -33,16 +38,56 @@ class Tree:
 def fold(value: object) -> Tree:
     """Take a value apart."""
     tensors: list[Tensor] = []
-    return Tree(json.dumps(_fold(value, tensors, "state"), separators=(",", ":")), tensors)
+    return Tree(_json(_fold(value, tensors, "state")), tensors)
+
+
+@dataclass(slots=True)
+class NamedValues:
+    """Values folded one by one, each with the name that it has in a dict: the first part of a tree, or all of it."""
+
+    names: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+
+    def add(self, name: str, value: object) -> None:
+        """Fold one more."""
+        self.names.append(name)
+        self.texts.append(_json([name, _fold(value, self.tensors, f"state[{name!r}]")]))
+
+    def add_small(self, name: str, value: object, largest_bytes: int) -> bool:
+        """Fold one more if it holds no tensor that is large or on a GPU; return whether that is so."""
+        before = len(self.tensors)
+        self.add(name, value)
+        if all(one.device.type == "cpu" and one.nbytes <= largest_bytes for one in self.tensors[before:]):
+            return True
+        del self.tensors[before:], self.names[-1:], self.texts[-1:]
+        return False
+
+    def copy(self) -> NamedValues:
+        """Return the same, to be added to."""
+        return NamedValues(list(self.names), list(self.texts), list(self.tensors))
+
+    def tree(self) -> Tree:
+        """Return the tree of the dict."""
+        return Tree(f'["dict",[{",".join(self.texts)}]]', self.tensors)
+
+    def digest(self) -> int:
+        """Return a number that differs from those of other values. Tensors must be on the CPU."""
+        summary = hashlib.blake2b(",".join(self.texts).encode(), digest_size=_DIGEST_BYTES)
+        for tensor in self.tensors:
+            if tensor.numel():
+                flat = as_bytes(tensor)
+                summary.update(ctypes.string_at(flat.data_ptr(), flat.numel()))
+        return int.from_bytes(summary.digest(), "little")
 
 
 def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
+    if isinstance(value, _SCALARS):
+        return ["is", value]
     torch = sys.modules.get("torch")  # where nobody has imported it there are no tensors
     if torch is not None and isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
-    if value is None or isinstance(value, bool | int | float | str):
-        return ["is", value]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str | int) for key in value):
             raise BadScript("has keys that are neither strings nor whole numbers", where=where)

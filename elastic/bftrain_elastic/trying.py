@@ -86,7 +86,7 @@ class Trying:
         self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
         self.folder = self._given_folder or self._own / "task"
         self.hub = Hub(self._hear, make_secret(self._own / "secret"))
-        self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload)
+        self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
         self._launcher = self._make(self._hear, self.hub)
         self._launcher.add(TASK, {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S})
         self._agents.start(*self._names)
@@ -104,12 +104,17 @@ class Trying:
 
     def resize(self, size: int) -> None:
         """Let the task have ``size`` nodes."""
-        wanted, held = self._names[:size], self.held
+        self.hold(*range(1, size + 1))
+
+    def hold(self, *numbers: int) -> None:
+        """Let the task have these nodes, which are counted from 1."""
+        wanted, held = tuple(self._names[number - 1] for number in numbers), self.held
+        new, gone = ([node for node in one if node not in other] for one, other in ((wanted, held), (held, wanted)))
         self.held = wanted
-        for action, nodes in (("grow" if held else "start", wanted[len(held) :]), ("shrink", held[len(wanted) :])):
+        for action, nodes in (("grow" if held else "start", new), ("shrink", gone)):
             if nodes:
                 kind = "stop" if action == "shrink" and not wanted else action
-                self._launcher.apply([{"action": kind, "task": TASK, "nodes": list(nodes)}])
+                self._launcher.apply([{"action": kind, "task": TASK, "nodes": nodes}])
 
     def pause(self) -> None:
         """Take all nodes away and wait until the state is in the folder."""

@@ -11,6 +11,7 @@ from bftrain_elastic.messages import Message
 
 _REASON_LETTERS: Final = 300
 _PORTS: Final = 65536
+_TEXTS: Final = frozenset({"reason", "place", "line"})
 
 
 def _whole(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
@@ -19,6 +20,10 @@ def _whole(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked a
 
 def _number(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _count(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+    return _whole(value) and value >= 0
 
 
 def _store(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
@@ -32,6 +37,7 @@ Check = Callable[[Any], bool]
 # what is said -> its fields, and whether each is what it should be
 _WORDS: Final[Mapping[str, Mapping[str, Check]]] = {
     "ready": {"step": _whole, "generation": _whole, "store": _store, "reason": lambda it: isinstance(it, str)},
+    "joined": {"generation": _whole},
     "confirmed": {"generation": _whole, "step": _whole},
     "report": {
         "t": _number,
@@ -40,9 +46,23 @@ _WORDS: Final[Mapping[str, Mapping[str, Check]]] = {
         "samples": lambda it: _whole(it) and it >= 0,
         "loss": lambda it: it is None or _number(it),
     },
-    "committed": {"step": _whole},
-    "saved": {"step": _whole},
+    "in_memory": {"step": _whole},
+    "on_disk": {"step": _whole},
+    "not_on_disk": {"step": _whole, "reason": lambda it: isinstance(it, str)},
     "done": {"step": _whole},
+    "stopped": {"step": _whole},
+    "finished": {},
+    "position": {"place": lambda it: isinstance(it, str), "line": lambda it: isinstance(it, str), "commits": _count},
+    "drift": {"step": _whole, "relative": _number},
+}
+# message -> fields that it may leave out, and what they are then
+_OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
+    "on_disk": {"took_s": (_number, 0.0)},
+    "report": {
+        "total": (lambda it: it is None or _count(it), None),
+        "since": (_whole, 0),
+        "nan": (lambda it: isinstance(it, bool), False),
+    },
 }
 
 
@@ -57,6 +77,9 @@ def checked(message: Message) -> Message | None:
             shown = repr(message.get(field))[:40]
             raise BadMessage(f"a worker said '{what}' with {field} = {shown}, which cannot be", where=what)
     found = {"say": what, **{field: message[field] for field in fields}}
-    if "reason" in found:
-        found["reason"] = found["reason"][:_REASON_LETTERS]
+    for field, (right, default) in _OPTIONAL.get(what, {}).items():
+        value = message.get(field, default)
+        found[field] = value if right(value) else default
+    for field in _TEXTS & set(found):
+        found[field] = found[field][:_REASON_LETTERS]
     return found

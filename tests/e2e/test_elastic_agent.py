@@ -23,6 +23,7 @@ from bftrain_elastic.local import LocalAgents
 from bftrain_elastic.processes import children, descendants
 from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.secret import make_secret
+from tests.helpers.program import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -150,6 +151,35 @@ def work_of_nothing() -> int:
         found = work_of(python.pid)
         python.communicate("\n")
     return found
+
+
+# A training that needs no torch
+PLAIN = """
+import time
+from bftrain_elastic import report
+while True:
+    report(samples=1)
+    time.sleep(0.05)
+"""
+
+
+def test_a_killed_trial_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    (tmp_path / "tmp").mkdir()
+    command = [PROGRAM, "train", str(tmp_path / "plain.py"), "--backend", "process"]
+    trial = subprocess.Popen(
+        [*command, "--nodes", "2"], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.DEVNULL
+    )
+
+    def logs() -> list[Path]:
+        return list((tmp_path / "tmp").glob("bftrain-try-*/task/logs/*.log"))
+
+    until(lambda: len(logs()) == 2, "two workers run")
+    pids = {trial.pid, *descendants(trial.pid)}
+    trial.kill()
+    trial.wait()
+    until(lambda: not alive(pids), "all its processes are gone", 20)
+    until(lambda: not list((tmp_path / "tmp").glob("bftrain*")), "its folders are gone", 20)
 
 
 def test_doors_of_agents_that_were_killed_are_taken_away_by_the_next(

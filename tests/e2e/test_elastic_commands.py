@@ -30,7 +30,7 @@ def train(state):
         time.sleep(0.005)
         {report}
         {commit}
-run(State(model=model, position=0), train)
+run(State(model=model, position=0, seen=0), train)
 """
 READY = {
     "begin": "pass",
@@ -74,6 +74,8 @@ def test_an_example_is_ready() -> None:
         "commits",
         "resizes",
         "keeps its progress",
+        "keeps its values",
+        "workers agree",
         "goes on learning",
     ]
 
@@ -182,12 +184,31 @@ def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
         ({"begin": "step = 0", "report": "step += 1; report(1, loss, step=step)"}, {"keeps its progress"}, "not at 0"),
         ({"move": "[p.data.mul_(1.05) for p in model.parameters()]"}, {"goes on learning"}, "in the state"),
         ({"begin": "raise ValueError('no data here')"}, {"runs"}, "no data here"),
+        (
+            {"begin": "state.seen = 0", "report": "state.seen += 1; report(1, loss)"},
+            {"keeps its values"},
+            "'seen' went",
+        ),
+        ({"report": "report(1, loss * float('nan'))"}, {"goes on learning"}, "not a number at step 1"),
+        (
+            {"move": "[p.data.mul_(0.9 + 0.01 * state.rank) for p in model.parameters()]"},
+            {"workers agree"},
+            "the models of its workers differ",
+        ),
+        (
+            {"commit": "state.workers == 1 or state.rank or state.commit(); state.workers == 2 or state.commit()"},
+            {"keeps going", "resizes"},
+            "rank 0 waits in state.commit(), which every rank must call",
+        ),
     ],
 )
 def test_what_a_script_lacks_is_said(tmp_path: Path, lacking: dict[str, str], missing: set[str], words: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(LOOP.format(**READY | lacking))
-    done = bftrain("elastic", "check", script, "--patience", "4", "--json")
+    # A hang is noticed after half a minute; values are seen as often as the state is written
+    longer = {"keeps going": ("--patience", "60"), "keeps its values": ("--patience", "30", "--steps", "150")}
+    options = next((longer[name] for name in missing if name in longer), ("--patience", "4"))
+    done = bftrain("elastic", "check", script, *options, "--json")
     assert done.code == 3
     found = json.loads(done.out)
     assert {one["name"] for one in found if not one["ok"]} == missing

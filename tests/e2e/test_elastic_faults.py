@@ -40,7 +40,7 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(sta
     stage.do("start", task, "n1", "n2", "n3")
     stage.told.steps(task, 3)
     victim = workers(stage)[1]
-    before, safe = len(lines(stage, task)), stage.told.of("committed", task)[-1]["step"]
+    before, safe = len(lines(stage, task)), stage.told.of("in_memory", task)[-1]["step"]
     killed = time.time()
     os.kill(victim, signal.SIGKILL)
     stage.told.until(lambda: len(stage.told.of("confirmed", task)) > 1, "the others go on")
@@ -81,7 +81,7 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.Stage) ->
     for one in stage.told.all:
         if one.get("task") != task:
             continue
-        if one["told"] == "saved":
+        if one["told"] == "on_disk":
             safe = one["step"]
         elif one["told"] == "report":
             assert one["step"] > safe

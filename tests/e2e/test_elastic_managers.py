@@ -95,13 +95,8 @@ def test_the_task_goes_on_under_another_manager_and_nothing_runs_twice(site: Sit
     assert steps(second)[0] > steps(first)[-1], "what was reported is not done again"
     assert all(later == earlier + 1 for earlier, later in pairwise(steps(second))), "one task, one line of steps"
     assert not second.of("failed")
-    now = site.workers()
-    assert len(now) == 3, "one worker a node, as before"
-    if launcher == "process":
-        assert not now & trained, "they wrote a checkpoint, and were started again from it"
-    else:
-        assert now == trained, "these very processes were taken over"
-        assert len(second.of("confirmed")) == 1, "without so much as a new group"
+    assert site.workers() == trained, "these very processes were taken over"
+    assert len(second.of("confirmed")) == 1, "without so much as a new group"
     # And it is not only watched, but moved again
     second.do({"action": "shrink", "task": TASK, "nodes": ["n1"], "cause": "decided"})
     second.steps(2, 5)
@@ -128,6 +123,36 @@ def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site, 
     second = site.manager(launcher, script, "n3")
     second.steps(1, 5)
     assert steps(second)[0] == safe + 1
+
+
+# Notes each start, and ends well when it is told so
+ENDS = """
+import os, sys, time
+from pathlib import Path
+from bftrain_elastic import report
+folder = Path(os.environ["BFTRAIN_FOLDER"])
+with open(folder / "starts", "a") as starts:
+    starts.write(os.environ["RANK"])
+while not (folder / "end").exists():
+    report(samples=1)
+    time.sleep(0.02)
+"""
+
+
+def test_a_command_that_ended_while_no_manager_was_there_is_done_and_not_run_again(site: Site) -> None:
+    (site.folder / "ends.py").write_text(ENDS)
+    for node in NODES[:2]:
+        site.agent(node, "--preload", "")
+    words = ("process", str(site.folder / "ends.py"), *NODES[:2])
+    first = site.manager(*words)
+    first.steps(2, 5)
+    first.kill()
+    (site.folder / "task" / "end").touch()
+    until(lambda: not site.workers(), "all ranks ended")
+    second = site.manager(*words)
+    until(lambda: second.of("done") or second.of("failed"), "its end is told")
+    assert second.of("done")
+    assert sorted((site.folder / "task" / "starts").read_text()) == ["0", "1"], "each rank ran once"
 
 
 def test_a_task_that_the_new_manager_does_not_know_is_ended(site: Site) -> None:

@@ -49,7 +49,7 @@ def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.Stage, no
     task = stage.new("--steps", "100000")
     stage.do("start", task, *NODES[:3])
     stage.told.steps(task, 3, 20)
-    safe, since = stage.told.of("committed", task)[-1]["step"], len(stage.told.all)
+    safe, since = stage.told.of("in_memory", task)[-1]["step"], len(stage.told.all)
     killed_at = kill_worker(stage, node)
     stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the others go on")
     again = stage.told.of("confirmed", task, since)[0]

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
+import random
 import time
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
 import pytest
+from msgspec.structs import replace
 
-from bftrain.errors import NotAvailable
-from bftrain.live.client import Client
+from bftrain.journal import Journal
 from bftrain.live.documents import Submission
 from bftrain.live.kept import Run
+from bftrain.live.memory import Memory
 from bftrain.values.curve import SpeedCurve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 
 pytestmark = pytest.mark.torch
 
 STEPS = 800
 STEP_S = 0.01
-PATIENCE_S = 180.0
 SCRIPT = """
 import os, sys, time
 import torch
@@ -53,63 +47,42 @@ def train(state):
 
 run(State(model=network, optimizer=optimizer, position=0), train)
 """
+# Writes down each step that it did, as a checkpoint; a second process of the same rank would find its lock taken
+COMMAND = """
+import fcntl, json, os, signal, sys, time
+from pathlib import Path
+from bftrain_elastic import report
+
+rank, folder = os.environ["RANK"], Path(os.environ["BFTRAIN_FOLDER"])
+with open({done!r}, "a") as done:
+    done.write(f"begin {{rank}} {{os.getpid()}}\\n")
+lock = open(folder / f"lock{{rank}}", "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    with open({done!r}, "a") as done:
+        done.write(f"double {{rank}} {{os.getpid()}}\\n")
+    time.sleep(1)
+    sys.exit(1)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+saved = folder / f"saved{{rank}}"
+step = int(saved.read_text()) if saved.exists() else 0
+while step < {steps}:
+    time.sleep({step_s})
+    step += 1
+    saved.with_suffix(".new").write_text(str(step))
+    saved.with_suffix(".new").rename(saved)
+    report(samples=2, loss=1.0, step=step)
+with open({done!r}, "a") as done:
+    done.write(f"end {{rank}} {{os.getpid()}}\\n")
+"""
+KILLS = 6
 
 
-class Live:
-    """``bftrain live`` with two slots of this machine, which can be killed and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        home = folder / "home"
-        home.mkdir(mode=0o700)
-        self._site = folder / "site.toml"
-        self._site.write_text(f'state = "{home}"\n[scheduler]\nname = "local"\nnodes = 2\n')
-        self._words = folder / "words"
-        self.client = Client(str(home / "api.sock"))
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.client.close()
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(PATIENCE_S)
-        finally:
-            self.process.kill()
-            self.process.wait()
-
-    def start(self) -> None:
-        """Start it, and wait until it runs."""
-        with self._words.open("ab") as words:
-            command = [sys.executable, "-m", "bftrain", "live", "--config", str(self._site)]
-            self.process = subprocess.Popen(command, stdout=words, stderr=words)
-        self.until(self._runs)
-
-    def kill(self) -> None:
-        """Kill it as nothing expects it."""
-        self.client.close()
-        self.process.kill()
-        self.process.wait()
-
-    def until(self, true: Callable[[], object]) -> None:
-        """Wait until something is so, while it runs."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not true():
-            assert self.process.poll() is None, self.words
-            assert time.monotonic() < deadline, self.words
-            time.sleep(0.05)
-
-    @property
-    def words(self) -> str:
-        """What it said."""
-        return self._words.read_text()
-
-    def _runs(self) -> bool:
-        with suppress(NotAvailable):
-            return self.client.status().state == "running"
-        return False
+def two_slots(folder: Path, *, idle: str = "", grace_s: float = 0.0) -> LocalDaemon:
+    """Return a daemon with two slots of this machine."""
+    site = f'[scheduler]\nname = "local"\nnodes = 2\nidle = "{idle}"\n[agents]\ngrace_s = {grace_s}\n'
+    return LocalDaemon(folder, site)
 
 
 def lines(done: Path) -> list[tuple[int, int, float]]:
@@ -125,7 +98,7 @@ def test_workers_go_on_while_the_daemon_is_dead_and_are_taken_over(tmp_path: Pat
     done, script = tmp_path / "done", tmp_path / "train.py"
     script.write_text(SCRIPT.format(steps=STEPS, step_s=STEP_S, done=str(done)))
     curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
-    with Live(tmp_path) as live:
+    with two_slots(tmp_path) as live:
         run = Run(argv=(str(script),), cwd=str(tmp_path))
         live.client.submit(Submission(run=run, name="a", min_nodes=2, max_nodes=2, curve=curve))
         live.until(lambda: len(lines(done)) > STEPS // 8)
@@ -137,6 +110,7 @@ def test_workers_go_on_while_the_daemon_is_dead_and_are_taken_over(tmp_path: Pat
             assert time.monotonic() < deadline, "they do not go on"
             time.sleep(0.02)
         live.start()
+        live.until(live.runs, "it runs again")
         back_s = time.time()
         live.until(lambda: live.client.task("a").running == 2)
         assert sorted(live.client.task("a").nodes) == ["slot1", "slot2"]
@@ -145,8 +119,7 @@ def test_workers_go_on_while_the_daemon_is_dead_and_are_taken_over(tmp_path: Pat
         assert taken_over < STEPS, "they were found while they trained"
         live.until(lambda: live.client.task("a").state == "done")
         task = live.client.task("a")
-        live.process.send_signal(signal.SIGTERM)
-        assert live.process.wait(PATIENCE_S) == 0
+        assert live.end() == 0
     found = lines(done)
     assert [step for step, _, _ in found] == list(range(1, STEPS + 1)), "each step was done, and once"
     assert {pid for _, pid, _ in found} == {worker}
@@ -154,3 +127,66 @@ def test_workers_go_on_while_the_daemon_is_dead_and_are_taken_over(tmp_path: Pat
     without = [at_s for _, _, at_s in found if killed_s < at_s < back_s]
     gap_s = max(after - at for (_, _, at), (_, _, after) in pairwise(found))
     print(f"{len(without)} steps without a daemon, 0 lost; longest step {gap_s:.2f} s")  # noqa: T201 - figures
+
+
+def kill_now_and_then(live: LocalDaemon, seed: int) -> None:
+    """Kill the daemon at any time, also while it starts, and start it again."""
+    dice = random.Random(seed)  # noqa: S311 - the same kills every time
+    for _ in range(KILLS):
+        time.sleep(dice.uniform(0.0, 1.5))
+        live.kill()
+        time.sleep(dice.uniform(0.0, 1.0))
+        live.start()
+        if dice.random() < 0.5:
+            live.until(live.runs, "it runs again")
+    if live.process.poll() is None:
+        live.until(live.runs)
+
+
+@pytest.mark.parametrize("launcher", ["native", "process"])
+def test_samples_are_exact_and_nothing_runs_twice_however_often_the_daemon_is_killed(
+    tmp_path: Path, launcher: str
+) -> None:
+    done, script = tmp_path / "done", tmp_path / "train.py"
+    text = SCRIPT if launcher == "native" else COMMAND
+    script.write_text(text.format(steps=STEPS, step_s=2 * STEP_S, done=str(done)))
+    curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
+    with two_slots(tmp_path) as live:
+        run = Run(argv=(str(script),), cwd=str(tmp_path))
+        given = Submission(run=run, name="a", min_nodes=2, max_nodes=2, launcher=launcher, work_samples=2.0 * STEPS)
+        live.client.submit(replace(given, curve=curve))
+        live.until(done.exists)
+        kill_now_and_then(live, seed=1)
+        live.until(lambda: live.client.task("a").state == "done")
+        task = live.client.task("a")
+        harvested = live.client.status().harvested
+        assert live.end() == 0
+    assert (task.samples, task.step, task.failures, task.reason) == (2.0 * STEPS, STEPS, 0, ""), live.story()
+    assert sum(day.samples for day in harvested) == 2.0 * STEPS
+    with Journal.open(live.state / "live.db") as journal:
+        kept = Memory(journal).find("a")
+    assert kept is not None
+    assert kept.progress.samples == 2.0 * STEPS
+    if launcher == "native":
+        assert [step for step, _, _ in lines(done)] == list(range(1, STEPS + 1)), "each step was done, and once"
+    else:
+        told = [line.split() for line in done.read_text().splitlines()]
+        assert [line for line in told if line[0] == "double"] == []
+        assert sorted(line[1] for line in told if line[0] == "end") == ["0", "1"], "no command that ended ran again"
+
+
+def test_a_slot_that_is_wanted_back_is_left_at_a_commit_within_the_grace(tmp_path: Path) -> None:
+    done, script = tmp_path / "done", tmp_path / "train.py"
+    script.write_text(SCRIPT.format(steps=STEPS, step_s=2 * STEP_S, done=str(done)))
+    curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
+    with two_slots(tmp_path, idle="2@0,0@14,2@18", grace_s=10.0) as live:
+        run = Run(argv=(str(script),), cwd=str(tmp_path))
+        given = Submission(run=run, name="a", min_nodes=1, max_nodes=2, curve=curve, work_samples=2.0 * STEPS)
+        live.client.submit(given)
+        live.until(lambda: live.client.task("a").preemptions)
+        live.until(lambda: live.client.task("a").state == "done")
+        task = live.client.task("a")
+        assert live.end() == 0
+    assert [step for step, _, _ in lines(done)] == list(range(1, STEPS + 1)), "each step was done, and once"
+    assert (task.samples, task.failures) == (2.0 * STEPS, 0), live.story()
+    assert len({pid for _, pid, _ in lines(done)}) > 1, "it lost all its nodes, and went on from the disk"

@@ -61,7 +61,7 @@ def path_without_python(tmp_path: Path) -> str:
 def test_help_is_what_make_alone_gives_and_names_every_target(checkout: Path) -> None:
     done = run(checkout, "make")
     assert done.returncode == 0
-    for target in ("demo", "test", "check", "bench", "horovod", "docs", "clean"):
+    for target in ("demo", "test", "check", "bench", "soak", "horovod", "docs", "clean"):
         assert f"make {target} " in done.stdout
 
 

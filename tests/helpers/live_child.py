@@ -113,6 +113,9 @@ class WorldScheduler:
     def hint(self) -> None:
         pass
 
+    def noticed(self, node: str) -> None:
+        pass
+
     async def give_back(self, nodes: Collection[str]) -> None:
         pass
 

@@ -83,12 +83,16 @@ class World:
         for node in nodes:
             self._hear({"t": time.time(), "told": "registered", "node": node, "slots": 1})
 
-    def go(self, *nodes: str) -> None:
-        """Let agents be lost, with all that runs there."""
+    def go(self, *nodes: str, noticed: bool = False) -> None:
+        """Let agents be lost, with all that runs there; ``noticed``: the scheduler had signalled them."""
         for node in nodes:
             for held in self.held.values():
                 held.discard(node)
-            self._hear({"t": time.time(), "told": "gone", "node": node})
+            self._hear({"t": time.time(), "told": "gone", "node": node, "noticed": noticed})
+
+    def notice(self, node: str, grace_s: float) -> None:
+        """Let an agent say that its node is about to be taken."""
+        self._hear({"t": time.time(), "told": "notice", "node": node, "grace_s": grace_s})
 
     def tell(self, task: str, what: str, **more: object) -> None:
         """Tell of a task as its launcher would."""
@@ -133,6 +137,10 @@ class World:
     def hint(self) -> None:
         """Remember it."""
         self.log.append(("hint", None))
+
+    def noticed(self, node: str) -> None:
+        """Remember it."""
+        self.log.append(("noticed", node))
 
     async def give_back(self, nodes: Collection[str]) -> None:
         """Remember it."""
@@ -243,7 +251,7 @@ def site_of(folder: Path, world: World, **changes: Any) -> SiteSettings:  # noqa
         "launcher": "inside",
         "scheduler": {"name": "inside"},
         "deciding": Settings(),
-        "agents": Agents(used=world.agents, preload=()),
+        "agents": Agents(used=world.agents, preload=(), patience_s=0.01),  # so that Times say how long is waited
         "times": Times(drain_s=5.0, reunion_s=5.0),
     }
     return SiteSettings(**{**given, **changes})

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bftrain_elastic.processes import descendants, kill
+from tests.helpers.storm_site import StormSite
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bftrain_elastic.stage import Stage
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -47,7 +53,161 @@ def assert_never_behind_a_commit(stage: Stage, task: str) -> None:
     safe = 0
     for one in stage.told.all:
         if one.get("task") == task:
-            safe = max(safe, one["step"]) if one["told"] == "saved" else safe
+            safe = max(safe, one["step"]) if one["told"] == "on_disk" else safe
             assert one["told"] != "confirmed" or one["step"] >= safe
     steps = [one["step"] for one in stage.told.of("report", task)]
     assert all(later <= earlier + 1 for earlier, later in pairwise(steps))
+
+
+@dataclass
+class Weather:
+    """Random changes of nodes, and random kills and stops of all kinds of processes, of one task on a site.
+
+    Nearly half of the changes are followed by the next one at once, before the task has come to rest.
+    """
+
+    site: StormSite
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Begin the same sequence of changes every time."""
+        self._chance = random.Random(self.seed)  # noqa: S311 - the same storm every time
+
+    def blow(self, changes: int) -> None:
+        """Make so many changes."""
+        self._resize()
+        self._wait_for_steps(3)
+        for _ in range(changes):
+            kind = self._chance.choices(list(_KINDS), weights=list(_KINDS.values()))[0]
+            self.counts[kind] += 1
+            getattr(self, f"_{kind}")()
+            self._return_nodes()
+            if not self.site.held:
+                self._resize()
+            self._demand_it_lives(f"after {self.counts.total()} changes, the last one being '{kind}'")
+            if self._chance.random() < 0.55:
+                self._wait_for_steps(2)
+            else:
+                time.sleep(self._chance.uniform(0.0, 0.4))
+
+    def finish(self) -> int:
+        """Ask for some more steps, and wait until the task is done with them; return their number."""
+        site = self.site
+        self._wait_for_steps(1)
+        limit = max(site.step(), *(line["step"] for line in site.record())) + _FURTHER
+        (site.records / "limit").write_text(str(limit))
+        site.until(lambda: site.of("done") or site.of("failed"), "the task is done")
+        self._demand_it_lives("at the end", over=True)
+        return limit
+
+    # -- the kinds of changes
+
+    def _resize(self) -> None:
+        self.site.hold(self._chance.sample(self.site.nodes, self._chance.randint(1, len(self.site.nodes))))
+
+    def _preempt_some(self) -> None:
+        if self.site.held:
+            taken = self._chance.sample(self.site.held, self._chance.randint(1, len(self.site.held)))
+            self.site.preempt(taken, self._chance.choice(_GAPS_S))
+
+    def _preempt_all(self) -> None:
+        self.site.preempt(list(self.site.held), self._chance.choice(_GAPS_S))
+
+    def _hit_worker(self) -> None:
+        node = self._chance.choice(self.site.held)
+        self._hit(self.site.worker(node))
+
+    def _hit_nursery(self) -> None:
+        node = self._chance.choice(self.site.held)
+        self._hit(self.site.nursery(node))
+
+    def _hit_agent(self) -> None:
+        node = self._chance.choice(self.site.held)
+        if self._hit(self.site.agents[node].pid):
+            self.site.bury([node])
+
+    def _hit_manager(self) -> None:
+        if self._hit(self.site.manager.pid):
+            self.site.replace_manager()
+
+    # -- inside
+
+    def _hit(self, pid: int | None) -> bool:
+        """Kill a process, or stop it and let it go on or kill it later; tell whether it was killed."""
+        if pid is None:  # it is not born yet
+            return False
+        if self._chance.random() < 0.5:
+            kill(pid)
+            return True
+        kill(pid, signal.SIGSTOP)
+        time.sleep(self._chance.uniform(0.1, 1.5))
+        if self._chance.random() < 0.6:
+            kill(pid, signal.SIGCONT)
+            return False
+        kill(pid)
+        return True
+
+    def _return_nodes(self) -> None:
+        for node in self.site.nodes:
+            if node not in self.site.agents:
+                self.site.start_agent(node)
+
+    def _wait_for_steps(self, count: int) -> None:
+        before = self.site.step()
+        self.site.until(lambda: self.site.step() >= before + count or self.site.of("failed"), f"{count} more steps")
+
+    def _demand_it_lives(self, when: str, *, over: bool = False) -> None:
+        failed, done = self.site.of("failed"), self.site.of("done")
+        assert not failed, f"{when} it is given up: {failed[0].get('reason')}; {self.site.story()}"
+        assert over or not done, f"{when} it is called done: {done}; {self.site.story()}"
+
+
+# What happens, and how often compared to the others
+_KINDS: Final = {
+    "resize": 6,
+    "preempt_some": 3,
+    "preempt_all": 2,
+    "hit_worker": 3,
+    "hit_nursery": 2,
+    "hit_agent": 2,
+    "hit_manager": 2,
+}
+_GAPS_S: Final = (0.0, 0.001, 0.02, 0.1)  # between the SIGTERM of one process of a node and that of the next
+_FURTHER: Final = 150  # steps that are left when the storm is over
+
+
+def weather(folder: Path, launcher: str, *, changes: int, seed: int, nodes: int = 4) -> dict[str, float]:
+    """Put a task through a storm, demand that nothing is lost or left behind, and return figures."""
+    script = {"horovod": "training_horovod.py"}.get(launcher, "training.py")
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    with StormSite(folder, launcher, script, names, "--step-s", "0.01", "--ballast-mb", "8") as site:
+        storm = Weather(site, seed)
+        storm.blow(changes)
+        limit = storm.finish()
+        demand_nothing_is_lost(site, limit)
+        begins = [line for line in site.record() if line["what"] == "began"]
+        return {
+            "changes": float(changes),
+            "steps": float(limit),
+            "groups": float(len(begins)),
+            "steps behind a told on_disk": 0.0,
+            **{name: float(count) for name, count in sorted(storm.counts.items())},
+        }
+
+
+def demand_nothing_is_lost(site: StormSite, limit: int) -> None:
+    """Demand that a task has done each step, once as its state says, and never went back behind what was on disk."""
+    story = site.story()
+    assert site.of("done")[-1]["step"] == limit, story
+    ends = [line for line in site.record() if line["what"] == "ended"]
+    assert ends, story
+    assert all(line["step"] == line["counted"] == limit for line in ends), f"{ends} {story}"
+    on_disk = [(one["t"], one["step"]) for one in site.of("on_disk")]
+    assert on_disk, f"nothing was ever told to be on disk: {story}"
+    lost = []
+    for line in site.record():
+        told = max((step for t, step in on_disk if t < line["t"]), default=0)
+        if line["what"] == "began" and line["step"] < told:
+            lost.append((told, line["step"]))
+    assert not lost, f"(told to be on disk, went on from): {lost}; {story}"

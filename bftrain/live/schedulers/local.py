@@ -1,6 +1,7 @@
 """The local scheduler: slots on this machine that become idle and busy by a timetable. For demos, tests and PCs.
 
-It does to agents what a batch scheduler does to pilot jobs: SIGTERM when their slot is wanted back.
+It does to agents what a batch scheduler does to pilot jobs: SIGTERM when their slot is wanted back. If agents have a
+grace, a slot is taken when its agent has ended, and that is killed when the grace is over.
 """
 
 from __future__ import annotations
@@ -104,13 +105,16 @@ class LocalScheduler:
 
     name = "local"
     agents_suffice = False
+    ends_agents = True
 
     def __init__(self, settings: LocalSettings, site: Site) -> None:
         self._settings = settings
+        self._grace_s = site.grace_s
         self._folder = site.folder / "agents"
         self._begun_file = self._folder / "begun"
         self._agents: dict[str, _Agent] = {}
-        self._allowed: frozenset[str] = frozenset()
+        self._allowed: frozenset[str] = frozenset()  # the idle ones, and those whose agents have their grace
+        self._idle: frozenset[str] = frozenset()
         self._without: frozenset[str] = frozenset()
         self._given_back: set[str] = set()
         self._wanted = settings.nodes
@@ -134,10 +138,14 @@ class LocalScheduler:
         """Look soon."""
         self._hinted.set()
 
+    def noticed(self, node: str) -> None:
+        """The timetable says when a slot is taken."""
+
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Follow the timetable, and keep agents on idle slots."""
         timetable = Timetable(self._settings)
         self._find_agents()
+        self._end_agents(self._agents.keys() - timetable.idle_at(self._elapsed()))
         while True:
             self._hinted.clear()
             elapsed = self._elapsed()
@@ -149,8 +157,12 @@ class LocalScheduler:
                     await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:
-        """Name the idle slots by the timetable."""
-        return Timetable(self._settings).idle_at(self._elapsed())
+        """Name the idle slots by the timetable, when no agent is left on the others."""
+        self._find_agents()
+        idle = Timetable(self._settings).idle_at(self._elapsed())
+        used = idle | self._allowed  # of these the loop takes care
+        await self._until_ended(self._end_agents(self._agents.keys() - used), _ENDING_S)
+        return idle
 
     async def give_back(self, nodes: Collection[str]) -> None:
         """End the agents of slots."""
@@ -163,14 +175,7 @@ class LocalScheduler:
         """End all agents."""
         self._leaving = True
         self._find_agents()
-        for agent in self._agents.values():
-            agent.terminate()
-        deadline = time.monotonic() + _ENDING_S
-        while any(agent.alive for agent in self._agents.values()):
-            if time.monotonic() > deadline:
-                for agent in self._agents.values():
-                    agent.kill()
-            await asyncio.sleep(0.01)
+        await self._until_ended(self._end_agents(self._agents.keys()), self._grace_s + _ENDING_S)
         for node in self._agents:
             (self._folder / node).unlink(missing_ok=True)
         self._begun_file.unlink(missing_ok=True)
@@ -204,19 +209,43 @@ class LocalScheduler:
         return now
 
     def _follow(self, idle: frozenset[str], post: Post) -> None:
-        taken = tuple(sorted(self._allowed - idle))
+        taken = tuple(sorted(self._allowed - idle - self._with_grace(self._allowed - idle)))
         if taken:
             post(Taken(nodes=taken))
-            for node in taken:
-                if node in self._agents:
-                    self._agents[node].terminate()
+            self._end_agents(taken)
         fresh = tuple(sorted(idle - self._allowed))
         if fresh:
             self._given_back.difference_update(fresh)
             post(Allowed(nodes=fresh))
-        self._allowed = idle
+        self._allowed, self._idle = self._allowed.difference(taken) | idle, idle
 
     # -- agents
+
+    def _with_grace(self, wanted_back: frozenset[str]) -> set[str]:
+        """Tell agents that their slots are wanted back; gives those slots that they still use."""
+        if not self._grace_s:
+            return set()
+        found = self._end_agents(wanted_back)
+        for agent in found:
+            if time.monotonic() - agent.ending_since > self._grace_s:
+                agent.kill()
+        return {node for node in wanted_back if node in self._agents and self._agents[node].alive}
+
+    def _end_agents(self, nodes: Collection[str]) -> list[_Agent]:
+        """Send SIGTERM to the agents of slots, once; gives them."""
+        found = [self._agents[node] for node in nodes if node in self._agents]
+        for agent in found:
+            agent.terminate()
+        return found
+
+    async def _until_ended(self, agents: Collection[_Agent], patience_s: float) -> None:
+        """Wait for agents to end; those that take too long are killed."""
+        deadline = time.monotonic() + patience_s
+        while any(agent.alive for agent in agents):
+            if time.monotonic() > deadline:
+                for agent in agents:
+                    agent.kill()
+            await asyncio.sleep(0.01)
 
     def _keep_agents(self, post: Post, order: AgentOrder) -> None:
         for node, agent in list(self._agents.items()):
@@ -228,7 +257,7 @@ class LocalScheduler:
                 del self._agents[node]
         if self._leaving:
             return
-        wanted = [node for node in sorted(self._allowed) if node not in self._without | self._given_back]
+        wanted = [node for node in sorted(self._idle) if node not in self._without | self._given_back]
         for node in wanted[: self._wanted]:
             if node not in self._agents:
                 self._agents[node] = _Agent.start(self._folder, node, list(filled(order, node)))
@@ -250,6 +279,7 @@ class _Agent:
         self._begun = begun
         self._child = child
         self.since = time.monotonic()
+        self.ending_since = 0.0
         self.ended_by_us = False
 
     @classmethod
@@ -279,7 +309,7 @@ class _Agent:
 
     def terminate(self) -> None:
         if self.alive and not self.ended_by_us:
-            self.ended_by_us = True
+            self.ended_by_us, self.ending_since = True, time.monotonic()
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 

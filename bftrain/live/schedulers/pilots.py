@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -43,6 +44,7 @@ _MOST_AWAY_S: Final = 10.0
 _LEAVING_S: Final = 30.0
 _SHORTEST_S: Final = 60.0
 _NAMED: Final = 5  # nodes, in a remark
+_ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 
 
 class PilotSettings(StockSettings, frozen=True, kw_only=True):
@@ -87,6 +89,7 @@ class PilotJobs:
         self._told: dict[str, float | None] = {}  # node -> until when it is said to be ours
         self._remarked: dict[str, str] = {}  # topic -> last remark
         self._known: dict[str, Pilot] = {}
+        self._noticed: dict[str, float] = {}  # node -> when the scheduler said that it takes it
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
         self._longest_s = LATER
@@ -107,6 +110,10 @@ class PilotJobs:
     def hint(self) -> None:
         """Look soon."""
         self._hinted.set()
+
+    def noticed(self, node: str) -> None:
+        """Remember it: the pilot that is there now ends because it was told to."""
+        self._noticed[node] = time.time()
 
     @property
     def pilots(self) -> Mapping[str, float]:
@@ -261,9 +268,19 @@ class PilotJobs:
         for id_, pilot in self._known.items():
             if id_ not in listed and pilot.state in ALIVE and pilot.node:
                 pilots.append(msgspec.structs.replace(pilot, state=PilotState.LEFT, end_s=now))
+        pilots = [self._as_taken(pilot) for pilot in pilots]
         self._known = listed
         self._nodes = self._nodes.union(pilot.node for pilot in pilots if pilot.node)
         return pilots
+
+    def _as_taken(self, pilot: Pilot) -> Pilot:
+        """Return the pilot as taken if it ended after a notice: its agent left in time, as it is to do.
+
+        The scheduler knows only that the job ended by itself.
+        """
+        if pilot.state not in _ENDED_ITSELF or pilot.start_s > self._noticed.get(pilot.node, -math.inf):
+            return pilot
+        return msgspec.structs.replace(pilot, state=PilotState.TAKEN)
 
     async def _learn_limits(self, now: float) -> None:
         if now - self._limits_at < _LIMITS_S:

@@ -106,6 +106,9 @@ class NodeWatch:
     def hint(self) -> None:
         """Agents coming and going say nothing of what the scheduler thinks."""
 
+    def noticed(self, node: str) -> None:
+        """Nothing is held, so nothing is lost."""
+
     async def give_back(self, nodes: Collection[str]) -> None:
         """Nothing is held: the scheduler can have its nodes at any time."""
 

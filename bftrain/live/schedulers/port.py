@@ -50,10 +50,14 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a scheduler works: ``name`` marks what is ours there, ``folder`` is private and seen by all nodes."""
+    """Where a scheduler works: ``name`` marks what is ours there, ``folder`` is private and seen by all nodes.
+
+    ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them.
+    """
 
     name: str
     folder: Path
+    grace_s: float = 0.0
 
 
 @runtime_checkable
@@ -88,6 +92,10 @@ class Scheduler(Protocol):
 
     def hint(self) -> None:
         """Say that an agent came or went: now would be a good time to look."""
+        ...
+
+    def noticed(self, node: str) -> None:
+        """Note that the scheduler told the agent of a node that it takes the node, before it does."""
         ...
 
     async def give_back(self, nodes: Collection[str]) -> None:

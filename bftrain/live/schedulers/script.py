@@ -15,14 +15,18 @@ umask 077
 {find_node}
 case $node in ''|*/*) exit 64 ;; esac
 exec >>{folder}/"$node".log 2>&1 </dev/null
-exec {command}
+exec {start}{command}
 """
 
 
-def pilot_script(order: AgentOrder, site: Site, find_node: str) -> str:
-    """Write the job; ``find_node`` is a line of sh that sets ``$node`` to the name of the node it runs on."""
+def pilot_script(order: AgentOrder, site: Site, find_node: str, start: str = "") -> str:
+    """Write the job; ``find_node`` is a line of sh that sets ``$node`` to the name of the node it runs on.
+
+    ``start`` is a command of the scheduler that starts the agent, if it must not be started by the job itself.
+    """
     command = " ".join(map(_word, order.argv))
-    return _SCRIPT.format(find_node=find_node, folder=shlex.quote(str(log_folder(site))), command=command)
+    folder = shlex.quote(str(log_folder(site)))
+    return _SCRIPT.format(find_node=find_node, folder=folder, start=start and f"{start} ", command=command)
 
 
 def _word(word: str) -> str:

@@ -33,6 +33,7 @@ from bftrain.values import checks
 
 PROGRAMS: Final = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 REMEDY: Final = "apt-get install slurm-client, or run this where Slurm's commands are installed"
+_AS_STEP: Final = 'srun --quiet --nodes=1 --ntasks=1 --cpus-per-task="${SLURM_CPUS_ON_NODE:-1}"'
 EPOCHS: Final = {"SLURM_TIME_FORMAT": "%s"}
 
 STATES: Final[Mapping[str, PilotState]] = {
@@ -104,7 +105,9 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Make the scheduler out of the settings of a site."""
     settings = from_mapping(table, SlurmSettings, where="scheduler")
-    return PilotJobs(Slurm(settings), settings, site, Runner(timeout_s=settings.command_timeout_s, more=EPOCHS))
+    return PilotJobs(
+        Slurm(settings, site.grace_s), settings, site, Runner(timeout_s=settings.command_timeout_s, more=EPOCHS)
+    )
 
 
 class Slurm:
@@ -113,20 +116,26 @@ class Slurm:
     name = "slurm"
     avoids = True
 
-    def __init__(self, settings: SlurmSettings) -> None:
+    def __init__(self, settings: SlurmSettings, grace_s: float = 0.0) -> None:
         self._settings = settings
+        self._grace_s = grace_s
 
     def available(self) -> Availability:
         """Say whether Slurm's commands are here."""
         return found_all(PROGRAMS, REMEDY)
 
     def script(self, order: AgentOrder, site: Site) -> str:
-        """Write the job: the node has the name by which Slurm knows it."""
-        return pilot_script(order, site, "node=$SLURMD_NODENAME")
+        """Write the job: the node has the name by which Slurm knows it.
+
+        At the beginning of a partition's GraceTime Slurm signals the steps of a job only, not its script. So where
+        there is a grace the agent is a step. It has all processors of the node, or a step would get one.
+        """
+        return pilot_script(order, site, "node=$SLURMD_NODENAME", _AS_STEP if self._grace_s else "")
 
     async def limits(self, run: Run) -> Limits:
         """Ask what is allowed; NotAvailable if pilots would not be preempted."""
-        chosen = slurm_limits.Chosen(self._settings.partition, self._settings.qos, self._settings.account)
+        known = self._settings
+        chosen = slurm_limits.Chosen(known.partition, known.qos, known.account, self._grace_s)
         return await slurm_limits.ask(run, chosen)
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:

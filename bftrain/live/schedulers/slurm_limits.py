@@ -30,11 +30,12 @@ _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Where pilots go."""
+    """Where pilots go; ``grace_s`` is how long agents use a node after SIGTERM."""
 
     partition: str
     qos: str
     account: str
+    grace_s: float = 0.0
 
 
 async def ask(run: Run, chosen: Chosen) -> Limits:
@@ -119,8 +120,11 @@ def _preemption(
     if "CANCEL" not in mode:
         yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
     grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
-    if grace not in {"0", "00:00:00", ""}:
+    grace_s = _seconds(grace) if ":" in grace else _number(grace or "0")
+    if grace_s and not chosen.grace_s:
         yield f"GraceTime is {grace}, and others' jobs may wait so long for pilots' nodes; better 0"
+    elif grace_s and chosen.grace_s > grace_s:
+        yield f"GraceTime is {grace}, and agents would use {chosen.grace_s:g} s; make [agents] grace_s smaller"
     exempt = config.get("PreemptExemptTime", "").strip()
     if exempt not in {"", "00:00:00", "NONE"}:
         yield f"PreemptExemptTime is {exempt}, and others' jobs may wait so long for pilots' nodes; better 0"

@@ -94,9 +94,9 @@ def _nothing(intake: Intake) -> BadInput:
     where = ", ".join(intake.file_names[:3])
     if aside["no_nodes"] and not aside["bad_nodes"] and not intake.options.counts:
         return BadInput(
-            "no job names its nodes; to learn which were idle the scheduler must be simulated, which is not there yet",
+            "no job names its nodes, so it is not known which were idle",
             where=where,
-            fix="--counts reads how many nodes were busy instead of which",
+            fix="of SWF logs bftrain schedule simulates which; --counts reads how many nodes were busy",
         )
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window

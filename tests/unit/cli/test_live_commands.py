@@ -16,7 +16,7 @@ from bftrain.live import client as client_module
 from bftrain.live.callers import ourselves
 from bftrain.live.documents import Harvested, StatusView, TaskView
 from bftrain.live.site import Api
-from tests.helpers.live_inside import submit
+from tests.helpers.live_inside import decided, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 
 if TYPE_CHECKING:
@@ -76,6 +76,68 @@ def test_everything_can_be_said(
     assert (task.run.folder, task.run.cwd) == (str(tmp_path / "own"), "/")
     assert (task.spec.min_nodes, task.spec.max_nodes, task.spec.work_samples) == (3, 3, 50.0)
     assert (task.spec.weight, task.spec.campaign) == (2.0, "c")
+
+
+def test_how_a_program_says_that_it_is_finished_reaches_its_launcher(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    said = ("--finish-code", "7", "--finish-file", "out/all.done", "--stall-limit", "60", "--work", "500")
+    assert bftrain("submit", "make", "--nodes", "1", *said).code == 0
+    (tmp_path / "one.toml").write_text(
+        'command = "make"\nname = "two"\nnodes = 1\nfinish_code = 1\nfinish_file = "done"\nstall_limit_s = 0\n'
+    )
+    assert bftrain("submit", "one.toml").code == 0
+    assert bftrain("submit", "make", "--nodes", "1", "--name", "three").code == 0
+    jobs = run.do(lambda inside: inside.world.jobs)
+    more = ("finish_code", "finish_file", "work_samples", "stall_limit_s")
+    told = {name: {key: job[key] for key in more if key in job} for name, job in jobs.items()}
+    assert told == {
+        "make": {"finish_code": 7, "finish_file": "out/all.done", "work_samples": 500.0, "stall_limit_s": 60.0},
+        "two": {"finish_code": 1, "finish_file": "done", "stall_limit_s": 0.0},
+        "three": {},
+    }, "what says nothing is left out, for launchers that do not know of it"
+    assert (kept(run, "make").run.stall_limit_s, kept(run, "three").run.stall_limit_s) == (60.0, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--finish-code", "126"), "finish_code: must be at most 125, and not 75"),
+        (("--finish-code", "75"), "finish_code: must be at most 125, and not 75"),
+        (("--finish-code", "0"), "finish_code: must be at least 1"),
+        (("--stall-limit", "-1"), "stall_limit_s: must be at least 0"),
+        (("--finish-file", "a\0b"), "NUL"),
+    ],
+)
+def test_an_end_that_cannot_be_is_refused(
+    bftrain: CommandLine, run: LiveThread, words: tuple[str, ...], says: str
+) -> None:
+    assert run.socket
+    ended = bftrain("submit", "make", "--nodes", "1", *words)
+    assert ended.code != 0
+    assert says in ended.err
+
+
+def test_what_survives_which_loss_is_told(bftrain: CommandLine, run: LiveThread) -> None:
+    lend(run, "n1", "n2")
+    hand_in(run, "a", smallest=1, largest=2)
+
+    async def told(inside: Any) -> None:  # noqa: ANN401 - an Inside
+        for what, more in (
+            ("confirmed", {"size": 2, "step": 0}),
+            ("in_memory", {"step": 1200}),
+            ("on_disk", {"step": 900}),
+        ):
+            inside.world.tell("a", what, **more)
+        await decided(inside.daemon)
+
+    run.do(told)
+    out = bftrain("status", "a").out
+    assert "in memory" in out
+    assert "up to step 1,200" in out
+    assert "up to step 900" in out
+    view = json.loads(bftrain("status", "a", "--json").out)
+    assert (view["in_memory_step"], view["committed_step"]) == (1200, 900)
 
 
 def test_a_file_of_tasks_is_handed_in(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def well(played: Played, size: int) -> None:
     played.tell("starting" if not played.step else "note", text="it changes", nodes=[])
     played.tell("confirmed", size=size, step=played.step)
     played.steps(40, size)
-    played.tell("committed", step=played.step)
+    played.tell("on_disk", step=played.step)
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def test_a_script_that_is_ready_is_told_so(bftrain: CommandLine, script: Path) -
     assert ended.code == 0, ended.err
     for words in ("reports", "commits", "resizes", "trained on 1 -> 2 -> 1 nodes", "keeps its progress"):
         assert words in ended.out
-    assert "running it on 1, 2 and 1 nodes" in ended.err
+    assert "running it on one node, on two, and on the second of them alone" in ended.err
 
 
 def test_a_script_that_is_not_ready_is_told_what_it_lacks(

@@ -10,8 +10,12 @@ from bftrain_elastic.messages import Message
 class PaperFloor:
     """Every node is there with one slot unless it is taken away."""
 
+    settle_s = 2.0
+
     def __init__(self, *nodes: str) -> None:
         self.time = 100.0
+        self.inspected: list[str] = []
+        self.how: dict[str, dict[str, Any]] = {}
         self.there = dict.fromkeys(nodes, 1)
         self.names = 0
         self.spawned: list[str] = []
@@ -37,12 +41,20 @@ class PaperFloor:
         assert self.there[node]
         self.spawned.append(worker)
         self.env[worker] = how["env"]
+        self.how[worker] = how
 
     def say(self, worker: str, message: Message) -> None:
         self.said.append((worker, message))
 
     def stop(self, worker: str, *, grace_s: float) -> None:
         self.stopped.append((worker, grace_s))
+
+    def inspect(self, worker: str) -> None:
+        self.inspected.append(worker)
+
+    def notes(self) -> list[str]:
+        """Give the texts of all notes."""
+        return [one["text"] for one in self.told if one["told"] == "note"]
 
     def tell(self, told: Message) -> None:
         self.told.append(told)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 
 import pytest
 
-from bftrain_elastic.horovod_meeting import MeetingPoint, host_name
+from bftrain_elastic.horovod_meeting import MeetingPoint, NotAllCame, all_came, host_name
 
 
 @pytest.fixture
@@ -65,3 +67,28 @@ def test_it_listens_where_it_is_told_and_only_until_it_is_closed() -> None:
 def test_a_visitor_that_says_nothing_keeps_nobody_waiting(meeting: MeetingPoint) -> None:
     with socket.create_connection((meeting.host, meeting.port), timeout=5):
         assert ask(meeting, "GET", "/global/0")[0] == 404
+
+
+def test_members_wait_until_all_are_there(meeting: MeetingPoint) -> None:
+    place = (meeting.host, meeting.port)
+    with ThreadPoolExecutor(3) as pool:
+        first = [pool.submit(all_came, place, rank, 3, 30.0, lambda: False) for rank in (0, 2)]
+        time.sleep(0.1)
+        assert not any(one.done() for one in first)
+        last = pool.submit(all_came, place, 1, 3, 30.0, lambda: False)
+        for one in (*first, last):
+            one.result(30)
+
+
+def test_nobody_waits_for_a_member_that_does_not_come(meeting: MeetingPoint) -> None:
+    place = (meeting.host, meeting.port)
+    with pytest.raises(NotAllCame, match="not all 2 came"):
+        all_came(place, 0, 2, 0.2, lambda: False)
+    with pytest.raises(NotAllCame):
+        all_came(place, 0, 2, 60.0, lambda: True)
+    meeting.refuse()
+    with pytest.raises(NotAllCame, match="a member is dead"):
+        all_came(place, 0, 2, 60.0, lambda: False)
+    meeting.close()
+    with pytest.raises(NotAllCame):
+        all_came(place, 0, 2, 0.2, lambda: False)

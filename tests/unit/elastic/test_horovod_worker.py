@@ -18,6 +18,7 @@ import pytest
 from bftrain_elastic import commits, horovod_worker, progress, report, running
 from bftrain_elastic.channel import Channel
 from bftrain_elastic.footprints import listening
+from bftrain_elastic.horovod_meeting import NotAllCame
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 
@@ -63,6 +64,8 @@ class Kept:
         self.save()
         self.check_host_updates()
 
+    commit.__module__ = "horovod.common.elastic"
+
     def on_reset(self) -> None:
         self.resets += 1
 
@@ -76,6 +79,21 @@ class StandIn:
     def __init__(self) -> None:
         self.groups: list[dict[str, str]] = []
         self.formed = True
+        self.others: list[Any] | None = None  # what another member's numbers are in an allreduce
+        self.values: Any = None  # what rank 0 has, if that is another member
+        self.sent: list[Any] = []
+
+    def come(self, *_: object) -> None:
+        """All members are there."""
+
+    def allreduce(self, tensor: Any, name: str, **_: object) -> Any:  # noqa: ANN401 - tensors
+        if self.others is None or name != "bftrain.largest.int64":
+            return tensor
+        return torch.maximum(tensor, torch.tensor(self.others))
+
+    def broadcast(self, found: object, **_: object) -> Any:  # noqa: ANN401 - whatever is sent
+        self.sent.append(found)
+        return found if self.values is None else self.values
 
     def init(self) -> None:
         self.groups.append({name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")})
@@ -98,7 +116,9 @@ def horovod(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     hvd, exceptions = modules["horovod.torch"], modules["horovod.common.exceptions"]
     exceptions.HorovodInternalError, exceptions.HostsUpdatedInterrupt = InternalError, UpdatedError
     hvd.init, hvd.shutdown = stand_in.init, lambda: None
-    hvd.Max, hvd.allreduce = "max", lambda tensor, **_: tensor
+    hvd.Max, hvd.allreduce = "max", stand_in.allreduce
+    hvd.broadcast_object = stand_in.broadcast
+    monkeypatch.setattr(horovod_worker, "all_came", stand_in.come)
     modules["horovod.torch.elastic"].run_fn = lambda *_: pytest.fail("Horovod's own loop")
     modules["horovod.torch.elastic"].run = lambda train: modules["horovod.torch.elastic"].run_fn(train, None)
     return stand_in
@@ -358,3 +378,69 @@ def test_a_horovod_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delattr(sys.modules["horovod.torch.elastic"], "run_fn")
     with pytest.raises(horovod_worker.NoHorovod, match=r"version 0\.28\.1 has no run_fn"):
         horovod_worker.install()
+
+
+def test_the_values_of_the_first_worker_come_before_the_copy(horovod: StandIn, agent: Agent) -> None:
+    seen: list[int] = []
+
+    def at(state: Kept) -> None:
+        seen.append(state.evals)
+        if state.position == 2:  # from now on rank 0 has other values
+            horovod.others = [0, 1 << 60, 1 << 60, 0, -(1 << 60), -(1 << 60), 0]
+            horovod.values = (2, 16, {"position": 2, "evals": 52})
+        else:
+            horovod.others = None
+
+    state = Kept()
+    state.evals = 0  # type: ignore[attr-defined]  # a value like any other
+    thread, ended = begin(steps(3, at), state)
+    agent.hear("ready")
+    agent.go(1, rank=1, workers=2, sync=False)
+    agent.hear("done")
+    thread.join(10)
+    assert ended == ["trained"]
+    assert seen == [0, 0, 52]
+    assert len(horovod.sent) == 1, "only when they differ"
+
+
+@pytest.mark.usefixtures("horovod")
+def test_two_nodes_have_it_in_memory(agent: Agent) -> None:
+    thread, ended = begin(steps(3), Kept())
+    agent.hear("ready")
+    agent.go(1, workers=2)
+    agent.hear("done")
+    thread.join(10)
+    assert ended == ["trained"]
+    assert [one["step"] for one in agent.said if one["say"] == "in_memory"][:1] == [1]
+    assert [one["say"] for one in agent.said][-2:] == ["on_disk", "done"], "what is done is on disk"
+    assert [one["total"] for one in agent.said if one["say"] == "report"] == [8, 16, 24]
+
+
+@pytest.mark.usefixtures("horovod")
+def test_alone_it_is_told_only_what_is_on_disk(agent: Agent) -> None:
+    thread, _ = begin(steps(3), Kept())
+    agent.hear("ready")
+    agent.go(1)
+    agent.hear("done")
+    thread.join(10)
+    assert {one["say"] for one in agent.said} == {"hello", "ready", "joined", "confirmed", "report", "on_disk", "done"}
+
+
+def test_horovod_is_not_asked_before_all_members_are_there(
+    horovod: StandIn, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends its process when it waits in vain."""
+
+    def in_vain(*_: object) -> None:
+        raise NotAllCame("not all 3 came")
+
+    monkeypatch.setattr(horovod_worker, "all_came", in_vain)
+    thread, ended = begin(steps(1), Kept())
+    agent.hear("ready")
+    agent.go(1, workers=3)
+    assert agent.hear("ready")["reason"] == "not all 3 came"
+    assert horovod.groups == []
+    agent.go(2)
+    agent.hear("done")
+    thread.join(10)
+    assert ended == ["trained"]

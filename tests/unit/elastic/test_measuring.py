@@ -107,3 +107,46 @@ def test_steps_that_took_next_to_no_time_have_no_speed() -> None:
     clock.t = 0.0
     clock.steps(WARM_UP + 3 * WINDOW, size=1, step_s=5e-324, samples=10**9)
     assert clock.measuring.speeds() == {}
+
+
+def test_a_change_around_which_lines_were_lost_costs_nothing_that_is_known() -> None:
+    clock = Clock()
+    clock.steps(20, size=1, step_s=0.1)
+    clock.step += 30  # nobody listened
+    clock.t += 90.0
+    clock.steps(20, size=2, step_s=0.1)
+    assert clock.measuring.costs() == {}
+    clock.steps(1, size=3, step_s=0.4)
+    assert clock.measuring.costs() == pytest.approx({"grow": 0.3})
+
+
+def test_the_last_line_that_an_agent_repeats_to_a_new_manager_begins_no_cost() -> None:
+    measuring = Measuring()
+    repeated = {"told": "report", "t": 100.0, "heard": 130.0, "step": 40, "size": 2, "samples": 1, "loss": None}
+    measuring.hear(repeated)
+    for step in range(41, 80):
+        t = 130.0 + 0.1 * (step - 40)
+        measuring.hear({**repeated, "t": t, "heard": t, "step": step, "size": 1})
+    assert measuring.costs() == {}
+    assert measuring.speeds() == pytest.approx({1: 10.0})
+
+
+def test_a_line_from_before_a_start_is_not_the_first_one_after_it() -> None:
+    clock = Clock()
+    clock.steps(20, size=2, step_s=0.1)
+    last = {"told": "report", "t": clock.t, "step": 33, "size": 2, "samples": 10, "loss": None}
+    clock.measuring.hear({"told": "starting", "t": clock.t + 1.0})
+    clock.measuring.hear({**last, "heard": clock.t + 1.1})
+    clock.step, clock.t = 33, clock.t + 1.0
+    clock.steps(1, size=1, step_s=4.0)
+    assert clock.measuring.costs() == pytest.approx({"start": 4.0})
+
+
+def test_speeds_are_the_same_whatever_lines_are_lost() -> None:
+    measuring = Measuring()
+    for step in range(1, 400):
+        if step % 23 and not 100 < step < 150:
+            line = {"told": "report", "t": 0.1 * step, "step": step, "size": 2, "samples": 10, "loss": None}
+            measuring.hear(line)
+    assert measuring.speeds() == pytest.approx({2: 100.0})
+    assert measuring.costs() == {}

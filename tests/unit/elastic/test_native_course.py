@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from bftrain_elastic.courses import Exit
 from bftrain_elastic.courses.health import HANG_S, UNHEEDED
 from bftrain_elastic.courses.native import (
     ABORT_S,
     ASTRAY,
     COMPANY_S,
     FAREWELL_S,
+    LONGEST_RETRY_S,
     REPEAT_S,
     NativeCourse,
 )
@@ -100,7 +102,7 @@ def test_who_gives_up_its_node_leaves_and_the_rest_need_no_state() -> None:
     assert [order["sync"] for _, order in play.floor.said if order["do"] == "go"] == [False]
     assert play.go(5) == [other]
     assert play.floor.heard("leave") == [(one, {"do": "leave", "save": False})]
-    play.course.exited(one, 0, "")
+    play.course.exited(one, Exit(0, ""))
     assert play.floor.told[-1] == {"told": "vacated", "nodes": ["a"]}
 
 
@@ -143,7 +145,7 @@ def test_a_notice_that_was_not_followed_is_repeated() -> None:
 def test_when_a_member_dies_the_furthest_leads_and_a_new_one_joins_later() -> None:
     play = Play("a", "b", "c")
     one, two, three = play.running("a", "b", "c")
-    play.course.exited(one, -9, "")
+    play.course.exited(one, Exit(-9, ""))
     assert [at(worker) for worker in play.floor.spawned] == ["a"], "another takes its place"
     play.ready(two, step=5, generation=1, reason="Connection reset by peer")
     assert play.floor.heard("go") == []
@@ -156,7 +158,7 @@ def test_when_a_member_dies_the_furthest_leads_and_a_new_one_joins_later() -> No
 def test_who_waits_for_a_dead_member_is_cut_off_and_at_last_killed() -> None:
     play = Play("a", "b", "c")
     one, two, three = play.running("a", "b", "c")
-    play.course.exited(one, -9, "")
+    play.course.exited(one, Exit(-9, ""))
     play.ready(two, 5, 1, "Connection reset by peer")
     play.tick(ABORT_S + 0.1)
     assert play.floor.heard("abort") == [(three, {"do": "abort"})]
@@ -171,7 +173,7 @@ def test_preempted_nodes_are_cleared_at_once_and_the_rest_go_on_by_themselves() 
     assert play.floor.stopped == [(one, 0.0)]
     play.ready(other, 3, 1, "Connection reset by peer")
     assert play.go(3) == [other]
-    play.course.exited(one, -9, "")
+    play.course.exited(one, Exit(-9, ""))
     assert "note" not in play.floor.kinds()[-1:], "it died because it was told to"
 
 
@@ -182,10 +184,13 @@ def test_giving_up_all_nodes_writes_the_state_down_and_pauses() -> None:
     assert len(play.floor.heard("gather")) == 2
     play.ready(other, 9, 1)
     play.ready(one, 9, 1)
-    assert play.floor.heard("leave") == [(one, {"do": "leave", "save": True}), (other, {"do": "leave", "save": False})]
-    play.course.exited(one, 0, "")
+    assert play.floor.heard("leave") == [
+        (one, {"do": "leave", "save": True, "grace_s": 10.0}),
+        (other, {"do": "leave", "save": False}),
+    ]
+    play.course.exited(one, Exit(0, ""))
     assert "paused" not in play.floor.kinds()
-    play.course.exited(other, 0, "")
+    play.course.exited(other, Exit(0, ""))
     assert play.floor.kinds()[-2:] == ["vacated", "paused"]
 
 
@@ -193,7 +198,7 @@ def test_losing_all_nodes_pauses_and_the_next_start_reads_the_folder() -> None:
     play = Play("a", "b")
     (only,) = play.running("a")
     del play.floor.there["a"]
-    play.course.exited(only, -9, "")
+    play.course.exited(only, Exit(-9, ""))
     play.course.node_gone("a")
     assert play.floor.spawned == []
     play.want()
@@ -210,11 +215,26 @@ def test_a_group_that_breaks_again_and_again_though_nobody_dies_is_a_mistake_of_
         for worker in (one, other):
             play.ready(worker, step=5, generation=generation, reason="could not connect to the gloomy database")
         if generation < 3:
+            play.tick(LONGEST_RETRY_S)
             assert play.go(5) == [one, other]
+    play.tick(play.floor.settle_s + 0.1)
     assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
-        play.course.exited(worker, -9, "")
-    assert "lost each other again and again: could not connect" in play.floor.told[-1]["reason"]
+        play.course.exited(worker, Exit(-9, ""))
+    assert "its workers lost each other: could not connect" in play.floor.told[-1]["reason"]
+
+
+def test_a_group_that_loses_its_connections_is_formed_again_however_often() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b", step=5)
+    for generation in range(1, 20):
+        for worker in (one, other):
+            play.ready(worker, step=5, generation=generation, reason="Connection reset by peer")
+        play.tick(LONGEST_RETRY_S)
+        assert play.go(5) == [one, other]
+    assert "failed" not in play.floor.kinds()
+    play.tick(1.0)
+    assert "lost the group: Connection reset by peer" in play.floor.notes()[0]
 
 
 def test_a_group_that_breaks_because_one_dies_is_not_even_if_the_others_say_so_first() -> None:
@@ -224,7 +244,7 @@ def test_a_group_that_breaks_because_one_dies_is_not_even_if_the_others_say_so_f
         play.ready(other, step=5, generation=generation, reason="Connection closed by peer")
         play.course.want(("a", "b"), at_once=frozenset())
         play.floor.there["a"] = 0
-        play.course.exited(one, -9, "")
+        play.course.exited(one, Exit(-9, ""))
         assert play.go(5) == [other]
         play.floor.there["a"] = 1
         play.floor.spawned.clear()
@@ -240,9 +260,14 @@ def test_three_deaths_without_a_step_further_are_a_failure() -> None:
     play = Play("a")
     play.want("a")
     for _ in range(2):
-        play.course.exited(play.floor.spawned[-1], 1, "ValueError: odd")
+        play.course.exited(play.floor.spawned[-1], Exit(1, "ValueError: odd"))
+        play.tick(0.1)
+    assert "note" not in play.floor.kinds(), "it may still turn out to be a preemption"
+    play.course.exited(play.floor.spawned[-1], Exit(1, "ValueError: odd"))
+    assert len(play.floor.spawned) == 3, "it is not started again before it is clear why it dies"
+    play.tick(play.floor.settle_s)
     assert play.floor.kinds().count("note") == 2
-    play.course.exited(play.floor.spawned[-1], 1, "ValueError: odd")
+    play.tick(0.2)
     assert play.floor.told[-1]["told"] == "failed"
     assert play.floor.told[-1]["reason"].endswith("ended with 1\nValueError: odd")
     play.tick(1.0)
@@ -251,18 +276,130 @@ def test_three_deaths_without_a_step_further_are_a_failure() -> None:
     assert len(play.floor.spawned) == 4, "another start is another try"
 
 
+def test_deaths_on_a_node_that_leaves_are_no_failure_however_often() -> None:
+    play = Play("a", "b")
+    for _ in range(20):
+        play.want("a", "b")
+        workers, play.floor.spawned = play.floor.spawned, []
+        for worker in workers:
+            play.course.exited(worker, Exit(-15, ""))
+        play.tick(0.5)
+        for node in ("a", "b"):
+            play.floor.there[node] = 0
+            play.course.node_gone(node)
+        play.want()
+        play.tick(10.0)
+        play.floor.spawned.clear()
+        for node in ("a", "b"):
+            play.floor.there[node] = 1
+            play.course.node_up(node)
+    assert not {"failed", "note"} & set(play.floor.kinds())
+
+
+def test_a_death_of_another_node_of_the_group_that_leaves_explains_a_crash() -> None:
+    play = Play("a", "b")
+    for _ in range(5):
+        one, other = play.running("a", "b")
+        play.course.exited(one, Exit(1, "RuntimeError: DataLoader worker is killed"))
+        play.floor.there["b"] = 0
+        play.course.exited(other, Exit(-9, ""))
+        play.course.node_gone("b")
+        play.tick(10.0)
+        play.floor.there["b"] = 1
+    assert not {"failed", "note"} & set(play.floor.kinds())
+
+
+def test_every_crash_is_told_with_its_own_words_even_if_a_survivor_speaks_first() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    for generation in range(1, 4):
+        play.ready(one, step=generation, generation=generation * 2 - 1, reason="[../gloo] Connection closed by peer")
+        play.course.exited(other, Exit(1, "Traceback\nValueError: odd"))
+        assert play.go(generation) == [one]
+        other = play.floor.spawned[-1]
+        play.tick(play.floor.settle_s + 0.1)
+        play.ready(other)
+        play.ready(one, step=generation, generation=generation * 2)
+        assert play.go(generation + 1) == [one, other]
+    assert len(play.floor.notes()) == 3
+    assert all("(ValueError: odd)" in text for text in play.floor.notes())
+
+
+def test_a_notice_hands_the_state_over_or_saves_it() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    play.course.notice("a", 4.0)
+    assert [worker for worker, _ in play.floor.heard("gather")] == [one, other]
+    for worker in (one, other):
+        play.ready(worker, 5, 1)
+    assert play.go(5) == [other]
+    assert play.floor.heard("leave") == [(one, {"do": "leave", "save": False})]
+    play.course.exited(one, Exit(0))
+    play.course.notice("b", 4.0)
+    play.floor.heard("gather")
+    play.ready(other, 8, 2)
+    assert play.floor.heard("leave") == [(other, {"do": "leave", "save": True, "grace_s": 10.0})]
+    play.course.exited(other, Exit(0))
+    assert play.floor.kinds()[-1] == "paused"
+    assert play.floor.spawned == [], "nothing is started on a node that will be taken"
+    play.course.node_gone("a")
+    play.floor.there["a"] = 1
+    play.course.node_up("a")
+    play.want("a", "b")
+    assert [at(worker) for worker in play.floor.spawned] == ["a"], "a new agent is a new node"
+
+
+def test_a_noticed_node_that_is_given_again_has_another_agent() -> None:
+    play = Play("a")
+    (old,) = play.running("a")
+    play.course.notice("a", 4.0)
+    play.want()  # the manager gives it up, and tells no more of it
+    play.floor.heard("gather")
+    play.ready(old, 7, 1)
+    play.course.exited(old, Exit(0))
+    play.want("a")
+    assert [at(worker) for worker in play.floor.spawned] == ["a"]
+
+
+def test_a_notice_to_the_only_holder_saves_before_anybody_else_starts() -> None:
+    play = Play("a", "b")
+    (old,) = play.running("a")
+    play.want("a", "b")
+    play.course.notice("a", 4.0)
+    assert [worker for worker, _ in play.floor.heard("gather")] == [old], "there is no time to wait for the other"
+    play.ready(old, 7, 1)
+    assert play.floor.heard("leave") == [(old, {"do": "leave", "save": True, "grace_s": 10.0})]
+    play.all_new_ready()
+    play.tick(COMPANY_S + 1.0)
+    assert play.floor.heard("go") == [], "it would begin from an older state"
+    play.course.exited(old, Exit(0))
+    assert [at(worker) for worker in play.go(7)] == ["b"]
+
+
+def test_who_does_not_leave_when_told_to_is_killed() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    play.want("b")
+    for worker in (one, other):
+        play.ready(worker, 5, 1)
+    play.go(5)
+    play.tick(11.0)
+    assert play.floor.stopped == [(one, 0.0)]
+
+
 def test_deaths_with_steps_between_them_are_not() -> None:
     play = Play("a")
     for step in range(1, 6):
         (worker,) = play.running("a", step=step)
-        play.course.exited(worker, -9, "")
+        play.course.exited(worker, Exit(-9, ""))
     assert "failed" not in play.floor.kinds()
 
 
 def test_a_script_that_never_calls_run_fails_at_once() -> None:
     play = Play("a")
     play.want("a")
-    play.course.exited(play.floor.spawned[-1], 0, "hello")
+    play.course.exited(play.floor.spawned[-1], Exit(0, "hello"))
+    play.tick(play.floor.settle_s + 0.1)
     assert play.floor.kinds() == ["vacated", "failed"]
     assert "never called bftrain_elastic.run\nhello" in play.floor.told[-1]["reason"]
 
@@ -275,7 +412,7 @@ def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
         play.course.said(one, {"say": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None})
     assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
-        play.course.exited(worker, -9, "")
+        play.course.exited(worker, Exit(-9, ""))
     assert play.floor.told[-1]["reason"] == f"{one} trains by itself: its script never called bftrain_elastic.run"
     assert "report" not in play.floor.kinds()
 
@@ -283,8 +420,9 @@ def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
 def test_a_death_is_told_with_its_last_word() -> None:
     play = Play("a")
     play.want("a")
-    play.course.exited(play.floor.spawned[-1], 1, "Traceback ...\nValueError: odd\n")
-    assert "ended with 1 (ValueError: odd); it is started again" in play.floor.told[0]["text"]
+    play.course.exited(play.floor.spawned[-1], Exit(1, "Traceback ...\nValueError: odd\n"))
+    play.tick(play.floor.settle_s + 0.1)
+    assert "ended with 1 (ValueError: odd); it is started again" in play.floor.notes()[0]
 
 
 def test_who_trains_on_without_a_commit_after_it_was_asked_to_gather_is_told_of_once() -> None:
@@ -298,18 +436,110 @@ def test_who_trains_on_without_a_commit_after_it_was_asked_to_gather_is_told_of_
     assert "state.commit()" in note
 
 
-def test_the_script_may_take_its_time_after_the_training_but_the_others_only_as_long_as_the_first() -> None:
+def test_the_script_may_take_its_time_after_the_training_on_each_worker() -> None:
     play = Play("a", "b")
     one, other = play.running("a", "b")
     play.course.said(other, {"say": "done", "step": 60})
     play.course.said(one, {"say": "done", "step": 60})
     play.tick(100 * FAREWELL_S)
     assert play.floor.stopped == [], "the first one evaluates what it has"
-    play.course.exited(one, 0, "")
-    play.tick(FAREWELL_S + 0.1)
-    assert play.floor.stopped == [(other, 0.0)]
-    play.course.exited(other, -9, "")
+    play.course.exited(one, Exit(0, ""))
+    play.tick(100 * FAREWELL_S)
+    assert play.floor.stopped == [], "and the other one its share"
+    play.tick(1800.0)
+    assert play.floor.stopped == [(other, 10.0)], "but not for ever"
+    assert "did not end within" in play.floor.notes()[-1]
+    play.course.exited(other, Exit(-9, ""))
     assert play.floor.kinds()[-1] == "done"
+
+
+def test_who_does_not_end_its_training_after_the_first_has_is_stopped_and_told() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    play.course.said(one, {"say": "done", "step": 60})
+    play.course.exited(one, Exit(0, ""))
+    for _ in range(3):
+        play.tick(FAREWELL_S + 0.1)
+    assert play.floor.stopped == [(other, 10.0)]
+    assert len(play.floor.notes()) == 1
+    play.course.exited(other, Exit(-9, ""))
+    assert play.floor.kinds()[-1] == "done"
+
+
+@pytest.mark.parametrize("how", ["by its word", "by its exit code", "by its file"])
+def test_a_program_that_says_it_is_finished_is_done_whatever_becomes_of_it(how: str) -> None:
+    play = Play("a", "b")
+    play.course = NativeCourse("t", Job(argv=("s.py",), folder="/f", finish_code=7, finish_file="end"), play.floor)
+    one, other = play.running("a", "b")
+    assert play.floor.how[one] | {"finish_code": 7, "finish_file": "/f/end"} == play.floor.how[one]
+    if how == "by its word":
+        play.course.said(one, {"say": "finished"})
+        play.course.exited(one, Exit(1, "crashed later", finished=True))
+    else:
+        play.course.exited(one, Exit(7 if how == "by its exit code" else 0, finished=True))
+    play.ready(other, 5, 1, reason="Connection closed by peer")
+    assert play.floor.heard("leave") == [(other, {"do": "leave", "save": False})]
+    play.course.exited(other, Exit(0))
+    play.tick(60)
+    assert play.floor.kinds()[-1] == "done"
+    assert len(play.floor.spawned) == 0
+    assert play.floor.notes() == []
+
+
+def test_who_waits_for_one_that_is_finished_is_cut_off() -> None:
+    play = Play("a", "b")
+    one, other = play.running("a", "b")
+    play.course.said(one, {"say": "finished"})
+    play.course.exited(one, Exit(0, finished=True))
+    play.tick(ABORT_S + 0.1)
+    assert play.floor.heard("abort") == [(other, {"do": "abort"})]
+
+
+def test_who_leaves_while_a_file_says_that_it_is_finished_is_not() -> None:
+    play = Play("a")
+    play.course = NativeCourse("t", Job(argv=("s.py",), folder="/f", finish_file="end"), play.floor)
+    (only,) = play.running("a")
+    play.want()
+    play.ready(only, 5, 1)
+    assert play.floor.heard("leave") == [(only, {"do": "leave", "save": True, "grace_s": 10.0})]
+    play.course.exited(only, Exit(0, finished=True))
+    assert play.floor.kinds()[-1] == "paused"
+
+
+def test_a_state_that_could_not_be_written_is_told_with_where_it_goes_on() -> None:
+    play = Play("a")
+    (only,) = play.running("a")
+    play.course.said(only, {"say": "on_disk", "step": 3, "took_s": 0.1})
+    play.want()
+    play.ready(only, 50, 1)
+    play.course.exited(only, Exit(74, "bftrain: no space\n"))
+    (note,) = play.floor.notes()
+    assert "ended with 74 before the state of step 50 was on disk (bftrain: no space)" in note
+    assert note.endswith("the task goes on from step 3")
+
+
+def test_writes_that_fail_are_told_once_and_that_they_work_again() -> None:
+    play = Play("a")
+    (only,) = play.running("a")
+    for step in (4, 5):
+        play.course.said(only, {"say": "not_on_disk", "step": step, "reason": "No space left on device"})
+    for step in (6, 7):
+        play.course.said(only, {"say": "on_disk", "step": step, "took_s": 1.0})
+    failed, works = play.floor.notes()
+    assert "step 4 is not on disk" in failed
+    assert "again, at step 6" in works
+
+
+def test_a_worker_that_writes_much_has_the_time_for_it() -> None:
+    play = Play("a")
+    (only,) = play.running("a")
+    play.course.said(only, {"say": "on_disk", "step": 3, "took_s": 100.0})
+    play.want()
+    play.ready(only, 50, 1)
+    play.tick(300)
+    assert play.floor.stopped == []
+    play.tick(300)
+    assert play.floor.stopped == [(only, 0.0)]
 
 
 @pytest.mark.parametrize("code", [1, -9])
@@ -317,7 +547,7 @@ def test_an_end_that_went_wrong_is_tried_again(code: int) -> None:
     play = Play("a")
     (only,) = play.running("a")
     play.course.said(only, {"say": "done", "step": 60})
-    play.course.exited(only, code, "OSError: disk full")
+    play.course.exited(only, Exit(code, "OSError: disk full"))
     assert "done" not in play.floor.kinds()
     assert len(play.floor.spawned) == 1
 
@@ -329,8 +559,8 @@ def test_nodes_are_given_up_in_the_middle_of_the_end_too() -> None:
         play.course.said(worker, {"say": "done", "step": 60})
     play.want()
     assert play.floor.stopped == [(one, 10.0), (other, 10.0)]
-    play.course.exited(other, 0, "")
-    play.course.exited(one, -15, "")
+    play.course.exited(other, Exit(0, ""))
+    play.course.exited(one, Exit(-15, ""))
     assert play.floor.kinds()[-1] == "paused", "it was not through with its end"
 
 
@@ -338,10 +568,10 @@ def test_done_is_told_when_all_have_ended() -> None:
     play = Play("a", "b")
     one, other = play.running("a", "b")
     play.course.said(one, {"say": "done", "step": 60})
-    play.course.exited(one, 0, "")
+    play.course.exited(one, Exit(0, ""))
     assert "done" not in play.floor.kinds()
-    play.course.exited(other, 0, "")
-    assert play.floor.told[-1] == {"told": "done", "step": 60}
+    play.course.exited(other, Exit(0, ""))
+    assert play.floor.told[-1] == {"told": "done", "step": 60, "finished": True}
     play.tick(1.0)
     assert play.floor.kinds().count("done") == 1
 
@@ -351,7 +581,7 @@ def test_words_of_a_worker_that_is_gone_change_nothing(what: str) -> None:
     play = Play("a")
     (only,) = play.running("a")
     play.want()
-    play.course.exited(only, -9, "")
+    play.course.exited(only, Exit(-9, ""))
     told = list(play.floor.told)
     play.course.said(only, {"say": what, "step": 99, "generation": 1, "store": ["a", 1], "reason": ""})
     assert play.floor.told == told

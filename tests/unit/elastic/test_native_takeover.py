@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from bftrain_elastic.courses import Left
-from bftrain_elastic.courses.native import COMPANY_S, FORMING_S, NativeCourse
+from bftrain_elastic.courses import Exit, Left
+from bftrain_elastic.courses.forming import MEETING_S
+from bftrain_elastic.courses.given_nodes import ABSENCE_S
+from bftrain_elastic.courses.native import COMPANY_S, NativeCourse
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 from tests.unit.elastic.floor import PaperFloor
@@ -71,8 +75,9 @@ def test_if_one_does_not_turn_up_the_others_gather_and_go_on_without_it() -> Non
 def test_a_node_without_a_worker_gets_a_new_one_which_joins() -> None:
     play = Play("a", "b")
     play.comes("b", None)
-    (new,) = play.floor.spawned
+    assert play.floor.spawned == [], "the other node may have the state"
     play.comes("a", left("a"))
+    (new,) = play.floor.spawned
     assert [one["told"] for one in play.floor.told] == ["confirmed"]
     play.course.said(new, {"say": "ready", "step": -1, "generation": 0, "store": ["b", 1], "reason": ""})
     assert [worker for worker, _ in play.floor.heard("gather")] == ["t/a/0/9"]
@@ -107,7 +112,7 @@ def test_a_group_that_never_formed_is_cut() -> None:
     play = Play("a", "b")
     play.comes("a", left("a", 0, 2, generation=8))
     play.comes("b", left("b", 1, 2, ready=True, generation=7))
-    play.tick(FORMING_S + 1.0)
+    play.tick(MEETING_S + 1.0)
     play.tick(1.0)
     assert ("t/a/0/9", {"do": "abort"}) in play.floor.said
 
@@ -125,8 +130,8 @@ def test_who_was_done_may_end_and_then_all_is_done() -> None:
     play = Play("a")
     done = Left("t/a/0/9", 0, 60, 3, 0, 1, None, done=True)
     assert play.comes("a", done)
-    play.course.exited(done.worker, 0, "")
-    assert play.floor.told[-1] == {"told": "done", "step": 60}
+    play.course.exited(done.worker, Exit(0, ""))
+    assert play.floor.told[-1] == {"told": "done", "step": 60, "finished": True}
     assert play.floor.spawned == []
 
 
@@ -137,9 +142,34 @@ def test_who_cannot_go_on_is_refused(why: str) -> None:
         assert not play.comes("x", left("x"))
         return
     play.comes("a", None)
+    play.tick(ABSENCE_S + 0.1)
     (new,) = play.floor.spawned
     play.course.said(new, {"say": "ready", "step": -1, "generation": 0, "store": ["a", 1], "reason": ""})
     play.tick(COMPANY_S + 0.1)
     assert go_orders(play.floor) == [(new, 1)]
     play.course.said(new, {"say": "confirmed", "generation": 1, "step": 0})
     assert not play.comes("b", left("b"))
+
+
+def test_who_ended_well_while_nobody_listened_is_done_and_is_not_run_again() -> None:
+    play = Play("a")
+    ended = dataclasses.replace(left("a"), done=True, exit=Exit(0, ago_s=3.0))
+    assert play.comes("a", ended)
+    play.tick(0.1)
+    assert play.floor.told[-1] == {"told": "done", "step": 40, "finished": True}
+    assert play.floor.spawned == []
+
+
+def test_what_was_reported_while_nobody_listened_is_told() -> None:
+    play = Play("a")
+    report = {"say": "report", "t": 1.0, "step": 44, "size": 1, "samples": 2, "loss": 0.5, "total": 88, "since": 0}
+    assert play.comes("a", dataclasses.replace(left("a"), report=report))
+    assert [one["total"] for one in play.floor.told if one["told"] == "report"] == [88]
+
+
+def test_who_said_it_was_finished_while_nobody_listened_is_not_run_again() -> None:
+    play = Play("a")
+    assert play.comes("a", dataclasses.replace(left("a"), exit=Exit(0, finished=True, ago_s=3.0)))
+    play.tick(0.1)
+    assert play.floor.told[-1] == {"told": "done", "step": 0, "finished": True}
+    assert play.floor.spawned == []

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from bftrain_elastic import State, commits, run, running
+from bftrain_elastic import State, commits, progress, run, running
+from bftrain_elastic import state as states
 from bftrain_elastic.errors import BadCommit, BadScript, Superseded
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from bftrain_elastic.groups import Place
+from bftrain_elastic.trees import fold
 
 pytestmark = pytest.mark.torch
 
@@ -30,8 +36,6 @@ def tensors() -> dict[str, Any]:
 
 def test_a_state_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
     import torch
-
-    from bftrain_elastic.trees import fold
 
     value = {"a": [1, 2.5, None, True, "x"], "t": (1, (2,)), 3: {"deep": tensors()}}
     commits.save(tmp_path, fold(value), 12)
@@ -57,8 +61,6 @@ def test_a_folder_without_a_state_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0, 5, 12, 40, -1])
 def test_a_damaged_state_is_refused_and_says_where(tmp_path: Path, keep: int) -> None:
-    from bftrain_elastic.trees import fold
-
     commits.save(tmp_path, fold(tensors()), 1)
     whole = (tmp_path / "state").read_bytes()
     (tmp_path / "state").write_bytes(whole[:keep])
@@ -67,8 +69,6 @@ def test_a_damaged_state_is_refused_and_says_where(tmp_path: Path, keep: int) ->
 
 
 def test_what_cannot_be_kept_is_named() -> None:
-    from bftrain_elastic.trees import fold
-
     with pytest.raises(BadScript, match=r"state\['a'\]\[1\]: is of type object"):
         fold({"a": [1, object()]})
 
@@ -120,7 +120,6 @@ def test_alone_a_script_trains_and_commits_to_the_folder_it_is_given(
 
 def test_whoever_was_given_up_cannot_undo_what_others_did_since(tmp_path: Path) -> None:
     """A node is lost to its manager but goes on training; meanwhile the task is started elsewhere."""
-    from bftrain_elastic import state as states
 
     def at(position: int) -> State:
         state = State(position=position)
@@ -142,3 +141,160 @@ def test_whoever_was_given_up_cannot_undo_what_others_did_since(tmp_path: Path) 
     again = at(0)
     states.restore(again, states.capture(other))  # as a worker gets it that joins later
     states.save(again)
+
+
+def test_what_is_told_to_be_on_disk_has_its_place_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was renamed is found after a loss of power only if its folder was written too."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(number: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    commits.save(tmp_path, fold({"a": 1}), 3)
+    assert [Path(name).name.split(".")[0] for name in synced] == ["state", tmp_path.name]
+
+
+def test_whoever_is_superseded_while_it_writes_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def others_go_on(number: int) -> None:
+        monkeypatch.setattr(os, "fsync", real)
+        commits.save(tmp_path, fold({"a": 2}), 4, lineage=1)
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", others_go_on)
+    with pytest.raises(Superseded):
+        commits.save(tmp_path, fold({"a": 1}), 3)
+    assert commits.step_of(tmp_path) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_numbers_of_a_state_are_found_by_their_names(tmp_path: Path) -> None:
+    assert commits.numbers_of(tmp_path) == {}
+    commits.save(tmp_path, states.capture(State(evals=3, best=0.5, name="x", on=True, rows=[1])), 3)
+    assert commits.numbers_of(tmp_path) == {"bftrain.step": 0, "bftrain.lineage": 0, "evals": 3, "best": 0.5}
+
+
+def test_values_are_compared_but_not_models_nor_what_is_large() -> None:
+    import torch
+
+    state = State(model=torch.nn.Linear(2, 1), best={"loss": 1.0}, small=torch.zeros(3), large=torch.zeros(20_000))
+
+    def digest() -> int:
+        return states.compared_values(state).digest()
+
+    before = digest()
+    assert 0 <= before < 2**63
+    with torch.no_grad():
+        state.model.weight.add_(1)
+        state.large.add_(1)
+    assert digest() == before
+    for change in (lambda: state.best.update(loss=2.0), lambda: state.small[1].add_(1), lambda: setattr(state, "n", 1)):
+        change()
+        assert digest() != before
+        before = digest()
+    again = State(model=torch.nn.Linear(2, 1), best=0, small=torch.ones(3), large=torch.ones(20_000), n=7)
+    states.restore(again, states.capture(state))
+    assert (again.best, again.n, again.small.tolist()) == ({"loss": 2.0}, 1, [0, 1, 0])
+    assert again.large.sum() == 20_000
+    assert states.compared_values(again).digest() == before
+
+
+def test_a_state_of_an_earlier_version_counts_its_samples_from_where_it_is() -> None:
+    state = State(position=0)
+    states.restore(state, fold({"bftrain.step": 40, "bftrain.lineage": 2, "position": 40}))
+    own = states.inner(state)
+    assert (state.position, own.samples, own.samples_since) == (40, 0, 40)
+
+
+def test_a_save_that_fails_is_remarked_on_and_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, told = State(position=0), []
+    own = states.inner(state)
+    own.folder, own.tell = tmp_path, told.append  # type: ignore[assignment]  # a list takes anything
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(RuntimeWarning, match="the state of step 1 is not on disk: .*No space left"):
+        state.commit()
+    assert told == [{"say": "not_on_disk", "step": 1, "reason": "[Errno 28] No space left on device"}]
+    state.commit()  # it is not tried at once
+    monkeypatch.undo()
+    own.save_at = 0.0
+    state.commit()
+    assert [(one["say"], one["step"]) for one in told[1:]] == [("on_disk", 3)]
+
+
+def test_small_states_that_are_written_often_are_told_five_times_a_second(tmp_path: Path) -> None:
+    state, told = State(position=0), []
+    own = states.inner(state)
+    own.folder, own.tell = tmp_path, told.append  # type: ignore[assignment]  # a list takes anything
+    begun = time.monotonic()
+    for _ in range(50):
+        own.save_at = 0.0
+        state.commit()
+    assert len(told) <= 2 + 5 * (time.monotonic() - begun)
+    states.tell_on_disk(own)
+    assert told[-1]["step"] == 50, "the last one is told before a worker leaves its group"
+    states.tell_on_disk(own)
+    assert [one["step"] for one in told].count(50) == 1
+
+
+def test_a_rescue_waits_for_a_copy_that_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(position=0)
+    own = states.inner(state)
+    own.folder, own.step = tmp_path, 1
+    states.keep(state)
+    copying, rescued = threading.Event(), threading.Event()
+    copied = states.copied
+
+    def slowly(*words: Any) -> Any:  # noqa: ANN401 - as the original
+        copying.set()
+        assert not rescued.wait(0.3), "it waits"
+        return copied(*words)
+
+    def rescue() -> None:
+        copying.wait(10)
+        states.rescue(state)
+        rescued.set()
+
+    monkeypatch.setattr(states, "copied", slowly)
+    own.step, state.position = 2, 2
+    thread = threading.Thread(target=rescue)
+    thread.start()
+    states.keep(state)
+    thread.join(10)
+    assert commits.step_of(tmp_path) == 2
+
+
+def test_a_rescue_and_a_save_write_to_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: set[str] = set()
+    kept = os.fsync
+
+    def seen(number: int) -> None:
+        names.update(path.name for path in tmp_path.glob("state.*"))
+        kept(number)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    state = State(position=0)
+    states.inner(state).folder = tmp_path
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: states.save(state))
+        thread.start()
+        states.save(state)
+        thread.join(10)
+    assert len(names) >= 2
+
+
+def test_a_number_that_a_script_counts_in_its_own_way_never_goes_back() -> None:
+    said: list[bytes] = []
+    channel = SimpleNamespace(mention=lambda _kind, text: said.append(text))
+    state = State(position=0)
+    report = progress.through(channel, state, Place())  # type: ignore[arg-type]  # all of a channel that is needed
+    for epoch in (1, 1, 1, 2, 2, 40):
+        report(1, None, epoch)
+    assert [json.loads(text)["step"] for text in said] == [1, 2, 3, 4, 5, 40]

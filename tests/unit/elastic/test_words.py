@@ -15,8 +15,10 @@ READY: dict[str, Any] = {"say": "ready", "step": -1, "generation": 0, "store": [
 
 @pytest.mark.parametrize("words", [REPORT, REPORT | {"loss": 0.25}, READY, {"say": "done", "step": 9}])
 def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
-    assert checked(words) == words
-    assert checked(words | {"mood": "good"}) == words, "without what does not belong there"
+    found = checked(words)
+    assert found is not None
+    assert words.items() <= found.items()
+    assert checked(words | {"mood": "good"}) == found, "without what does not belong there"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,9 @@ def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
         READY | {"store": [1, 4711]},
         READY | {"store": "10.0.0.1:4711"},
         READY | {"reason": None},
-        {"say": "saved", "step": None},
+        {"say": "on_disk", "step": None},
+        {"say": "position", "place": "commit", "line": "fit.py:3", "commits": -1},
+        {"say": "drift", "step": 3, "relative": float("nan")},
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(words: dict[str, Any]) -> None:
@@ -52,3 +56,10 @@ def test_a_reason_is_cut() -> None:
     words = checked(READY | {"reason": "x" * 5000})
     assert words is not None
     assert len(words["reason"]) == 300
+
+
+def test_what_may_be_left_out_of_a_report_is_filled_in_and_what_cannot_be_is_left_out() -> None:
+    assert checked(REPORT) == REPORT | {"total": None, "since": 0, "nan": False}
+    more = {"total": 12, "since": 3, "nan": True}
+    assert checked(REPORT | more) == REPORT | more
+    assert checked(REPORT | {"total": -1, "since": "x", "nan": 1}) == checked(REPORT)

@@ -85,7 +85,7 @@ def test_without_a_wait_a_job_starts_when_it_is_submitted(tmp_path: Path) -> Non
 
 
 def test_without_hosts_the_error_says_what_can_be_done(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="simulated") as error:
+    with pytest.raises(BadInput, match="bftrain schedule simulates") as error:
         imported(tmp_path, HEADER + row(1, 0, 0, 9))
     assert "--counts" in str(error.value)
 

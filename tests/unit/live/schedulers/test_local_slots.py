@@ -54,9 +54,11 @@ class Slots:
 
 
 @asynccontextmanager
-async def slots(folder: Path, order: AgentOrder = SLEEPS, **table: object) -> AsyncIterator[Slots]:
+async def slots(
+    folder: Path, order: AgentOrder = SLEEPS, grace_s: float = 0.0, **table: object
+) -> AsyncIterator[Slots]:
     """Run a local scheduler; its agents end with the test."""
-    scheduler = make(table, Site(name="test", folder=folder))
+    scheduler = make(table, Site(name="test", folder=folder, grace_s=grace_s))
     assert isinstance(scheduler, LocalScheduler)
     found = Slots(scheduler, folder)
     running = asyncio.create_task(scheduler.run(found.news.append, order))
@@ -187,3 +189,44 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+# -- a grace
+
+# Ends two tenths of a second after SIGTERM
+LINGERS = AgentOrder(argv=("/bin/sh", "-c", "trap 'sleep 0.2; exit 0' TERM; while :; do sleep 0.02; done"))
+NEVER = AgentOrder(argv=("/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.02; done"))
+
+
+@in_a_loop
+async def test_a_slot_is_taken_when_its_agent_has_used_its_grace(tmp_path: Path) -> None:
+    async with slots(tmp_path, LINGERS, grace_s=30.0, nodes=1, idle="1@0,0@0.5") as found:
+        await until(found.agents)
+        begun_s = float((found.folder / "begun").read_text())
+        lived_s = 0.0
+        while found.allowed:
+            if found.agents():
+                lived_s = time.time() - begun_s
+            await asyncio.sleep(0.01)
+        assert lived_s > 0.6, "it was told, and went on for a while"
+        assert found.agents() == {}
+        await asyncio.sleep(0.3)
+        assert found.agents() == {}, "no other one is started on a slot that is busy"
+
+
+@in_a_loop
+async def test_an_agent_that_does_not_end_within_its_grace_is_killed(tmp_path: Path) -> None:
+    async with slots(tmp_path, NEVER, grace_s=0.3, nodes=1, idle="1@0,0@0.5") as found:
+        await until(found.agents)
+        await until(lambda: not found.allowed)
+        assert found.agents() == {}
+
+
+@in_a_loop
+async def test_agents_on_busy_slots_end_before_a_daemon_that_comes_back_is_told_which_are_idle(tmp_path: Path) -> None:
+    async with slots(tmp_path, nodes=2, idle="2@0,1@1000") as found:
+        await until(lambda: len(found.agents()) == 2)
+        table = {"nodes": 2, "idle": "1@0"}
+        other = make(table, Site(name="test", folder=tmp_path))
+        assert await other.look() == {"slot1"}
+        assert set(found.agents()) == {"slot1"}

@@ -392,6 +392,41 @@ def test_pilots_that_fail_are_told_and_not_repeated_without_end(tmp_path: Path) 
     play(test())
 
 
+@pytest.mark.parametrize("how", [PilotState.LEFT, PilotState.FAILED])
+def test_pilots_that_leave_when_they_are_told_to_have_not_failed(tmp_path: Path, how: PilotState) -> None:
+    async def test() -> None:
+        async with Stage(tmp_path, "n1") as stage:
+            for _ in range(10):  # as often as a main job wants the node for a moment
+                await stage.until(lambda: "n1" in stage.told(), "it is ours")
+                stage.scheduler.noticed("n1")
+                stage.toy.take("n1", why=how)
+                stage.scheduler.hint()
+                await stage.until(lambda: "n1" not in stage.told(), "it was taken")
+                stage.toy.nodes.append("n1")
+            assert stage.remarks() == ""
+            await stage.until(lambda: "n1" in stage.told(), "it is ours again")
+
+    play(test())
+
+
+def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Stage(tmp_path, "n1") as stage:
+            await stage.until(lambda: "n1" in stage.told(), "it is ours")
+            stage.scheduler.noticed("n1")
+            stage.toy.take("n1", why=PilotState.LEFT)
+            stage.toy.nodes.append("n1")
+            for _ in range(300):
+                for job in [*stage.toy.jobs.values()]:
+                    if job.state is PilotState.RUNNING:
+                        stage.toy.change(job.id, PilotState.FAILED)
+                stage.scheduler.hint()
+                await asyncio.sleep(0.001)
+            assert len(stage.toy.jobs) < 12
+
+    play(test())
+
+
 def test_leaving_cancels_all_and_submits_no_more(tmp_path: Path) -> None:
     async def test() -> None:
         async with Stage(tmp_path, "n1", "n2") as stage:

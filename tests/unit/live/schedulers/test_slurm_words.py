@@ -173,6 +173,16 @@ def test_the_job_becomes_the_agent_and_keeps_its_log_to_itself(tmp_path: Path) -
     assert script.splitlines()[-1].startswith("exec printf")
 
 
+def test_with_a_grace_the_agent_is_a_step_which_slurm_signals_at_its_beginning() -> None:
+    order, settings = AgentOrder(argv=("agent",)), slurm.SlurmSettings(partition="p")
+    lines = [
+        slurm.Slurm(settings, grace_s).script(order, Site(name="t", folder=Path("/f"), grace_s=grace_s)).splitlines()
+        for grace_s in (0.0, 4.0)
+    ]
+    assert [line[-1].split()[:2] for line in lines] == [["exec", "agent"], ["exec", "srun"]]
+    assert lines[1][-1].endswith(" agent")
+
+
 @pytest.mark.parametrize("node", ["", "../up", "a/b"])
 def test_a_job_without_a_name_for_its_node_ends(node: str, tmp_path: Path) -> None:
     script = pilot_script(AgentOrder(argv=("true",)), Site(name="t", folder=tmp_path), "node=$SLURMD_NODENAME")
@@ -207,6 +217,7 @@ def asked(
     time: str = "UNLIMITED",
     qos: str = "",
     tables: dict[str, str] | None = None,
+    grace_s: float = 0.0,
 ) -> Limits:
     """Ask a Slurm of such a configuration; ``tables`` is what sacctmgr prints of ``assoc`` and ``qos``."""
 
@@ -221,7 +232,7 @@ def asked(
                 return tables[what]
         raise CommandFailed(command.argv, 1, f"Partition {command.argv[3]} not found")
 
-    return asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("pilot", qos, "")))
+    return asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("pilot", qos, "", grace_s)))
 
 
 def test_what_the_site_allows_is_read() -> None:
@@ -259,6 +270,7 @@ def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
     ("config", "words"),
     [
         ({"grace": "30"}, "GraceTime is 30"),
+        ({"grace": "30", "grace_s": 40.0}, "make [agents] grace_s smaller"),
         ({"mode": "REQUEUE"}, "better CANCEL"),
         ({"mode": "GANG,SUSPEND"}, "better CANCEL"),
         ({"state": "DOWN"}, "only wait"),
@@ -266,6 +278,10 @@ def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
 )
 def test_what_makes_others_wait_is_remarked(config: dict[str, str], words: str) -> None:
     assert words in " ".join(asked(**config).remarks)  # type: ignore[arg-type]  # rows of a test
+
+
+def test_a_grace_that_agents_use_is_no_remark() -> None:
+    assert asked(grace="30", grace_s=25.0).remarks == ()
 
 
 @pytest.mark.parametrize("config", [{"kind": "preempt/none"}, {"mode": "OFF"}])

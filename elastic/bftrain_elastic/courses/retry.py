@@ -1,0 +1,26 @@
+"""Retry: wait a little before what went wrong is tried again, longer each time."""
+
+from __future__ import annotations
+
+
+class RetryDelay:
+    """A delay that doubles with every failure in a row. The first failure waits for ``first_s``."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._failures = 0
+        self._until = 0.0
+
+    def failed(self, now: float) -> None:
+        """Know of one more failure."""
+        self._until = now + min(self._longest_s, self._first_s * 2**self._failures)
+        self._failures = min(self._failures + 1, 32)
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        self._failures = 0
+
+    def waits(self, now: float) -> bool:
+        """Return whether it is too early for another try."""
+        return now < self._until

@@ -1,0 +1,77 @@
+"""Trainings that hang, diverge or crash are named in words, soon, and give their nodes back by a set time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic import launchers
+from bftrain_elastic.stage import Stage
+from tests.helpers.stalled import PROGRAMS, WORDS, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.helpers.figures import Figures
+
+pytestmark = pytest.mark.torch
+
+LIMIT_S = 8.0  # so the first look is after 2 s, the restart after 4 s
+CRASHES = 6
+FAULTS = {"native": ["deadlock", "collective", "one-rank-commit", "nan"], "process": ["deadlock", "one-rank-commit"]}
+
+
+@pytest.fixture(scope="module", params=["native", "process"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    make = {"native": launchers.native, "process": launchers.process}[request.param]
+    with Stage(make, (str(PROGRAMS / "faulty.py"),), nodes=("n1", "n2")) as running:
+        yield running
+
+
+def test_hangs_and_bad_losses_are_named_and_nodes_given_back(stage: Stage, figures: Figures) -> None:
+    for fault in FAULTS[stage.launcher.name]:
+        with Stalled(stage, fault, limit_s=LIMIT_S) as stalled:
+            named_s = stalled.demand_it_is_named(WORDS[fault])
+            freed_s = stalled.demand_it_lets_go()
+            if fault != "nan":
+                stalled.demand_stacks(r"faulty\.py\", line \d+ in (stuck_for_ever|train)")
+            # A program that is started again counts as one that trains after ten seconds of silence
+            assert freed_s < LIMIT_S + (10 if stage.launcher.name == "native" else 30), (
+                f"{fault}: its nodes were free only after {freed_s:.1f} s"
+            )
+            figures.add(f"{fault}: named after", named_s, "s")
+            figures.add(f"{fault}: nodes free after (set: {LIMIT_S:g} s without a step)", freed_s, "s")
+
+
+def test_a_stopped_rank_is_named_and_replaced(stage: Stage, figures: Figures) -> None:
+    with Stalled(stage, "stop", limit_s=LIMIT_S) as stalled:
+        figures.add("SIGSTOP of a rank: named after", stalled.demand_it_is_named(WORDS["stop"]), "s")
+        stalled.demand_stacks(r"faulty\.py\", line \d+ in train")
+        stage.told.steps(stalled.task, 2)  # it goes on with another process
+        assert not stage.told.of("failed", stalled.task)
+
+
+def test_each_crash_is_told_with_the_words_of_the_script(stage: Stage) -> None:
+    with Stalled(stage, "crash", limit_s=LIMIT_S) as stalled:
+        stage.told.until(lambda: bool(stage.told.of("failed", stalled.task)), "it is given up")
+        crashes, told = stalled.record("crash"), stalled.said("ValueError: a batch of the wrong form")
+        # Both ranks crash in the end: what one of them does while the task is given up need not be told
+        assert len(told) >= max(3, len(crashes) - 1), f"{len(crashes)} crashes, and these were told: {told}"
+        reason = stage.told.of("failed", stalled.task)[0]["reason"]
+        assert reason.strip().endswith("ValueError: a batch of the wrong form"), reason
+
+
+def test_every_crash_of_one_rank_is_told_though_the_others_notice_it_first(stage: Stage) -> None:
+    with Stalled(stage, "crashes", limit_s=60.0) as stalled:
+        stage.told.until(lambda: len(stalled.record("crash")) >= CRASHES, f"it crashes {CRASHES} times")
+        crashes = len(stalled.record("crash")) - 1  # the last one may still be on its way
+        told = stage.told.of("note", stalled.task)
+        stage.told.until(
+            lambda: len(stalled.said("ValueError: a batch of the wrong form")) >= crashes,
+            f"each of {crashes} crashes is told; told so far: {[one['text'] for one in told]}",
+            10,
+        )
+        strange = stalled.said("(?i)gloo|connection (closed|reset)|peer")
+        assert not strange, f"what follows from a crash is told beside it: {strange}"
+        assert not stage.told.of("failed", stalled.task), stage.told.of("failed", stalled.task)

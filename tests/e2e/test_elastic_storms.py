@@ -1,0 +1,25 @@
+"""Storms of changes, kills and stops of everything: they end with the work done, and nothing is lost or left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.storms import weather
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.figures import Figures
+
+pytestmark = pytest.mark.torch
+
+LAUNCHERS = ["native", "process", pytest.param("horovod", marks=pytest.mark.horovod)]
+CHANGES = {"native": 14, "process": 9, "horovod": 9}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_storms_end_with_the_work_done(tmp_path: Path, launcher: str, figures: Figures) -> None:
+    for what, number in weather(tmp_path, launcher, changes=CHANGES[launcher], seed=11).items():
+        figures.add(what, number)

@@ -1,0 +1,142 @@
+"""Real Horovod workers with scripted agents: what rank 0 counts is kept, groups form, and errors end a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bftrain_elastic import commits
+from bftrain_elastic.horovod_meeting import all_came
+from tests.helpers.workers import Workers
+
+pytestmark = [pytest.mark.torch, pytest.mark.horovod]
+
+SCRIPT = """
+import json, os, time
+import horovod.torch as hvd
+import torch
+from bftrain_elastic import report
+hvd.init()
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+def note(**values):
+    print(json.dumps(values), flush=True)
+
+@hvd.elastic.run
+def train(state):
+    while state.position < {steps}:
+        loss = model(torch.ones(6, 4)[hvd.rank()::hvd.size()]).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.01)
+        state.position += 1
+        {body}
+        report(samples=6, loss=loss)
+        state.commit()
+
+train(hvd.elastic.TorchState(model=model, optimizer=optimizer, position=0, evals=0, best={{}}))
+"""
+EVALUATES = """
+if hvd.rank() == 0:
+    state.evals += 1
+    state.best = {"loss": [state.evals, "x" * state.evals]}
+note(position=state.position, evals=state.evals, best=state.best, workers=hvd.size())
+"""
+HOROVOD = {"BFTRAIN_LAUNCHER": "horovod"}
+
+
+def script(body: str = "pass", *, steps: int = 100000) -> str:
+    return SCRIPT.format(body=body.replace("\n", "\n        "), steps=steps)
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["the first node leaves", "the first node is lost"])
+def test_what_only_the_first_worker_counts_survives_it(tmp_path: Path, *, planned: bool) -> None:
+    with Workers(tmp_path, script(EVALUATES), **HOROVOD) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 20)
+        assert first.of("in_memory")
+        if planned:
+            workers.gather(2)
+            first.tell(do="leave", save=False)
+        else:
+            first.process.kill()
+            workers.ready([second])
+        workers.go(2, [second], sync=False)
+        second.hear("report", lambda one: one["size"] == 1 and one["step"] > 25)
+        alone = [one for one in second.lines() if one["workers"] == 1]
+        assert all(one["total"] == 6 * one["step"] for one in second.of("report"))
+        assert second.of("on_disk")[0]["step"] <= alone[0]["position"], "the other node's copy is gone"
+    assert alone[0]["position"] >= 20
+    for one in alone:
+        assert one["evals"] == one["position"], "nothing of it was lost, and it goes on"
+        assert one["best"] == {"loss": [one["evals"], "x" * one["evals"]]}
+
+
+def test_an_old_member_forms_a_group_with_a_fresh_one_after_one_that_did_not_form(tmp_path: Path) -> None:
+    """What it reduces without a name is counted by each process: the counts must be the same too."""
+    body = "note(mean=hvd.allreduce(torch.ones(1) * hvd.rank()).item(), workers=hvd.size())"
+    with Workers(tmp_path, script(body), **HOROVOD) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1, [first])
+        first.hear("report", lambda one: one["step"] == 10)
+        workers.gather(2, [first])
+        first.tell(do="go", generation=2, rank=0, workers=2, size=2, store=first.of("ready")[-1]["store"], sync=True)
+        time.sleep(0.5)
+        first.tell(do="abort")  # the other one is dead
+        assert workers.ready([first])[0]["step"] >= 10
+        workers.go(3)
+        first.hear("report", lambda one: one["size"] == 2)
+        first.hear("in_memory")
+        together = [one for one in second.lines() if one["workers"] == 2]
+        assert together
+        assert all(one["mean"] == 0.5 for one in together)
+
+
+def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) -> None:
+    """Horovod aborts the process then. What is in memory is written down, and it does not look like a failure."""
+    with Workers(tmp_path, script(), **HOROVOD) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1, [first])
+        first.hear("report", lambda one: one["step"] == 10)
+        workers.gather(2, [first])
+        (workers.folder / "state").unlink()  # as if it had been written long ago
+        store = first.of("ready")[-1]["store"]
+        first.tell(do="go", generation=2, rank=0, workers=2, size=2, store=store, sync=True)
+        second.process.send_signal(signal.SIGKILL)
+        all_came((store[0], store[1]), 1, 2, 30.0, lambda: False)  # another says that it is there, and is dead then
+        time.sleep(0.5)
+        first.tell(do="abort")
+        assert first.ends() == os.EX_TEMPFAIL
+        assert "the group did not form" in first.log.read_text()
+        assert commits.step_of(workers.folder) == first.of("ready")[-1]["step"]
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["the other works", "the other does not answer"])
+def test_an_error_of_the_script_is_what_its_log_ends_with(tmp_path: Path, *, stopped: bool) -> None:
+    body = "if state.position == 5 and hvd.rank() == 1:\n    time.sleep(1)\n    raise ValueError('no such picture')"
+    with Workers(tmp_path, script(body), **HOROVOD) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 5)
+        if stopped:
+            first.process.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        assert second.ends() == 1
+        assert time.monotonic() - begun < 8
+        assert second.log.read_text().rstrip().endswith("ValueError: no such picture")
+        if not stopped:
+            assert workers.ready([first])[0]["reason"]

@@ -1,0 +1,21 @@
+"""The daemon is killed at random points: what ended is not run again, no rank runs twice, every sample is counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.daemon_kills import kill_daemon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.figures import Figures
+
+pytestmark = pytest.mark.torch
+
+
+def test_kills_of_the_daemon_run_nothing_twice_and_lose_no_sample(tmp_path: Path, figures: Figures) -> None:
+    for what, number in kill_daemon(tmp_path, 15, seed=3).items():
+        figures.add(what, number)

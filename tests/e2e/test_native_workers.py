@@ -1,0 +1,397 @@
+"""Native workers, real processes with scripted agents: what is kept, what is told, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bftrain_elastic import commits
+from bftrain_elastic.processes import descendants
+from tests.helpers.workers import Workers
+
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import json, os, signal, sys, time
+import torch
+from bftrain_elastic import State, report, run
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def note(**values):
+    print(json.dumps(values), flush=True)
+
+def train(state):
+    parallel = state.parallel()
+    while state.position < {steps}:
+        loss = parallel(torch.ones(6, 4)[state.rank::state.workers]).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep({step_s})
+        state.position += 1
+        {body}
+        report(samples=6, loss=loss)
+        state.commit()
+
+{before}
+run(State(model=model, optimizer=optimizer, position=0, evals=0, best={{}}, table=torch.zeros(3)), train)
+{after}
+"""
+
+
+def script(body: str = "pass", *, steps: int = 100000, step_s: float = 0.01, before: str = "", after: str = "") -> str:
+    return SCRIPT.format(body=body.replace("\n", "\n        "), steps=steps, step_s=step_s, before=before, after=after)
+
+
+EVALUATES = """
+if state.rank == 0:
+    state.evals += 1
+    state.best = {"loss": [state.evals, "x" * state.evals]}
+    state.table[1] += 1
+note(position=state.position, evals=state.evals, best=state.best, table=state.table.tolist(), workers=state.workers)
+"""
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["the first node leaves", "the first node is lost"])
+def test_what_only_the_first_worker_counts_survives_it(tmp_path: Path, *, planned: bool) -> None:
+    with Workers(tmp_path, script(EVALUATES)) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 20)
+        if planned:
+            workers.gather(2)
+            first.tell(do="leave", save=False)
+        else:
+            first.process.kill()
+            workers.ready([second])
+        workers.go(2, [second], sync=False)
+        second.hear("report", lambda one: one["size"] == 1 and one["step"] > 25)
+        alone = [one for one in second.lines() if one["workers"] == 1]
+    assert alone[0]["position"] >= 20
+    for one in alone:
+        assert one["evals"] == one["position"], "nothing of it was lost, and it goes on"
+        assert one["best"] == {"loss": [one["evals"], "x" * one["evals"]]}
+        assert one["table"] == [0, one["evals"], 0]
+
+
+def test_two_nodes_have_it_in_memory_and_one_node_has_it_on_disk(tmp_path: Path) -> None:
+    before = (
+        "from bftrain_elastic.state import inner\nif os.environ['BFTRAIN_WORKER'] == 'w0':\n    def train_there(state):"
+    )
+    before += "\n        inner(state).save_at = 1e12\n        return train_and_save(state)"
+    before += "\n    train, train_and_save = train_there, train"
+    with Workers(tmp_path, script(before=before)) as workers:  # the first worker writes nothing
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        assert first.hear("in_memory")["step"] == 0, "both hold the same from the start"
+        for _ in range(8):
+            first.hear("in_memory")
+        steps = [one["step"] for one in first.of("report")]
+        assert len(first.of("in_memory")) < 0.2 * steps[-1] + 5, "not more than five a second"
+        ready = workers.gather(2)
+        first.tell(do="leave", save=False)
+        workers.go(2, [second], sync=False)
+        # The copy of the other node is gone: what was committed is written before anything else
+        assert second.hear("on_disk")["step"] == ready[1]["step"] > 0
+        assert second.of("report") == []
+        second.hear("report", lambda one: one["step"] > ready[1]["step"] + 30)
+        assert second.of("in_memory") == []
+        told = second.of("on_disk")[-1]["step"]
+        assert (commits.step_of(workers.folder) or 0) >= told > ready[1]["step"]
+
+
+def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
+    with Workers(tmp_path, script()) as workers:
+        workers.ready()
+        workers.go(1, size=1)
+        workers.all[0].hear("report", lambda one: one["step"] == 40)
+        assert workers.all[0].of("in_memory") == []
+        assert workers.all[0].of("on_disk")
+
+
+FULL = """
+if state.position == 10:
+    from bftrain_elastic import commits
+    def full(*_):
+        raise OSError(28, "No space left on device")
+    commits._write, kept = full, commits._write
+if state.position == 20:
+    commits._write = kept
+    from bftrain_elastic.state import inner
+    inner(state).save_at = 0
+"""
+
+
+def test_a_full_disk_is_remarked_on_and_ends_nothing(tmp_path: Path) -> None:
+    with Workers(tmp_path, script("if 1:\n    global kept, full, commits" + FULL.replace("\n", "\n    "))) as workers:
+        first = workers.all[0]
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 30)
+        told = [one["step"] for one in first.of("on_disk")]
+        assert told, "it is written when there is room"
+        assert not [step for step in told if 10 <= step < 20]
+        assert "is not on disk: [Errno 28] No space left on device" in first.log.read_text()
+
+
+SIGTERM = """
+import multiprocessing
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+child.start()
+"""
+
+
+def test_a_worker_survives_sigterm_while_it_trains_and_its_children_do_not(tmp_path: Path) -> None:
+    body = f"if state.position == 3:\n{SIGTERM}".replace("\n", "\n    ")
+    body += "\n    note(child=child.pid)\n    child.terminate(); child.join(20); note(code=child.exitcode)"
+    after = "note(default=signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)\ntime.sleep(60)"
+    with Workers(tmp_path, script(body, steps=60, after=after), count=1) as workers:
+        (worker,) = workers.all
+        workers.ready()
+        worker.process.send_signal(signal.SIGTERM)  # while it waits
+        workers.go(1)
+        worker.hear("report")
+        worker.process.send_signal(signal.SIGTERM)
+        worker.hear("report", lambda one: one["step"] == 30)
+        worker.hear("done")
+        deadline = time.monotonic() + 20
+        while not [one for one in worker.lines() if "default" in one] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        noted = {name: value for one in worker.lines() for name, value in one.items()}
+        assert noted["code"] == -signal.SIGTERM
+        assert noted["default"] is True
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ends() == -signal.SIGTERM
+
+
+def test_a_worker_says_where_it_is_while_it_hangs(tmp_path: Path) -> None:
+    body = "if state.position == 5 and state.rank == 1:\n    wait_for_ever(state)"
+    before = "def wait_for_ever(state):\n    time.sleep(1000)"
+    with Workers(tmp_path, script(body, before=before)) as workers:
+        first, second = workers.all
+        workers.ready()
+        second.tell(do="position")
+        assert second.hear("position")["place"] == "script"
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 5)
+        time.sleep(0.5)
+        for worker in workers.all:
+            worker.tell(do="position")
+        where = [worker.hear("position") for worker in workers.all]
+        line = next(
+            number for number, text in enumerate(script(body, before=before).splitlines(), 1) if "sleep(1000)" in text
+        )
+        assert where[1] == {
+            "say": "position",
+            "place": "script",
+            "line": f"script.py:{line} in wait_for_ever",
+            "commits": 4,
+        }
+        assert (where[0]["place"], where[0]["commits"]) == ("commit", 5)
+        assert where[0]["line"].endswith(" in train")
+
+
+def test_replicas_that_differ_are_told(tmp_path: Path) -> None:
+    body = "if state.rank == 1 and state.position == 2:\n    with torch.no_grad(): model.weight[0, 2] += 0.5"
+    with Workers(tmp_path, script(body)) as workers:
+        workers.ready()
+        workers.go(1)
+        drift = workers.all[0].hear("drift")
+        assert drift["step"] == 3
+        assert 0.01 < drift["relative"] <= 1
+
+
+def test_replicas_that_are_the_same_are_no_drift(tmp_path: Path) -> None:
+    with Workers(tmp_path, script(step_s=0.0)) as workers:
+        workers.ready()
+        workers.go(1)
+        workers.all[0].hear("report", lambda one: one["step"] == 520)
+        assert workers.all[0].of("drift") == []
+
+
+def test_samples_are_counted_through_everything(tmp_path: Path) -> None:
+    with Workers(tmp_path, script()) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 15)
+        first.process.kill()
+        workers.ready([second])
+        workers.go(2, [second], sync=False)
+        second.hear("report", lambda one: one["step"] == 25)
+        second.hear("on_disk")
+        second.process.kill()
+        for worker in workers.all:
+            assert all(
+                (one["total"], one["since"], one["nan"]) == (6 * one["step"], 0, False) for one in worker.of("report")
+            )
+    (tmp_path / "again").mkdir()
+    (tmp_path / "task").rename(tmp_path / "again" / "task")
+    with Workers(tmp_path / "again", script(), count=1) as workers:
+        workers.ready()
+        workers.go(1)
+        report = workers.all[0].hear("report")
+        assert report["step"] > 15
+        assert report["total"] == 6 * report["step"]
+
+
+def test_an_error_of_the_script_is_what_its_log_ends_with(tmp_path: Path) -> None:
+    body = "if state.position == 5 and state.rank == 1:\n    raise ValueError('no such picture')"
+    with Workers(tmp_path, script(body)) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        begun = time.monotonic()
+        assert second.ends() == 1
+        assert second.log.read_text().rstrip().endswith("ValueError: no such picture")
+        assert workers.ready([first])[0]["reason"]
+        assert time.monotonic() - begun < 15
+
+
+def test_an_error_ends_a_worker_though_another_does_not_answer(tmp_path: Path) -> None:
+    body = "if state.position == 5 and state.rank == 1:\n    time.sleep(1); raise ValueError('no such picture')"
+    with Workers(tmp_path, script(body)) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 5)
+        first.process.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        assert second.ends() == 1
+        assert time.monotonic() - begun < 6
+        assert second.log.read_text().rstrip().endswith("ValueError: no such picture")
+
+
+def test_done_is_said_when_the_last_state_is_on_disk_or_others_go_on(tmp_path: Path) -> None:
+    before = """
+from bftrain_elastic import commits
+def dies(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if os.environ["BFTRAIN_WORKER"] == "w0":
+    commits.save = dies
+    from bftrain_elastic.state import inner
+    before_train = train
+    def train(state):
+        inner(state).save_at = 1e12
+        before_train(state)
+"""
+    with Workers(tmp_path, script(steps=10, before=before)) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        assert first.ends() == -signal.SIGKILL
+        assert workers.ready([second])[0]["step"] == 10
+        assert second.of("done") == []
+        workers.go(2, [second], sync=False)
+        assert second.hear("done")["step"] == 10
+        assert second.ends() == 0
+        assert commits.step_of(workers.folder) == 10
+        assert [one["say"] for one in second.said][-2:] == ["on_disk", "done"]
+
+
+def test_a_cut_off_worker_writes_down_what_it_has(tmp_path: Path) -> None:
+    """It does not notice that the others are gone: its own step takes for ever."""
+    body = "if state.position == 8 and state.rank == 1:\n    time.sleep(1000)"
+    with Workers(tmp_path, script(body)) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 8)
+        first.process.kill()
+        second.tell(do="abort")
+        assert second.ends() == os.EX_TEMPFAIL
+        assert commits.step_of(workers.folder) == 7
+
+
+LOADER = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+from bftrain_elastic import State, report, run, state as states
+states._SAVING_SHARE = 1e-4  # a large state is written seldom
+torch.set_num_threads(1)
+
+class Data(Dataset):
+    def __len__(self):
+        return 100000
+    def __getitem__(self, place):
+        time.sleep(0.005)
+        return torch.ones(4)
+
+def train(state):
+    for x in DataLoader(Data(), batch_size=4, num_workers=2):
+        state.position += 1
+        report(samples=4)
+        state.commit()
+
+run(State(model=torch.nn.Linear(4, 1), position=0), train)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["native", "process"])
+def test_a_sigterm_that_ends_the_processes_of_a_loader_loses_nothing(tmp_path: Path, launcher: str) -> None:
+    with Workers(tmp_path, LOADER, count=1, BFTRAIN_GRACE_S="8", BFTRAIN_LAUNCHER=launcher) as workers:
+        (worker,) = workers.all
+        if launcher == "native":
+            workers.ready()
+            workers.go(1)
+        worker.hear("report", lambda one: one["step"] == 30)
+        for pid in [*descendants(worker.process.pid), worker.process.pid]:
+            os.kill(pid, signal.SIGTERM)
+        if launcher == "native":
+            ready = worker.hear("ready")
+            assert "after SIGTERM the script raised RuntimeError: DataLoader worker" in ready["reason"]
+            worker.tell(do="leave", save=True, grace_s=5.0)
+        assert worker.ends() == 0
+        last = worker.of("report")[-1]["step"]
+        assert (commits.step_of(workers.folder) or 0) >= last - 1 >= 29
+        assert worker.of("on_disk")[-1]["step"] >= last - 1
+        assert launcher == "native" or worker.of("stopped")
+
+
+def test_an_error_of_the_script_long_after_a_sigterm_is_its_own(tmp_path: Path) -> None:
+    with Workers(tmp_path, script("if state.position == 5:\n    raise ValueError('odd')"), count=1) as workers:
+        (worker,) = workers.all
+        workers.ready()
+        worker.process.send_signal(signal.SIGTERM)
+        workers.go(1)
+        assert worker.ends() == 1, "without a grace nobody takes it for a notice"
+
+
+BEST = """
+if state.rank == 0 and state.workers == 2 and state.position % 3 == 0:
+    state.best = {"at": state.position, "weights": torch.full((200, 200), float(state.position))}
+weights = state.best.get("weights")
+total = None if weights is None else weights[1, 1].item()
+note(position=state.position, at=state.best.get("at"), workers=state.workers, sum=total)
+"""
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["the first node leaves", "the first node is lost"])
+def test_large_values_that_only_the_first_worker_has_survive_it(tmp_path: Path, *, planned: bool) -> None:
+    with Workers(tmp_path, script(BEST)) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] == 20)
+        if planned:
+            workers.gather(2)
+            first.tell(do="leave", save=False)
+        else:
+            first.process.kill()
+            workers.ready([second])
+        workers.go(2, [second], sync=False)
+        second.hear("report", lambda one: one["size"] == 1 and one["step"] > 25)
+        alone = next(one for one in second.lines() if one["workers"] == 1)
+    position = alone["position"] - 1
+    assert alone["at"] == position - position % 3 >= 18
+    assert alone["sum"] == alone["at"]

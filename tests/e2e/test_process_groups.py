@@ -1,0 +1,158 @@
+"""Process groups of real processes: they form whatever their members went through before."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+ROOM = str(Path(__file__).parents[2] / "elastic")
+
+# A member of a group of two; ``before`` is what happened to it earlier
+MEMBER = """
+import sys
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+from bftrain_elastic import groups
+from bftrain_elastic.groups import Group, Place, Store
+
+rank, port = int(sys.argv[1]), int(sys.argv[2])
+group = Group()
+
+def refused(generation):
+    "Try to form a group to which nobody else comes."
+    groups.FORMING = timedelta(seconds=0.5)
+    try:
+        group.join(Place(generation, 1, 2, 2), Store("127.0.0.1").store)
+    except RuntimeError:
+        group.leave(broken=True)
+    else:
+        raise AssertionError("a group of one formed as one of two")
+    groups.FORMING = timedelta(seconds=20)
+
+def alone(*, subgroups):
+    "Be in a group of one, as warm_up() or a script may be."
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    for _ in range(subgroups):
+        dist.new_group([0])
+
+{before}
+if rank == 0:
+    store = Store("127.0.0.1", port).store
+else:
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+group.join(Place(7, rank, 2, 2), store)
+print(group.largest(10 + rank), torch.distributed.distributed_c10d._world.group_count, flush=True)
+group.leave()
+"""
+
+
+def pair(first: str, second: str) -> list[tuple[int, str]]:
+    """Let two processes form a group; give the exit code and the output of each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"}
+    members = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEMBER.replace("{before}", before), str(rank), str(port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+        )
+        for rank, before in enumerate((first, second))
+    ]
+    try:
+        said = [member.communicate(timeout=90)[0] for member in members]
+    finally:
+        for member in members:
+            member.kill()
+    return [(member.returncode, text) for member, text in zip(members, said, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param("", "refused(3)", id="one group that did not form"),
+        pytest.param("groups.warm_up(); refused(3); refused(5)", "groups.warm_up()", id="two that did not form"),
+        pytest.param("", "alone(subgroups=2); groups._destroy(); refused(3)", id="after subgroups"),
+    ],
+)
+def test_an_old_member_forms_a_group_with_a_fresh_one(first: str, second: str) -> None:
+    ended = pair(first, second)
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert all("11 1" in text.splitlines() for _, text in ended), ended
+
+
+SCRIPT = """
+import sys
+from datetime import timedelta
+import torch.distributed as dist
+from bftrain_elastic import groups
+from bftrain_elastic.groups import Group, Place, Store
+"""
+
+
+def alone(script: str) -> str:
+    """Run a script; give what it wrote."""
+    environment = os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_group_that_cannot_be_closed_is_forgotten_all_the_same() -> None:
+    said = alone("""
+c10d = dist.distributed_c10d
+def broken(*_):
+    raise RuntimeError("cannot be closed")
+dist.destroy_process_group = c10d._abort_process_group = broken
+for _ in range(3):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.new_group([0])
+    groups._destroy()
+    print(dist.is_initialized(), len(c10d._world.pg_names), c10d._world.group_count)
+import os; sys.stdout.flush(); os._exit(0)
+""")
+    assert said.split("\n")[:3] == ["False 0 0"] * 3
+
+
+def test_a_thousand_groups_leave_one_hook_for_exceptions() -> None:
+    """Torch wraps sys.excepthook whenever a group forms; a training has thousands."""
+    said = alone("""
+before = sys.excepthook
+group = Group()
+store = Store("127.0.0.1").store
+real = dist.init_process_group
+def init(backend, **words):
+    real(backend, store=dist.HashStore(), rank=0, world_size=1)
+dist.init_process_group = init
+for generation in range(5):
+    group.join(Place(generation, 0, 2, 2), store)
+    assert sys.excepthook is not before
+    group.leave()
+    assert sys.excepthook is before
+group.join(Place(9, 0, 2, 2), store)
+own = sys.excepthook = lambda *_: None
+group.leave()
+assert sys.excepthook is own, "what the script set stays"
+groups.warm_up()
+assert sys.excepthook is own
+print("well")
+""")
+    assert said == "well\n"

@@ -1,0 +1,20 @@
+"""A real Slurm takes all nodes again and again: no training is called done early, given up, or put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.preemptions import survive
+
+if TYPE_CHECKING:
+    from tests.helpers.figures import Figures
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod]
+
+
+@pytest.mark.parametrize(("grace_s", "times"), [(0.0, 4), (5.0, 2)])
+def test_whole_pool_preemptions_lose_nothing(grace_s: float, times: int, figures: Figures) -> None:
+    for what, number in survive(6, times, load_s=2.0, grace_s=grace_s, seed=5).items():
+        figures.add(f"grace {grace_s:g} s: {what}", number)

@@ -1,0 +1,44 @@
+"""The stage: its processes can be stopped and killed one by one, and its manager replaced."""
+
+from __future__ import annotations
+
+import signal
+
+from bftrain_elastic import launchers, trial_plain
+from bftrain_elastic.footprints import alive
+from bftrain_elastic.stage import Stage
+
+
+def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> None:
+    with Stage(launchers.process, [str(trial_plain.__file__)], nodes=("n1", "n2"), preload=(), epoch=4) as stage:
+        task, over = stage.new("--steps", "100000"), stage.new("--steps", "3")
+        stage.do("start", over, "n2")
+        stage.told.until(lambda: bool(stage.told.of("done", over)), "one task is done")
+        stage.do("stop", over, "n2")
+        stage.do("start", task, "n1", "n2")
+        stage.told.steps(task, 2)
+        workers = [*stage.processes("worker", "n1"), *stage.processes("worker", "n2")]
+        assert len(workers) == 2
+        stage.replace_manager()
+        assert stage.hub.epoch == 5
+        stage.told.steps(task, 2)
+        assert [*stage.processes("worker", "n1"), *stage.processes("worker", "n2")] == workers
+        assert len(stage.told.of("done", over)) == 1
+        stage.end(task)
+
+
+def test_parts_of_a_node_are_stopped_and_killed() -> None:
+    with Stage(launchers.process, [str(trial_plain.__file__)], nodes=("n1",), preload=(), grace_s=20) as stage:
+        task = stage.new("--steps", "100000")
+        stage.do("start", task, "n1")
+        for part in ("worker", "nursery"):
+            stage.told.steps(task, 1)
+            (pid,) = stage.send(signal.SIGKILL, part, "n1")
+            stage.told.until(lambda pid=pid: not alive([pid]), "it is dead")  # type: ignore[misc]  # the loop's
+        stage.told.steps(task, 1)
+        (agent,) = stage.send(signal.SIGKILL, "agent", "n1")
+        stage.told.until(lambda: "n1" not in stage.hub_nodes(), "it is gone")
+        stage.find("n1")
+        assert stage.processes("agent", "n1") != [agent]
+        stage.told.steps(task, 1)
+        stage.send(signal.SIGSTOP, "agent", "n1")

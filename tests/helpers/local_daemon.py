@@ -1,0 +1,87 @@
+"""``bftrain live`` as a process of its own, on slots of this machine: it can be killed and started again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from bftrain.errors import BftrainError
+from bftrain.live.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S: Final = 180.0
+
+
+class LocalDaemon:
+    """A daemon with the settings ``site``, which need not say where its state is."""
+
+    def __init__(self, folder: Path, site: str) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.state.mkdir(mode=0o700)
+        self._site = folder / "site.toml"
+        self._site.write_text(f'state = "{self.state}"\n{site}')
+        self._output = folder / "live.log"
+        self.client = Client(str(self.state / "api.sock"))
+        self.process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.until(self.runs, "it runs")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    def start(self) -> None:
+        """Start it, and do not wait."""
+        with self._output.open("ab") as output:
+            command = [sys.executable, "-m", "bftrain", "live", "--config", str(self._site), "-v"]
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def kill(self) -> None:
+        """Kill it as nothing expects it."""
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        """End it in order; return its exit code."""
+        self.client.close()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+    def until(self, true: Callable[[], object], what: str = "what is waited for is so") -> None:
+        """Wait until something is so, while it runs; ``what`` says what."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not true():
+            assert self.process.poll() is None, f"it ended before {what}: {self.story()}"
+            assert time.monotonic() < deadline, f"after {PATIENCE_S:g} s it is not so that {what}: {self.story()}"
+            time.sleep(0.05)
+
+    def runs(self) -> bool:
+        """Return whether it runs."""
+        with suppress(BftrainError):
+            return self.client.status().state == "running"
+        return False
+
+    def story(self) -> str:
+        """Return how things stand, for messages."""
+        views: list[str] = []
+        with suppress(BftrainError):
+            views = [f"{one.name} {one.state} step {one.step} {one.reason}" for one in self.client.tasks(over=True)]
+        return "\n".join([*views[-12:], self._output.read_text(errors="replace")[-4000:]])

@@ -1,0 +1,94 @@
+"""Trainings that hang, crash or diverge, on a stage: what is told of them, how soon, and whether they let go."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bftrain_elastic.processes import children
+
+if TYPE_CHECKING:
+    from bftrain_elastic.stage import Stage
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
+SOON_S: Final = 30.0  # within which trouble is to be named
+WORDS: Final = {
+    "deadlock": r"rank 1 on n2 .*faulty\.py:\d+ in stuck_for_ever",
+    "collective": r"rank 1 on n2 .*faulty\.py:\d+",
+    "one-rank-commit": r"rank 0 waits in state\.commit\(\), which every rank must call.*rank 1 on n2 .*faulty\.py:\d+",
+    "nan": r"not a number",
+    "stop": r"rank 1 on n2 is stopped",
+}
+
+
+class Stalled:
+    """A task of two nodes that has made its mistake; use it in a ``with`` block, after which nothing of it is left."""
+
+    def __init__(self, stage: Stage, fault: str, *, limit_s: float) -> None:
+        self.stage = stage
+        self.fault = fault
+        self.limit_s = limit_s
+        self.records = stage.folder / f"records-{fault}-{time.monotonic_ns()}"
+        self.records.mkdir()
+        words = ("--record", str(self.records), "--fault", "none" if fault == "stop" else fault)
+        self.task = stage.new(*words, stall_limit_s=limit_s, stop_grace_s=2.0)
+
+    def __enter__(self) -> Self:
+        stage, fault = self.stage, self.fault
+        stage.do("start", self.task, "n1", "n2")
+        stage.told.steps(self.task, 2)
+        if fault == "stop":
+            self.at = time.time()
+            self.stopped = children(children(stage.agents.running["n2"].pid)[0])[0]
+            os.kill(self.stopped, signal.SIGSTOP)
+        else:
+            stage.told.until(lambda: bool(self.record("fault")), f"{fault}: it made its mistake")
+            self.at = self.record("fault")[0]["t"]
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.stage.end(self.task)
+        else:  # what went wrong is to be seen, not that something is left
+            self.stage.launcher.drop(self.task)
+
+    def record(self, what: str) -> list[dict[str, Any]]:
+        """Return what the program wrote."""
+        file = self.records / "record"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [line for line in lines if line["what"] == what]
+
+    def said(self, pattern: str) -> list[tuple[float, str]]:
+        """Return when and how notes, and the reason of a failure, said something."""
+        told = [*self.stage.told.of("note", self.task), *self.stage.told.of("failed", self.task)]
+        texts = [(one["t"], one.get("text") or one.get("reason", "")) for one in told]
+        return [(t, text) for t, text in texts if re.search(pattern, text, re.DOTALL)]
+
+    def demand_it_is_named(self, pattern: str, within_s: float = SOON_S) -> float:
+        """Demand that the mistake is told in words, soon; return after how many seconds it was."""
+        what = f"/{pattern}/ is told within {within_s:g} s"
+        self.stage.told.until(lambda: bool(self.said(pattern)), what, within_s + 5)
+        after_s = self.said(pattern)[0][0] - self.at
+        assert after_s <= within_s, f"{what}, not after {after_s:.1f} s: {self.said(pattern)}"
+        return after_s
+
+    def demand_stacks(self, pattern: str) -> None:
+        """Demand that the logs of the task have the stacks of its ranks."""
+        logs = "\n".join(log.read_text(errors="replace") for log in (self.stage.folder / self.task / "logs").iterdir())
+        assert re.search(pattern, logs), f"no stack with /{pattern}/ in its logs:\n{logs[-3000:]}"
+
+    def demand_it_lets_go(self) -> float:
+        """Demand that its nodes are free by the set time; return after how many seconds they were."""
+        told, task = self.stage.told, self.task
+        told.until(lambda: bool(told.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + 40)
+        told.until(
+            lambda: {node for one in told.of("vacated", task) for node in one["nodes"]} >= {"n1", "n2"},
+            "its nodes are free",
+        )
+        told.until(lambda: not self.stage.leftovers(), "no process of it is left", 10)
+        return float(told.of("failed", task)[0]["t"]) - self.at

@@ -1,0 +1,146 @@
+"""Real worker processes, each with a scripted agent: a test says to them what an agent would."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+ROOM = str(Path(__file__).parents[2] / "elastic")
+PATIENCE_S = 60.0
+
+
+class Worker:
+    """A process that runs a script, and the agent's end of its channel."""
+
+    def __init__(self, name: str, folder: Path, script: Path, *words: str, **env: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self._path = folder.parent / f"{name}.socket"
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.bind(str(self._path))
+        self._door.listen(4)
+        self._guest: socket.socket | None = None
+        self.log = folder.parent / f"{name}.log"
+        self.said: list[dict[str, Any]] = []
+        environment = os.environ | {
+            "PYTHONPATH": ROOM,
+            "PYTHONUNBUFFERED": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "BFTRAIN_SOCKET": str(self._path),
+            "BFTRAIN_WORKER": name,
+            "BFTRAIN_FOLDER": str(folder),
+            "BFTRAIN_ADDRESS": "127.0.0.1",
+            "BFTRAIN_LAUNCHER": "native",
+            **env,
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", STARTER, str(script), *words], env=environment, stdout=log, stderr=log
+            )
+
+    def hear(self, what: str = "", true: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
+        """Wait until the worker says ``what``; give it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            message = self._next(deadline - time.monotonic())
+            if message is None:
+                break
+            self.said.append(message)
+            if message["say"] == what and true(message):
+                return message
+        last = [one["say"] for one in self.said][-8:]
+        raise AssertionError(f"no '{what}' was said, the last was {last}; its log: {self.log.read_text()[-3000:]}")
+
+    def _next(self, timeout_s: float) -> dict[str, Any] | None:
+        if self._guest is None:
+            self._door.settimeout(timeout_s)
+            self._guest, _ = self._door.accept()
+        self._guest.settimeout(timeout_s)
+        packet = self._guest.recv(65536)
+        return json.loads(packet) if packet else None
+
+    def next_connection(self) -> None:
+        """Hear from the next connection that the process makes from now on."""
+        if self._guest is not None:
+            self._guest.close()
+        self._guest = None
+
+    def tell(self, **message: object) -> None:
+        """Say something to the worker."""
+        assert self._guest is not None
+        self._guest.send(json.dumps(message).encode())
+
+    def ends(self) -> int:
+        """Hear all that it still says, and give its exit code."""
+        while (message := self._next(PATIENCE_S)) is not None:
+            self.said.append(message)
+        return self.process.wait(PATIENCE_S)
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        """Give all that was heard of one kind."""
+        return [one for one in self.said if one["say"] == what]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Give the lines of JSON that the script wrote."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        for one in (self._guest, self._door):
+            if one is not None:
+                one.close()
+
+
+# As the nursery runs a script: a traceback of its own, and the end without Python's
+STARTER = """
+import os, sys
+from bftrain_elastic.nursery import run_script
+code = run_script(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
+"""
+
+
+class Workers:
+    """Several workers of one task, formed into groups."""
+
+    def __init__(self, folder: Path, script: str, *words: str, count: int = 2, **env: str) -> None:
+        path = folder / "script.py"
+        path.write_text(script)
+        self.folder = folder / "task"
+        self.all = [Worker(f"w{number}", self.folder, path, *words, **env) for number in range(count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.all:
+            worker.close()
+
+    def go(self, generation: int, members: Sequence[Worker] | None = None, *, sync: bool = True, size: int = 0) -> None:
+        """Let workers that are ready form a group; the first of them is rank 0."""
+        members = self.all if members is None else members
+        store = members[0].of("ready")[-1]["store"]
+        for rank, worker in enumerate(members):
+            order = {"generation": generation, "rank": rank, "workers": len(members), "size": size or len(members)}
+            worker.tell(do="go", store=store, sync=sync, **order)
+
+    def ready(self, members: Sequence[Worker] | None = None) -> list[dict[str, Any]]:
+        """Wait until workers are ready; give what they said."""
+        return [worker.hear("ready") for worker in (self.all if members is None else members)]
+
+    def gather(self, generation: int, members: Sequence[Worker] | None = None) -> list[dict[str, Any]]:
+        """Let workers leave their group at the next commit."""
+        members = self.all if members is None else members
+        for worker in members:
+            worker.tell(do="gather", generation=generation)
+        return self.ready(members)

@@ -1,0 +1,49 @@
+"""The long versions of the tests that nothing is lost: sizes at which rare orders of events come about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic import launchers
+from bftrain_elastic.stage import Stage
+from tests.helpers.daemon_kills import kill_daemon
+from tests.helpers.preemptions import survive
+from tests.helpers.stalled import PROGRAMS, SOON_S, WORDS, Stalled
+from tests.helpers.storms import weather
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.soak.conftest import Log
+
+pytestmark = [pytest.mark.torch]
+
+HOROVOD = pytest.param("horovod", marks=pytest.mark.horovod)
+
+
+@pytest.mark.slurm
+@pytest.mark.horovod
+@pytest.mark.parametrize("grace_s", [0.0, 5.0])
+def test_a_hundred_preemptions_of_the_whole_pool(grace_s: float, soak_log: Log) -> None:
+    soak_log(survive(10, 100, load_s=30.0, grace_s=grace_s, seed=1))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("launcher", ["native", "process", HOROVOD])
+def test_three_hundred_changes(tmp_path: Path, launcher: str, seed: int, soak_log: Log) -> None:
+    soak_log(weather(tmp_path, launcher, changes=300, seed=seed))
+
+
+def test_five_hundred_kills_of_the_daemon(tmp_path: Path, soak_log: Log) -> None:
+    soak_log(kill_daemon(tmp_path, 500, seed=1))
+
+
+@pytest.mark.parametrize("fault", sorted(WORDS))
+def test_faults_are_named_within_the_time_that_users_have(fault: str, soak_log: Log) -> None:
+    with Stage(launchers.native, (str(PROGRAMS / "faulty.py"),), nodes=("n1", "n2")) as stage:
+        with Stalled(stage, fault, limit_s=180.0) as stalled:
+            named_s = stalled.demand_it_is_named(WORDS[fault], SOON_S + 5)
+            freed_s = 0.0 if fault == "stop" else stalled.demand_it_lets_go()
+        soak_log({f"{fault}: named after, s": named_s, f"{fault}: nodes free after, s": freed_s})

@@ -1,0 +1,102 @@
+"""Groups that take long to form: a large state has its time, and what never forms is told and given up."""
+
+from __future__ import annotations
+
+from bftrain_elastic.courses import Exit
+from bftrain_elastic.courses.forming import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
+from bftrain_elastic.courses.native import LONGEST_RETRY_S, NativeCourse
+from bftrain_elastic.jobs import Job
+from tests.unit.elastic.floor import PaperFloor
+from tests.unit.elastic.test_native_course import Play
+
+
+def joined(play: Play, worker: str, generation: int) -> None:
+    play.course.said(worker, {"say": "joined", "generation": generation})
+
+
+def test_a_state_may_take_longer_to_load_than_members_to_meet() -> None:
+    play = Play("a", "b")
+    play.want("a", "b")
+    play.all_new_ready()
+    first = next(worker for worker, order in play.floor.said if order.get("rank") == 0)
+    play.tick(MEETING_S - 1)
+    joined(play, first, 1)
+    play.tick(LOADING_S - 1)
+    play.tick(1.0)
+    assert play.floor.heard("abort") == []
+    assert play.go(500)[0] == first
+    assert play.floor.stopped == []
+
+
+def test_a_group_whose_state_never_comes_is_cut_a_little_later_each_time_and_given_up() -> None:
+    play = Play("a", "b")
+    play.course = NativeCourse("t", Job(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), play.floor)
+    play.want("a", "b")
+    play.all_new_ready()
+    tries = []
+    while "failed" not in play.floor.kinds() and len(tries) < 9:
+        orders = play.floor.heard("go")
+        members, generation = [worker for worker, _ in orders], orders[0][1]["generation"]
+        joined(play, members[0], generation)
+        begun = play.floor.time
+        while not (cut := play.floor.heard("abort")) and not play.floor.stopped:
+            play.tick(1.0)
+        tries.append(round(play.floor.time - begun))
+        if play.floor.stopped:
+            for worker in members:
+                play.course.exited(worker, Exit(-9))
+            break
+        assert {worker for worker, _ in cut} == set(members)
+        for worker in members:
+            play.ready(worker, generation=generation, reason="Connection closed by peer")
+        play.floor.heard("abort")
+        play.tick(LONGEST_RETRY_S)
+    assert tries[1] > 1.9 * tries[0]
+    (failed,) = [one["reason"] for one in play.floor.told if one["told"] == "failed"]
+    assert "its state was not loaded and spread within" in failed
+    assert sum(tries) >= 4 * LOADING_S - 3 * LONGEST_RETRY_S
+    assert any("2 groups of its workers in a row did not get to train" in note for note in play.floor.notes())
+
+
+def test_one_that_is_alone_and_never_gets_its_state_is_ended_and_started_again() -> None:
+    play = Play("a")
+    play.want("a")
+    (only,) = play.floor.spawned
+    play.all_new_ready()
+    joined(play, only, 1)
+    play.tick(LOADING_S + 1)
+    assert play.floor.stopped == [(only, 0.0)]
+    play.course.exited(only, Exit(-9))
+    play.tick(play.floor.settle_s + 1)
+    assert len(play.floor.spawned) == 1
+    assert play.floor.notes() == []
+
+
+def test_how_long_a_state_takes_is_learned() -> None:
+    watch = FormationWatch(10_000.0)
+    watch.began(0.0)
+    watch.met(1.0)
+    watch.confirmed(1.5, learn=True)
+    watch.began(10.0)
+    watch.met(10.0)
+    assert not watch.overdue(10.0 + LEAST_LOADING_S)
+    assert watch.overdue(10.1 + LEAST_LOADING_S)
+    watch.confirmed(110.0, learn=True)
+    watch.began(200.0)
+    watch.met(200.0)
+    assert not watch.overdue(200.0 + LOADS * 99)
+
+
+def test_groups_that_nodes_leave_do_not_count() -> None:
+    floor_s, watch = PaperFloor().settle_s, FormationWatch(120.0)
+    for second in range(0, 1000, 10):
+        assert watch.began(float(second)) == ""
+        assert watch.given_up(second + floor_s) == ""
+
+
+def test_without_a_limit_it_is_tried_for_ever() -> None:
+    watch = FormationWatch(0.0)
+    for second in range(0, 100_000, 100):
+        watch.began(float(second))
+        watch.lost("Connection refused")
+    assert watch.given_up(1e9) == ""

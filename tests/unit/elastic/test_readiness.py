@@ -1,0 +1,82 @@
+"""What is found out about a script that was watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain_elastic.readiness import Finding, Watched, findings
+
+if TYPE_CHECKING:
+    from bftrain_elastic.messages import Message
+
+SCRIPT = Path("fit.py")
+
+
+def told(steps: int = 60, **more: Any) -> list[Message]:  # noqa: ANN401 - fields of a report
+    """Give what is told of a training on one, two and one nodes."""
+    found: list[Message] = []
+    for step in range(1, steps + 1):
+        size = 2 if steps / 3 < step <= 2 * steps / 3 else 1
+        if step in {1, steps // 3 + 1, 2 * steps // 3 + 1}:
+            found.append({"told": "confirmed", "size": size, "step": step - 1})
+        line = {"told": "report", "step": step, "size": size, "samples": 8, "loss": 1 / step, "nan": False}
+        found += [line | more, {"told": "on_disk", "step": step}]
+    return found
+
+
+def failing(messages: list[Message], seen: Watched | None = None) -> dict[str, Finding]:
+    found = list(findings(messages, seen or Watched([1, 2, 1]), SCRIPT))
+    return {one.name: one for one in found if not one.ok}
+
+
+def test_a_training_that_is_ready_lacks_nothing() -> None:
+    values = {step: {"position": step, "loss": 1 / step, "epoch_step": step % 9} for step in range(1, 60, 2)}
+    assert failing(told(), Watched([1, 2, 1], values)) == {}  # type: ignore[arg-type]  # numbers of both kinds
+
+
+def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
+    values = {step: {"evals": step if step <= 40 else step - 40} for step in range(1, 60, 3)}
+    found = failing(told(), Watched([1, 2, 1], values))  # type: ignore[arg-type]  # as above
+    assert set(found) == {"keeps its values"}
+    assert found["keeps its values"].detail == "'evals' went back from 40 to 3 when the nodes changed"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "fix"),
+    [
+        (
+            "no step for 31 s: rank 0 waits in state.commit(), which every rank must call; the stacks are in its logs",
+            "no step for 31 s: rank 0 waits in state.commit(), which every rank must call",
+            "not inside of 'if state.rank == 0'",
+        ),
+        (
+            "no step for 31 s: rank 1 on node2 is in script at fit.py:3 in train",
+            "fit.py:3",
+            "every worker must take part",
+        ),
+    ],
+)
+def test_a_hang_is_told_with_where_it_hangs(text: str, words: str, fix: str) -> None:
+    messages = [one for one in told() if one.get("step", 0) < 20]
+    found = failing([*messages, {"told": "note", "text": text}], Watched([1]))
+    assert set(found) == {"keeps going", "resizes"}
+    assert words in found["keeps going"].detail
+    assert "stacks" not in found["keeps going"].detail
+    assert fix in found["keeps going"].fix
+    assert "train longer" not in found["resizes"].fix
+
+
+def test_workers_that_train_different_models_are_told() -> None:
+    note = {"told": "note", "text": "the models of its workers differ at step 23 by 0.1 of their size"}
+    found = failing([*told(), note])
+    assert set(found) == {"workers agree"}
+    assert "state.parallel()" in found["workers agree"].fix
+
+
+def test_a_loss_that_is_no_number_is_told() -> None:
+    found = failing(told(loss=None, nan=True))
+    assert set(found) == {"goes on learning"}
+    assert found["goes on learning"].detail == "the loss is not a number at step 1"

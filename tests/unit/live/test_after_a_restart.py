@@ -1,0 +1,205 @@
+"""After a restart nothing is started in the place of what may still run, and all that was counted is known."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from bftrain.live import opening
+from bftrain.live.callers import ourselves
+from bftrain.live.memory import Memory
+from bftrain.live.site import Agents, SiteSettings, Times
+from bftrain_elastic.hub import Hub
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LONG = Times(reunion_s=30.0)
+
+
+@pytest.fixture
+def hub_calls() -> Iterator[list[str]]:
+    """Give what hubs are asked for, in order."""
+    calls: list[str] = []
+    real = {name: getattr(Hub, name) for name in ("hold_workers", "open", "start_workers")}
+
+    def noted(name: str) -> Any:  # noqa: ANN401 - a method
+        def method(hub: Hub) -> None:
+            calls.append(name)
+            real[name](hub)
+
+        return method
+
+    with mock.patch.multiple(Hub, **{name: noted(name) for name in real}):
+        yield calls
+
+
+def test_agents_have_longer_than_their_patience_to_come_back() -> None:
+    assert SiteSettings().reunion_s == 35.0
+    assert SiteSettings(agents=Agents(patience_s=2.0)).reunion_s == 10.0
+    assert SiteSettings(agents=Agents(patience_s=2.0), times=Times(reunion_s=0.0)).reunion_s == 3.0
+    assert SiteSettings(times=Times(reunion_s=90.0)).reunion_s == 90.0
+
+
+@in_a_loop
+async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path, hub_calls: list[str]) -> None:
+    world = World(agents=True, agents_suffice=True)
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 1, 4)
+        world.come("n1", "n2")
+        await decided(daemon)
+    hub_calls.clear()
+    world.allowed.update(("n1", "n2"))
+    async with live_inside(tmp_path, world, begin=False, times=LONG) as (daemon, _, _, _):
+        beginning = asyncio.create_task(daemon.begin())
+        await until(lambda: daemon.state == "reuniting")
+        assert hub_calls == ["hold_workers", "open"]
+        world.come("n1")
+        await asyncio.sleep(0.05)
+        assert not beginning.done()
+        assert "start_workers" not in hub_calls
+        world.come("n2")
+        await beginning
+        assert hub_calls == ["hold_workers", "open", "start_workers"]
+
+
+@in_a_loop
+async def test_a_node_whose_pilot_is_over_is_not_waited_for(tmp_path: Path) -> None:
+    world = World(agents=True, agents_suffice=True)
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 1, 4)
+        world.come("n1", "n2", "n3")
+        await decided(daemon)
+    world.allowed.update(("n1", "n2"))  # n3 was taken while nobody looked
+    async with live_inside(tmp_path, world, begin=False, times=LONG) as (daemon, _, _, _):
+        beginning = asyncio.create_task(daemon.begin())
+        await until(lambda: daemon.state == "reuniting")
+        assert daemon.yard.ground.expected == {"n1", "n2"}
+        world.come("n1")
+        world.take("n2")
+        await beginning
+        await decided(daemon)
+        assert (daemon.harvester.pool, world.asked("give_back")) == ({"n1"}, [])
+
+
+@in_a_loop
+async def test_where_agents_outlive_the_word_of_the_scheduler_they_are_waited_for(tmp_path: Path) -> None:
+    world = World(agents=True)
+    world.allowed = {"n1", "n2"}
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 1, 4)
+        world.come("n1", "n2")
+        await decided(daemon)
+    world.allowed = {"n1"}
+    async with live_inside(tmp_path, world, begin=False, times=LONG) as (daemon, _, _, _):
+        beginning = asyncio.create_task(daemon.begin())
+        await until(lambda: daemon.state == "reuniting")
+        assert (daemon.harvester.pool, daemon.yard.ground.expected) == ({"n1"}, {"n1", "n2"})
+        world.come("n1")
+        await asyncio.sleep(0.05)
+        assert not beginning.done(), "on n2 workers may still live, though it is not ours any more"
+        world.come("n2")
+        await beginning
+
+
+@in_a_loop
+async def test_a_pilot_whose_agent_does_not_come_back_is_given_back(tmp_path: Path) -> None:
+    world = World(agents=True, agents_suffice=True)
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 1, 4)
+        world.come("n1", "n2")
+        await decided(daemon)
+    world.allowed.update(("n1", "n2"))
+    async with live_inside(tmp_path, world, begin=False, times=Times(reunion_s=0.1)) as (daemon, _, _, _):
+        beginning = asyncio.create_task(daemon.begin())
+        await until(lambda: daemon.state == "reuniting")
+        world.come("n1")
+        await beginning
+        await until(lambda: world.asked("give_back"))
+        assert (daemon.harvester.pool, world.asked("give_back")) == ({"n1"}, [("n2",)])
+
+
+# -- what was counted
+
+
+@in_a_loop
+async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        world.lend("n1")
+        await submit(office, "a", 1, 1, work_samples=10_000.0)
+        await decided(daemon)
+        world.tell("a", "confirmed", size=1, step=0)
+        for step in range(1, 81):
+            world.tell("a", "report", step=step, size=1, samples=10, loss=None, total=10 * step, since=0)
+        world.tell("a", "in_memory", step=79)
+        world.tell("a", "on_disk", step=70)
+        world.tell("a", "vacated", nodes=["n1"])
+        for step in range(81, 101):  # of another process, and nobody writes it down
+            world.tell("a", "report", step=step, size=1, samples=10, loss=None, total=10 * (step - 80), since=80)
+        await decided(daemon)
+        view = office.task(ourselves(), "a")
+        assert (view.samples, view.step, view.in_memory_step, view.committed_step) == (1000.0, 100, 79, 70)
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        assert office.task(ourselves(), "a").samples >= 800.0
+        world.tell("a", "report", step=130, size=1, samples=10, loss=None, total=500, since=80)
+        await decided(daemon)
+        view = office.task(ourselves(), "a")
+        assert (view.samples, view.step, view.committed_step) == (1300.0, 130, 70)
+        assert sum(day.samples for day in daemon.books.harvest.days) <= 1300.0
+        world.tell("a", "done", step=130)
+        await decided(daemon)
+        assert sum(day.samples for day in daemon.books.harvest.days) == 1300.0
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        assert sum(day.samples for day in daemon.books.harvest.days) == 1300.0, "written with the end of the task"
+
+
+# -- epochs
+
+
+@in_a_loop
+async def test_the_epoch_rises_with_every_start_whatever_the_clock_says(tmp_path: Path) -> None:
+    epochs = []
+    for clock in (1000.0, 1000.2, 5000.0, 400.0):
+        with mock.patch.object(opening, "time", mock.Mock(time=lambda clock=clock: clock)):
+            async with live_inside(tmp_path, World(agents=True), begin=False) as (daemon, _, _, _):
+                hub = daemon.opened.hub
+                assert hub is not None
+                epochs.append(hub.epoch)
+    assert epochs == [1000, 1001, 5000, 5001]
+
+
+@in_a_loop
+async def test_a_state_that_is_new_is_younger_than_all_that_were_begun_before(tmp_path: Path) -> None:
+    epochs = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        before = int(time.time())
+        async with live_inside(tmp_path / folder, World(agents=True), begin=False) as (daemon, _, _, _):
+            assert daemon.opened.hub is not None
+            epochs.append(daemon.opened.hub.epoch)
+            assert epochs[-1] >= before
+            assert Memory(daemon.opened.journal).fact("epoch") == str(epochs[-1]), "written down before it is used"
+    assert epochs == sorted(epochs)
+
+
+@in_a_loop
+async def test_agents_are_told_how_long_they_may_use_a_node_that_is_wanted_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(agents=True), begin=False) as (daemon, _, _, _):
+        assert "--grace" not in daemon.opened.agent_order.argv
+        hub = daemon.opened.hub
+        assert hub is not None
+        assert hub.settle_s == 5.0
+    agents = Agents(grace_s=20.0, settle_s=2.0, preload=())
+    async with live_inside(tmp_path, World(agents=True), begin=False, agents=agents) as (daemon, _, _, _):
+        words = daemon.opened.agent_order.argv
+        assert words[words.index("--grace") + 1] == "20"
+        hub = daemon.opened.hub
+        assert hub is not None
+        assert hub.settle_s == 2.0
