@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bftrain.cli.output import Output, prints_results
+from bftrain.cli.sensitivity import quick_option
 
 _BASELINE = "equal-share"
 
@@ -22,12 +23,13 @@ _BASELINE = "equal-share"
     default=Path("demo"),
     help="Folder for all files [demo].",
 )
+@quick_option
 @prints_results
-def command(folder: Path, out: Output) -> None:
+def command(folder: Path, *, quick: bool, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
     from bftrain import words
     from bftrain.cli.replay_run import leave_if_interrupted, replay, show
-    from bftrain.config import Settings
+    from bftrain.cli.sensitivity import SensitivityTable
     from bftrain_datasets.files import save_log
     from bftrain_datasets.generators import sample_log
     from bftrain_datasets.task_generators import sample_tasks
@@ -35,6 +37,7 @@ def command(folder: Path, out: Output) -> None:
     from bftrain_replay import outputs
     from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
+    from bftrain_replay.settings import ReplaySettings
 
     outputs.prepare(folder)
     log, tasks = sample_log(), sample_tasks()
@@ -42,7 +45,9 @@ def command(folder: Path, out: Output) -> None:
     save_log(log, log_file)
     save_tasks(tasks, task_file, note="The sample tasks of bftrain")
     source = Source(log=str(log_file), tasks=str(task_file), baseline=_BASELINE)
-    study = replay(log, tasks, Settings(), _BASELINE, out)
+    settings = ReplaySettings()
+    table = SensitivityTable(log_file, task_file, settings, out, wanted=not quick)
+    study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
     outputs.write(study, folder / "replay", source)
     lacking = vega.lacking()
     if not lacking:
@@ -51,3 +56,4 @@ def command(folder: Path, out: Output) -> None:
     show(study, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
     leave_if_interrupted(study, folder / "replay")
+    table.leave_if_interrupted(folder / "replay")

@@ -12,6 +12,7 @@ from bftrain.cli.cluster_option import ClusterType
 from bftrain.cli.logfiles import kinds_option
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.replay_asked import Asked
+from bftrain.cli.sensitivity import quick_option
 from bftrain.cli.settings import decides, with_options
 from bftrain.errors import UsageError
 
@@ -47,7 +48,8 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "shrink_cost_s": (float, "Seconds that every shrinking takes [what the tasks say]."),
     "start_cost_s": (float, "Seconds that every start from zero takes [what the tasks say]."),
     "cost_factor": (float, "Multiplies what growing, shrinking and starting take [1]."),
-    "checkpoint_interval_s": (float, "Seconds between commits; preemption takes the work since [shrink_cost_s]."),
+    "progress": (str, "What preemption takes back: memory, memory:SECONDS, disk:SECONDS or task [memory]."),
+    "checkpoint_interval_s": (float, "The same as --progress disk:SECONDS."),
     "seed": (int, "Where whatever is random comes from [0]."),
     "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),
 }
@@ -80,6 +82,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv].")
+@quick_option
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
 @with_options(OPTIONS)
 @with_options(rounds.OPTIONS)
@@ -109,6 +112,7 @@ def command(
         tables=tables,
         resume=resume,
         config=config,
+        quick=given.pop("quick"),
         given=given,
         **nodes,
     )

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from bftrain_replay.settings import ReplaySettings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -26,3 +28,22 @@ class Asked:
     resume: bool
     config: Path | None
     given: Mapping[str, Any]
+    quick: bool = False
+
+    @property
+    def settings(self) -> ReplaySettings:
+        """Merge the file of settings and the options; raise ``BadValue`` for two that contradict each other."""
+        from bftrain.cli.settings import option_of, settings_of_kind
+        from bftrain.errors import BadValue
+        from bftrain_replay.assumptions import agreed
+        from bftrain_replay.settings import PUBLISHED, ReplaySettings
+
+        try:
+            given = agreed(self.given)
+        except BadValue as error:
+            raise BadValue(error.what, where=option_of("checkpoint_interval_s"), fix=error.fix) from error
+        settings = settings_of_kind(self.config, given, ReplaySettings)
+        if settings.semantics == PUBLISHED and given.get("progress") is not None:
+            fix = "leave it out, or replay realistic"
+            raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
+        return settings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bftrain.cli.replay_progress import watched
 from bftrain.cli.replay_run import leave_if_interrupted, run_into, show, warn_of
-from bftrain.cli.settings import option_of, settings_of_kind
+from bftrain.cli.settings import option_of
 from bftrain.errors import BadInput, BadValue, UsageError
 
 if TYPE_CHECKING:
@@ -31,10 +31,9 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
     from bftrain_replay.answers import origin_of
     from bftrain_replay.fixed import Cluster
     from bftrain_replay.origins import Source
-    from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import check_parts
 
-    settings = settings_of_kind(asked.config, asked.given, ReplaySettings)
+    settings = asked.settings
     baseline = asked.baseline
     check_parts(settings, baseline)
     _check(settings)

@@ -63,7 +63,7 @@ def reported_samples(journal: Journal, told: Recorded) -> dict[str, float]:
     for kept in all_kept(journal):
         reported[kept.name].append(kept)
     return {
-        spec.name: reported[name].popleft().progress.samples
+        spec.name: reported[name].popleft().progress.harvested
         for name, spec in zip(told.names, told.tasks, strict=True)
         if reported[name]
     }

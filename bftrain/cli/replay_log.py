@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bftrain.cli.replay_run import leave_if_interrupted, replay, run_into, show
-from bftrain.cli.settings import settings_of_kind
+from bftrain.cli.sensitivity import SensitivityTable
 from bftrain.errors import BadInput, UsageError
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ def replay_log(asked: Asked, out: Output) -> None:
     from bftrain_replay.answers import origin_of
     from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
-    from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import check_parts
 
-    settings = settings_of_kind(asked.config, asked.given, ReplaySettings)
+    settings = asked.settings
     baseline, kinds = asked.baseline, asked.kinds
     check_parts(settings, baseline)
     outputs.check_tables(asked.tables)
@@ -35,11 +34,12 @@ def replay_log(asked: Asked, out: Output) -> None:
     outputs.prepare(folder)
     told = ("--kinds", str(kinds)) if kinds is not None else ()
     source = Source(log=str(log), tasks=str(task_file), baseline=baseline, options=told)
+    table = SensitivityTable(log, task_file, settings, out, kinds=kinds, wanted=not asked.quick)
     study = run_into(
         folder,
         source,
         origin_of(events, specs, settings, baseline),
-        lambda answers: replay(events, specs, settings, baseline, out, answers),
+        lambda answers: table.added_to(replay(events, specs, settings, baseline, out, answers)),
         out,
         tables=asked.tables,
         resume=asked.resume,
@@ -49,6 +49,7 @@ def replay_log(asked: Asked, out: Output) -> None:
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
     leave_if_interrupted(study, folder, "; the same command with --resume goes on")
+    table.leave_if_interrupted(folder)
 
 
 def _files(asked: Asked) -> tuple[Path, Path, Path]:

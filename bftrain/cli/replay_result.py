@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from bftrain.cli.plot import PartPlot
+from bftrain.cli.sensitivity import sensitivity_table
 from bftrain.cli.side_by_side import Cell, Row, Rows, SideBySide
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from bftrain_replay.result import Result
     from bftrain_replay.study import Study
 
-CEILING: Final = "ceiling (no costs)"
 _REASONS: Final = 2  # why nodes were not used: so many rows, the largest
 _LEAST_SHARE: Final = 0.0005  # of the idle node-time; less would be shown as 0.0 %
 _HOUR_S: Final = 3600.0
@@ -51,8 +51,19 @@ def in_words(study: Study, title: str) -> RenderableType:
     share = words.percent(result.idle_node_s / whole_s if whole_s else None)
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"
     heading = Text(f"{title}: {idle_h} {idle}")
-    ends = [Text(line) for line in _ends(study)]
-    return Group(heading, figures, *ends, Text(""), picture)
+    ends = [Text(line) for line in (*_deciders(result), *_ends(study))]
+    more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
+    return Group(heading, figures, *ends, *more, Text(""), picture)
+
+
+def _deciders(result: Result) -> Iterator[str]:
+    """Say who decided where the solver did not."""
+    from bftrain_replay.deciders import sentence
+
+    decided = result.decisions
+    told = sentence(result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
+    if told:
+        yield told
 
 
 def _ends(study: Study) -> Iterator[str]:
@@ -90,11 +101,15 @@ def _as_long(ratio: float | None) -> str:
 
 def replays(study: Study) -> dict[str, Result]:
     """Name the replays that are compared: by their solver, and the ceiling."""
-    named = {study.result.settings.solver: study.result}
+    from bftrain_replay.deciders import ceiling_label
+
+    named = {study.result.column_label: study.result}
     if study.baseline is not None:
-        named[study.baseline.settings.solver] = study.baseline
-    if study.ceiling is not None:
-        named[CEILING] = study.ceiling
+        named[study.baseline.column_label] = study.baseline
+    ceiling = study.ceiling
+    if ceiling is not None:
+        label = ceiling_label(ceiling.settings.solver, len(ceiling.decisions), ceiling.decisions.decided_by)
+        named[label] = ceiling
     return named
 
 

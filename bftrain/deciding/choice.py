@@ -8,6 +8,7 @@ import msgspec
 
 from bftrain.errors import BadObjective
 from bftrain.ports import Solver
+from bftrain.values.decision import STAYED, taken_from
 from bftrain.values.mapped import NOTHING
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
@@ -47,12 +48,12 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
     if fallback is not None:
         second, second_value = _asked(fallback, table, limits)
         if second_value is not None:
-            candidates.append((second_value, f"sizes of {second.solver} taken", second.sizes, second.kinds))
+            candidates.append((second_value, taken_from(second.solver), second.sizes, second.kinds))
         else:
             reason += f"; {second.solver}: {second.solver_words or second.termination}"
     staying = _staying(table)
     kinds = {task.name: task.kind for task in table.problem.tasks if task.kind and staying[task.name]}
-    candidates.append((table.value_of(staying, kinds), "sizes stay as they were", staying, kinds))
+    candidates.append((table.value_of(staying, kinds), STAYED, staying, kinds))
     return _chosen(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,15 @@ from bftrain.values import checks
 from bftrain.values.actions import Action
 from bftrain.values.mapped import NOTHING, Mapped
 from bftrain.values.solution import Quality, Termination
+
+UNCHANGED: Final = "unchanged"  # who decided where nobody did
+STAYED: Final = "sizes stay as they were"
+_TAKEN: Final = ("sizes of ", " taken")
+
+
+def taken_from(solver: str) -> str:
+    """Say that the sizes are those of another solver, as the end of a decision's ``fallback``."""
+    return solver.join(_TAKEN)
 
 
 class Decision(Mapped, frozen=True, kw_only=True):
@@ -65,6 +75,17 @@ class Decision(Mapped, frozen=True, kw_only=True):
         checks.texts(self, "notes")
         if self.used > self.pool:
             checks.reject(self, "used", f"is {self.used}, above pool = {self.pool}")
+
+    @property
+    def decided_by(self) -> str:
+        """The solver whose sizes were taken, or ``unchanged`` where no solver gave any."""
+        before, after = _TAKEN
+        taken = self.fallback.rpartition("; ")[2]
+        if not self.fallback:
+            return self.solver
+        if taken.startswith(before) and taken.endswith(after):
+            return taken.removeprefix(before).removesuffix(after)
+        return UNCHANGED
 
     def same_as(self, other: Decision) -> bool:
         """Say whether the two decided alike; how long a solver took, and its words, do not count."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+
+from bftrain.values.solution import Termination
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +55,10 @@ class DecisionColumns:
         "_used",
         "_value",
         "decide_s",
+        "decided_by",
+        "fallback_causes",
         "fallbacks",
+        "infeasible",
         "notes",
         "notes_counted",
         "solve_s",
@@ -68,6 +74,9 @@ class DecisionColumns:
         self._tasks: dict[str, int] = {}
         self._sizes: Mapping[str, int] = {}
         self.fallbacks: dict[int, str] = {}
+        self.fallback_causes: Counter[str] = Counter()  # decisions that are not the solver's, by why it stopped
+        self.decided_by: Counter[str] = Counter()
+        self.infeasible = 0  # decisions in which the solver found that there is no plan
         self.notes: list[tuple[float, str]] = []
         self.notes_counted = 0
 
@@ -78,6 +87,9 @@ class DecisionColumns:
         """Take in a decision that took ``decide_s`` seconds."""
         if decision.fallback:
             self.fallbacks[len(self)] = decision.fallback
+            self.fallback_causes[str(decision.termination)] += 1
+        self.decided_by[decision.decided_by] += 1
+        self.infeasible += decision.termination is Termination.INFEASIBLE
         self._time_s.append(decision.time_s)
         self._pool.append(decision.pool)
         self._used.append(decision.used)

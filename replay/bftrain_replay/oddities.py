@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bftrain.values.kinds import ANY_KIND
 from bftrain_datasets.measures import largest_by_kind
+from bftrain_replay import deciders
 from bftrain_replay.fixed import fits
 
 if TYPE_CHECKING:
@@ -70,8 +71,11 @@ def odd_decisions(results: Mapping[str, Result | None]) -> Iterator[str]:
     for solver, result in results.items():
         if result is not None and result.decisions.fallbacks:
             reason = next(iter(result.decisions.fallbacks.values()))
-            times = f"{len(result.decisions.fallbacks):,} of {len(result.decisions):,} decisions"
-            yield f"{times} of {solver} did not come from the solver itself; the first: {reason}"
+            decided = result.decisions
+            told = deciders.sentence(
+                result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by, called=solver
+            )
+            yield f"{told}. The first: {reason}"
 
 
 def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:

@@ -44,11 +44,13 @@ class Debt:
 
 
 class TaskProgress:
-    """One task from its submission on. Times are seconds since the log's start."""
+    """One task from its submission on. Times are seconds since the log's start.
+
+    What a preemption takes back is what the task says (``shrink_cost_s``); subclasses keep progress otherwise.
+    """
 
     __slots__ = (
         "_changed_s",
-        "_checkpoint_interval_s",
         "_committed",
         "_debts",
         "_held_before",
@@ -59,7 +61,6 @@ class TaskProgress:
         "_speed_before",
         "_speeds",
         "_waiting",
-        "_waits_at_change",
         "done_samples",
         "dropped",
         "finish_s",
@@ -79,9 +80,9 @@ class TaskProgress:
         "work_samples",
     )
 
-    def __init__(
-        self, spec: TaskSpec, speeds: Sequence[float], now_s: float, checkpoint_interval_s: float | None = None
-    ) -> None:
+    _redoes_when_some_remain = True  # lost work is done again, whereas a wait ends with a stop
+
+    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
         self.spec = spec
         self.work_samples = math.inf if spec.work_samples is None else spec.work_samples
         self.size = 0
@@ -98,12 +99,10 @@ class TaskProgress:
         self.waited_s = 0.0
         self.version = 0  # rises with every change that moves the end of its work
         self._speeds = speeds
-        self._checkpoint_interval_s = checkpoint_interval_s
         self._settled_s = self._changed_s = now_s
         self._waiting = False  # whether the present stretch without a node is counted
         self._size_before, self._speed_before = 0, 0.0  # before the last change of size
         self._committed = 0.0  # samples that were done when the size last changed, and so committed
-        self._waits_at_change = 0.0  # samples that rescaling and start-up will take
         self._debts: list[Debt] = []
         self._kind = ANY_KIND  # of the nodes that it holds or held last
         self._held_before: dict[str, float] = {}  # node-seconds by kind, up to its last start on another kind
@@ -173,19 +172,20 @@ class TaskProgress:
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
         """Go on with ``nodes`` fewer."""
-        undone = self._since_commit(now_s) if preempted else None
+        undone = self._undone(now_s, some_remain=True) if preempted else None
         before = self._change(now_s, self.size - nodes)
         self._count(preempted=preempted)
         loss = Loss.PREEMPTION if preempted else Loss.RESCALING
-        self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=not preempted)
+        lapses = not (preempted and self._redoes_when_some_remain)
+        self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=lapses)
 
-    def stop(self, now_s: float, *, preempted: bool) -> None:
-        """Give up all nodes and wait.
+    def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:
+        """Give up all nodes and wait; ``some_remain`` if only a part of them is taken, which leaves too few.
 
         What was done since the last commit must be done again, up to ``shrink_cost_s`` seconds of it. A rescale or
         a start-up that was under way lapses, because the next start pays in full.
         """
-        undone = self._since_commit(now_s) if preempted else None
+        undone = self._undone(now_s, some_remain=some_remain) if preempted else None
         self.settle(now_s)
         uncommitted = self.done_samples - self._committed
         before = self._change(now_s, 0)
@@ -225,21 +225,9 @@ class TaskProgress:
         self.node_s += self.size * seconds
         return seconds
 
-    def _since_commit(self, now_s: float) -> float | None:
-        """Give the samples done since the last commit; ``None`` if commits are not simulated.
-
-        It commits whenever its size changes, and every checkpoint interval from then on.
-        """
-        interval_s = self._checkpoint_interval_s
-        if interval_s is None:
-            return None
-        seconds = now_s - self._changed_s
-        commits_s = seconds // interval_s * interval_s
-        return self._advance(seconds) - self._advance(commits_s)
-
-    def _advance(self, seconds: float) -> float:
-        """Give the samples by which it advanced so long after its last change: waiting comes first."""
-        return max(self.speed * seconds - self._waits_at_change, 0.0)
+    def _undone(self, now_s: float, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise
+        """Return the samples that a preemption takes back; ``None`` for what ``shrink_cost_s`` says."""
+        return None
 
     def _change(self, now_s: float, size: int) -> float:
         """Settle, commit and take on a new size; gives the speed before."""
@@ -262,8 +250,6 @@ class TaskProgress:
     def _owe(self, loss: Loss, samples: float, *, lapses: bool, first: bool = False) -> None:
         if samples > 0.0:
             self._debts.insert(0 if first else len(self._debts), Debt(loss, samples, lapses))
-        if self._checkpoint_interval_s is not None:
-            self._waits_at_change = math.fsum(debt.samples for debt in self._debts if debt.lapses)
 
     def _pay(self, samples: float) -> float:
         """Pay debts with ``samples``; gives what is left of them."""
@@ -294,4 +280,5 @@ def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: f
         case Stop(cause=cause):
             if count != task.size:
                 raise Fault(f"task '{task.spec.name}' holds {task.size} nodes, but a stop names {count}")
-            task.stop(now_s, preempted=cause in {Cause.PREEMPTED, Cause.BELOW_MINIMUM})
+            below_minimum = cause is Cause.BELOW_MINIMUM
+            task.stop(now_s, preempted=below_minimum or cause is Cause.PREEMPTED, some_remain=below_minimum)

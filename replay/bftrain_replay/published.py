@@ -65,7 +65,7 @@ class PublishedProgress(TaskProgress):
             self.done_samples += self.speed * seconds
             self._last_size, self._last_speed = self.size, self.speed
 
-    def stop(self, now_s: float, *, preempted: bool) -> None:
+    def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - all the same
         """Give up all nodes and wait; it costs what shrinking costs."""
         self.shrink(now_s, self.size, preempted=preempted)
 

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as with_changes
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from bftrain.config import Settings
-from bftrain.errors import UsageError, suggestion
+from bftrain.errors import BftrainError, UsageError, suggestion
 from bftrain.objective_file import as_objective
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
-from bftrain_datasets.files import load_log
+from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.storage import write_text
-from bftrain_datasets.taskfiles import load_tasks
+from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from bftrain_replay import outputs, told
+from bftrain_replay.assumptions import agreed
 from bftrain_replay.drawing import pictures
 from bftrain_replay.origins import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.material import Material, of_study
 from bftrain_replay.result import Result
+from bftrain_replay.sensitivity import SensitivityRow, check
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, Watch, study
+from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
+from bftrain_replay.sweeping.inputs import LogFile, TaskFile
+
+_TABLE: Final = "sensitivity"  # as watchers are told
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,11 @@ class Replayed:
     def ceiling(self) -> Result | None:
         """The same without costs."""
         return self.study.ceiling
+
+    @property
+    def sensitivity(self) -> tuple[SensitivityRow, ...] | None:
+        """What the usual alternatives to what is assumed come to, if that was asked for."""
+        return self.study.sensitivity
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -85,19 +98,25 @@ def replay(
     baseline: str = "",
     objective: str | Objective | Callable[..., object] | None = None,
     watch: Watch | None = None,
+    sensitivity: bool = False,
     **options: object,
 ) -> Replayed:
     """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
 
     ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``objective`` is a
     name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
-    moment whether to go on.
+    moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed are replayed too, in other
+    processes, which takes about four times as long on two processors.
+
+    >>> import bftrain
+    >>> done = bftrain.replay("log.npz", "tasks.toml", progress="disk:300")  # doctest: +SKIP
+    >>> done.result.efficiency  # doctest: +SKIP
     """
     known = ReplaySettings.__struct_fields__
     for name in options:
         if name not in known:
             raise UsageError(f"there is no setting '{name}'", where="replay", fix=suggestion(name, known))
-    given: dict[str, Any] = {**msgspec.structs.asdict(ReplaySettings.of(settings or Settings())), **options}
+    given: dict[str, Any] = {**msgspec.structs.asdict(ReplaySettings.of(settings or Settings())), **agreed(options)}
     metric = None
     if isinstance(objective, str):
         given["objective"] = objective
@@ -106,6 +125,11 @@ def replay(
         metric = as_objective(called, objective)
         given["objective"] = metric.name
     how = ReplaySettings(**given)
+    if sensitivity:
+        check(how)
+        if metric is not None:
+            what = "replays in other processes, which a function cannot be handed to"
+            raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
     source = Source(
         log=str(log) if isinstance(log, str | Path) else "",
         tasks=str(tasks) if isinstance(tasks, str | Path) else "",
@@ -113,4 +137,27 @@ def replay(
     )
     events = load_log(Path(log)) if isinstance(log, str | Path) else log
     specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
-    return Replayed(study(events, specs, how, baseline=baseline, objective=metric, watch=watch), source)
+    done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
+    if sensitivity and done.complete:
+        done = _with_table(done, how, source, watch)
+    return Replayed(done, source)
+
+
+def _with_table(done: Study, how: ReplaySettings, source: Source, watch: Watch | None) -> Study:
+    """Return the study with its sensitivity table; what was given as values is written to files for the workers."""
+    span_s = done.part.span_s
+
+    def going(over: float, of: int) -> bool:
+        return watch is None or watch(_TABLE, span_s * over / of, int(over))
+
+    with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
+        log, tasks = Path(source.log or f"{folder}/log.npz"), Path(source.tasks or f"{folder}/tasks.toml")
+        if not source.log:
+            save_log(done.log, log)
+        if not source.tasks:
+            save_tasks(done.tasks, tasks)
+        files = LogFile(path=str(log.absolute())), TaskFile(path=str(tasks.absolute()))
+        found = replay_alternatives(plan(done, how, *files), going)
+    if found.failed:
+        raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)
+    return with_changes(done, sensitivity=found.rows)

@@ -24,6 +24,7 @@ from bftrain_replay.ledger import PLAIN, Ledger, Unused
 from bftrain_replay.leftover import why_unused
 from bftrain_replay.progress import TaskProgress, carry_out
 from bftrain_replay.result import result_of
+from bftrain_replay.semantics import Realistic, Semantics
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, Watch, check_parts, study_of
 
@@ -87,7 +88,8 @@ def _paces(run: Run, reported: Mapping[str, float]) -> dict[str, float]:
 def go_through(journal: Journal, told: Recorded, *, anew: bool = True, watch: Watch | None = None) -> GoneThrough:
     """Go through all steps of ``journal``, and decide them ``anew`` or follow what was decided."""
     again = Rerun(journal, anew=anew)
-    books = _Books(told, again.harvester)
+    rules = Realistic(ReplaySettings.of(journal.settings_now).progress_kept)
+    books = _Books(told, again.harvester, rules)
     differences = []
     begun = perf_counter()
     for step in again.steps():
@@ -107,6 +109,7 @@ class _Books:
 
     told: Recorded
     harvester: Harvester
+    rules: Semantics
     now_s: float = 0.0
     decisions: DecisionColumns = field(default_factory=DecisionColumns)
     work_samples: dict[str, float] = field(default_factory=dict)  # of the tasks that are over
@@ -171,7 +174,7 @@ class _Books:
             case TaskSubmitted() if event.spec.name not in self._present:
                 spec = self.told.tasks[len(self._tasks)]
                 largest = min(spec.max_nodes, len(self.told.log.node_names))
-                task = TaskProgress(spec, spec.curve.speeds(largest).tolist(), self.now_s)
+                task = self.rules.progress(spec, spec.curve.speeds(largest).tolist(), self.now_s)
                 self._tasks.append(task)
                 self._present[event.spec.name] = task
             case TaskFinished() if event.task in self._present:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from bftrain_replay import frames
+from bftrain_replay import deciders, frames
 from bftrain_replay.decisions import Bin, Spread, bins_ms, spread_ms
 from bftrain_replay.ledger import Unused
 from bftrain_replay.metrics.columns import TaskColumns
@@ -136,6 +136,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     kinds: dict[str, KindFigures]
     cost: float | None
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    infeasible_decisions: int = 0
+    fallback_causes: dict[str, int] = msgspec.field(default_factory=dict)
+    decided_by: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +223,11 @@ class Result:
         """How long tasks took, how fairly, how punctually."""
         return task_figures(TaskColumns.of_records(self.tasks), self.simulated_s)
 
+    @property
+    def column_label(self) -> str:
+        """Name of its column: its solver, and who decided in its place if others did."""
+        return deciders.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
+
     def decisions_frame(self) -> DataFrame:
         """Give the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
         return frames.decisions(self)
@@ -270,6 +278,9 @@ class Result:
             tasks_finished=self.tasks_finished,
             makespan_s=self.makespan_s,
             fallbacks=len(self.decisions.fallbacks),
+            infeasible_decisions=self.decisions.infeasible,
+            fallback_causes=dict(sorted(self.decisions.fallback_causes.items())),
+            decided_by=dict(sorted(self.decisions.decided_by.items())),
             notes=self.decisions.notes_counted,
             metrics=dict(self.metrics),
             kinds=dict(self.kinds),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from bftrain_replay.progress import TaskProgress
+from bftrain_replay.assumptions import TASK, ProgressKept
+from bftrain_replay.keeping import progress_kept
 from bftrain_replay.published import PublishedProgress, PublishedTimeline
 from bftrain_replay.settings import PUBLISHED
 from bftrain_replay.timeline import Timeline
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.progress import TaskProgress
     from bftrain_replay.settings import ReplaySettings
 
 
@@ -44,8 +46,8 @@ class Realistic:
 
     losses_first = False
 
-    def __init__(self, checkpoint_interval_s: float | None = None) -> None:
-        self._checkpoint_interval_s = checkpoint_interval_s
+    def __init__(self, kept: ProgressKept | None = None) -> None:
+        self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
         """Give every change, arrival and completion its own moment."""
@@ -53,7 +55,7 @@ class Realistic:
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
         """Let a task arrive."""
-        return TaskProgress(spec, speeds, now_s, self._checkpoint_interval_s)
+        return progress_kept(self._kept, spec, speeds, now_s)
 
 
 class Published:
@@ -77,7 +79,7 @@ def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -
     """Build the rules that ``settings`` name, for a log whose events that count are at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
         return Published(event_times_s)
-    return Realistic(settings.checkpoint_interval_s)
+    return Realistic(settings.progress_kept)
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from bftrain.config import Settings
 from bftrain.errors import suggestion
 from bftrain.values import checks
+from bftrain_replay.assumptions import FORMS, MEMORY, ProgressKept, agreed
 
 REALISTIC: Final = "realistic"
 PUBLISHED: Final = "published"
@@ -29,8 +31,9 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
     machine to machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override those of every task, and
-    ``cost_factor`` multiplies all three. Without ``checkpoint_interval_s`` a task's ``shrink_cost_s`` stands for the
-    work that a preemption takes away.
+    ``cost_factor`` multiplies all three. ``progress`` says what a preemption takes back: ``memory`` (the default),
+    ``memory:S``, ``disk:S`` or ``task``, and ``None`` by the published rules, which say it themselves;
+    ``checkpoint_interval_s = S`` is another way to say ``disk:S``, and is ``None`` once it was read.
     """
 
     semantics: str = REALISTIC  # by which rules tasks advance
@@ -44,6 +47,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     shrink_cost_s: float | None = None
     start_cost_s: float | None = None
     cost_factor: float = 1.0  # what every task's costs are multiplied with
+    progress: str | None = None
     checkpoint_interval_s: float | None = None
     seed: int = 0  # whatever is random comes from it; at present nothing is
     metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
@@ -71,11 +75,38 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
                     checks.reject(self, name, "is unknown to the published rules", "leave it out, or replay realistic")
         elif self.events != ALL:
             checks.reject(self, "events", "is for the published rules only", "leave it out, or replay published")
+        _progress(self)
+
+    @property
+    def progress_kept(self) -> ProgressKept | None:
+        """How tasks keep their progress; ``None`` by the published rules."""
+        return None if self.progress is None else ProgressKept.parse(self.progress)
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
         """Give ``settings`` as those of a replay; what they do not say is left at its default."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+
+
+def _progress(settings: ReplaySettings) -> None:
+    """Write how progress is kept in one form; a default that was not chosen gives way to what was."""
+    given = settings.progress
+    if settings.semantics == PUBLISHED:
+        if given not in {None, MEMORY}:
+            fix = "leave it out, or replay realistic"
+            checks.reject(settings, "progress", "is unknown to the published rules", fix)
+        force_setattr(settings, "progress", None)
+        return
+    if settings.checkpoint_interval_s is not None:
+        chosen = None if given == MEMORY else given
+        both = {"progress": chosen, "checkpoint_interval_s": settings.checkpoint_interval_s}
+        given = agreed(both)["progress"]
+        force_setattr(settings, "checkpoint_interval_s", None)
+    try:
+        force_setattr(settings, "progress", ProgressKept.parse(MEMORY if given is None else given).text)
+    except (ValueError, AttributeError):
+        fix = f"write {FORMS}, such as disk:300"
+        checks.reject(settings, "progress", f"is {given!r}", fix)
 
 
 def _latency(settings: ReplaySettings) -> None:

@@ -30,6 +30,7 @@ from bftrain_replay.queueing import Queue, Unwatched
 from bftrain_replay.result import Result, Yardsticks, result_of
 from bftrain_replay.selection import Selection, select
 from bftrain_replay.semantics import as_replayed, semantics_of
+from bftrain_replay.sensitivity import SensitivityRow
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, ideally, without_costs
 
@@ -56,6 +57,7 @@ class Study:
     ceiling: Result | None = None
     complete: bool = True
     fixed: Fixed | None = None
+    sensitivity: tuple[SensitivityRow, ...] | None = None  # what the usual alternatives come to, if that was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

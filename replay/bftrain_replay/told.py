@@ -12,13 +12,17 @@ from typing import Any, Final
 
 from bftrain.values import wire
 from bftrain_datasets import summaries
+from bftrain_replay import assumptions, sensitivity
 from bftrain_replay.ideal import Ideal
 from bftrain_replay.origins import FORMAT, Source, tasks_sha256, versions_with
 from bftrain_replay.result import Result, Timings
+from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study
 
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(Timings.__struct_fields__)
+# What is not part of the figures' sum: these, and the table that --quick leaves out
+_NOT_SUMMED: Final = MEASURED | {"sensitivity"}
 
 
 def summary(study: Study, source: Source) -> dict[str, Any]:
@@ -29,13 +33,15 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         "complete": study.complete,
         "baseline": _figures(study.baseline) if study.baseline else None,
         "ceiling": _figures(study.ceiling) if study.ceiling else None,
+        "progress": _progress(study),
+        "sensitivity": sensitivity.told(study.sensitivity),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {
             "log": {"name": source.log or " ".join(source.options), "sha256": _log_sha256(study)},
             "tasks": {"name": source.tasks, "sha256": tasks_sha256(study.tasks)},
         },
-        "settings": wire.plain(study.result.settings),
+        "settings": _settings(study),
         "versions": versions_with(study.result.settings.solver),
     }
     if study.fixed is not None:
@@ -45,12 +51,25 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
             "ended": {solver: str(why) for solver, why in study.fixed.ended.items()},
         }
         told["ideal"] = _ideal(study)
-    return summaries.with_sum(told, MEASURED)
+    return summaries.with_sum(told, _NOT_SUMMED)
 
 
 def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
     """Give ``told`` without what a real clock measured: the same inputs give the same."""
     return summaries.lasting(told, MEASURED)
+
+
+def _progress(study: Study) -> dict[str, Any]:
+    settings = study.result.settings
+    progress = settings.progress if isinstance(settings, ReplaySettings) else assumptions.TASK
+    return assumptions.told(progress, nodes_leave=study.fixed is None)
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    """Give all settings but the one that is only another way to say ``progress``."""
+    found: dict[str, Any] = wire.plain(study.result.settings)
+    found.pop("checkpoint_interval_s", None)
+    return found
 
 
 def _log_sha256(study: Study) -> str:

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from bftrain_datasets.eventlog import IDLE, EventLog
 from bftrain_datasets.measures import idle_node_s_by_kind
 from bftrain_datasets.provenance import Provenance
+from bftrain_replay.assumptions import TASK
+from bftrain_replay.settings import PUBLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +42,7 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
         solver_gap=0.0,
         decision_latency_s=0.0,
         min_interval_s=0.0,
-        checkpoint_interval_s=None,
+        progress=None if settings.semantics == PUBLISHED else TASK,
         metrics="",
     )
 

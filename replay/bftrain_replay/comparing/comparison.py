@@ -21,7 +21,8 @@ from bftrain_replay.comparing.making import (
     same_end,
     same_tasks,
 )
-from bftrain_replay.comparing.sides import Side, ToldInRounds, side_of_folder, side_of_replayed
+from bftrain_replay.comparing.sides import Side, Told, ToldInRounds, side_of_folder, side_of_replayed
+from bftrain_replay.deciders import sentence
 from bftrain_replay.replaying import Replayed
 
 if TYPE_CHECKING:
@@ -146,6 +147,11 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
             why = side.told.ended if isinstance(side.told, ToldInRounds) else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
             yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
+        if isinstance(side.told, Told):
+            told = side.told
+            decided = sentence(told.solver, told.decisions, told.fallback_causes, told.decided_by)
+            if decided:
+                yield f"{side.label}: {decided}"
     if not same_tasks(sides):
         yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
     if len(measured_of(sides)) > 1:

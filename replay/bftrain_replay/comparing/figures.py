@@ -271,6 +271,9 @@ def _decisions(told: Sequence[Told]) -> Iterator[Figure]:
     yield _row("decisions", "decisions", Unit.COUNT, [each.decisions for each in told])
     if any(each.fallbacks for each in told):
         yield _row("fallbacks", "not the solver's own", Unit.COUNT, [each.fallbacks for each in told], Better.LESS)
+    if any(each.infeasible_decisions for each in told):
+        infeasible = [each.infeasible_decisions for each in told]
+        yield _row("infeasible_decisions", "of these: there was no plan", Unit.COUNT, infeasible, Better.LESS)
     medians, slowest = [each.decide_ms.p50 for each in told], [each.decide_ms.p99 for each in told]
     yield _row("decide_ms.p50", "decision time, median", Unit.MILLISECONDS, medians, Better.LESS)
     yield _row("decide_ms.p99", "decision time, p99", Unit.MILLISECONDS, slowest, Better.LESS)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any, Final
 
 from bftrain import words
+from bftrain_replay import deciders
 from bftrain_replay.drawing.page import Card, Html, Table
 from bftrain_replay.progress import Loss
 from bftrain_replay.reporting.causes import useful_node_hours
@@ -38,6 +40,22 @@ _ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
 )
 
 
+def decided_by(told: Mapping[str, Any]) -> Mapping[str, int]:
+    """Give how many decisions were made by whom; nothing of summaries from before this was counted."""
+    found: Mapping[str, int] = told.get("decided_by", {})
+    return found
+
+
+def column_label(told: Mapping[str, Any]) -> str:
+    """Name the column of a replay: its solver, and who decided in its place if others did."""
+    return deciders.column_label(told["solver"], told["decisions"], decided_by(told))
+
+
+def ceiling_label(told: Mapping[str, Any]) -> str:
+    """Name the column of the ceiling."""
+    return deciders.ceiling_label(told["solver"], told["decisions"], decided_by(told))
+
+
 def _mean(told: Mapping[str, Any], name: str) -> float | None:
     spread = told[name]
     return None if spread is None else float(spread["mean"])
@@ -66,6 +84,9 @@ def lead(material: Material) -> Html:
         share = words.percent(told["efficiency"])
         work += f": <strong>{share}</strong> of what {pool} of their own would have done"
     said.append(f"{work}.")
+    decided = deciders.sentence(told["solver"], told["decisions"], told.get("fallback_causes", {}), decided_by(told))
+    if decided:
+        said.append(f"<strong>{escape(decided[:1].upper() + decided[1:])}</strong>.")
     best = hints(material)
     if best:
         cause, hours = best[0]
@@ -149,7 +170,8 @@ def _idle_share(material: Material) -> float | None:
 def gains(material: Material) -> str:
     """Say in words how the replay stands beside those that it is compared with."""
     told = material.told
-    others = ((told["baseline"] or {}).get("solver"), told["baseline"]), ("the ceiling", told["ceiling"])
+    baseline = told["baseline"]
+    others = (column_label(baseline) if baseline else "", baseline), ("the ceiling", told["ceiling"])
     said: dict[str, list[str]] = {}  # what it did -> how much more than whom
     for name, other in others:
         if other and told["makespan_s"] and other["makespan_s"]:
@@ -159,7 +181,7 @@ def gains(material: Material) -> str:
             change = _change(told["harvested"], other["harvested"], ("less", "more"), "as much")
             said.setdefault("harvested", []).append(f"{change} {name}")
     did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in said.items())
-    return f"With the same nodes and tasks {told['solver']} {did}." if did else ""
+    return f"With the same nodes and tasks {column_label(told)} {did}." if did else ""
 
 
 def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
@@ -172,11 +194,11 @@ def _change(one: float, other: float, comparatives: tuple[str, str], equal: str)
 def compared(material: Material) -> Table:
     """Give the same figures of the replay, the baseline and the ceiling side by side."""
     told = material.told
-    columns = {told["solver"]: told}
+    columns = {column_label(told): told}
     if told["baseline"]:
-        columns[told["baseline"]["solver"]] = told["baseline"]
+        columns[column_label(told["baseline"])] = told["baseline"]
     if told["ceiling"]:
-        columns["ceiling (no costs)"] = told["ceiling"]
+        columns[ceiling_label(told["ceiling"])] = told["ceiling"]
     rows = [(label, *map(tell, columns.values())) for label, tell in _ROWS]
     return Table(
         label="Compared",

@@ -21,6 +21,7 @@ from bftrain_replay.reporting.headline import cards, compared, gains, lead, noti
 from bftrain_replay.reporting.holders import holders
 from bftrain_replay.reporting.material import Material
 from bftrain_replay.reporting.nodes import nodes, strip
+from bftrain_replay.reporting.sensitivity import sensitivity
 from bftrain_replay.reporting.sizes import sizes
 from bftrain_replay.reporting.task_table import SHOWN, task_table
 from bftrain_replay.reporting.users import shares_so_far, users_over_time
@@ -46,6 +47,7 @@ def page(material: Material, title: str = "") -> Page:
         warnings=notices(material),
         cards=cards(material),
         sections=(
+            *(part for part in (sensitivity(material),) if part is not None),
             *_losses(material),
             Section(
                 heading="Over time",

@@ -13,6 +13,7 @@ from bftrain.errors import BadValue, BftrainError, UsageError
 from bftrain.measuring import from_anywhere
 from bftrain.values import wire
 from bftrain.values.kinds import CLUSTER_FORM, cluster_of
+from bftrain_replay.assumptions import agreed
 from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import check_cluster
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.spec import Options, Spec
 
 MOST_POINTS: Final = 1_000_000
+_INTERVAL: Final = "checkpoint_interval_s"
 _OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part of a log
 
 
@@ -125,6 +127,8 @@ def _point(spec: Spec, chosen: Options) -> Point:
     own: Options = {METRICS: settings.metrics}  # as they were written
     if isinstance(settings, ReplaySettings):
         own[UNTIL] = "" if until_s is None else until_s
+    if _INTERVAL in given:
+        own[_INTERVAL] = given[_INTERVAL]  # the settings hold it as progress
     metrics = from_anywhere(settings.metrics, spec.document.folder)
     point = replace(point, settings=replace(settings, metrics=metrics))
     return replace(point, options={name: _meant(name, inputs | changes | own, settings) for name in spec.swept})
@@ -162,6 +166,7 @@ def _settings(spec: Spec, given: Options) -> ReplaySettings | RoundSettings:
             )
             raise spec.document.wrong(what, *spec.place_of(name), fix=fix)
     try:
+        given = given if in_rounds else agreed(given)
         return kind(**given)  # type: ignore[arg-type]  # it checks them itself
     except BadValue as error:
         raise spec.document.wrong(error.what, *spec.place_of(setting_named(error)), fix=error.fix) from error

@@ -15,6 +15,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log
 from bftrain_datasets.generators import SUMMIT_IDLE_SHARE, generate_log
+from bftrain_datasets.kind_files import with_kinds
 from bftrain_datasets.profiles import MEASURED_WORK_SAMPLES
 from bftrain_datasets.task_generators import (
     DEFAULT_MAX_NODES,
@@ -39,15 +40,17 @@ _KEPT: Final = 16  # inputs of each kind; generated ones may be many
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
-    """A log in a file."""
+    """A log in a file, and perhaps one that says of which kind its nodes are."""
 
     path: str
+    kinds: str = ""
 
     uses_seed = False
 
     def load(self, _seed: int) -> EventLog:
         """Load it."""
-        return load_log(Path(self.path))
+        log = load_log(Path(self.path))
+        return with_kinds(log, Path(self.kinds)) if self.kinds else log
 
 
 class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):

@@ -78,6 +78,8 @@ _KNOWN: Final = {
         _hours("lost_preemption_node_h", "node-hours lost to preemption"),
         _hours("lost_rescaling_node_h", "node-hours lost to rescaling"),
         _hours("lost_start_up_node_h", "node-hours lost to start-up"),
+        Metric("fallbacks", "decisions not the solver's own", better=-1),
+        Metric("infeasible_decisions", "decisions without a plan", better=-1),
         Metric("rescales", "rescales", better=-1),
         Metric("preemptions", "nodes given back, times", better=-1),
         Metric("tasks_finished", "tasks finished", better=1),

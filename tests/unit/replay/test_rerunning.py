@@ -36,6 +36,7 @@ from bftrain_replay.progress import TaskProgress
 from bftrain_replay.recorded import recorded
 from bftrain_replay.rerunning import go_through, rerun
 from bftrain_replay.result import TaskState, result_of
+from bftrain_replay.semantics import Realistic
 from bftrain_replay.settings import ReplaySettings
 from tests.unit.datasets.test_node_kinds import mixed_log
 
@@ -98,7 +99,8 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(seed: int, tmp_path: Pa
     shape = TaskShape(max_nodes=6, work_samples=3e6)
     log, tasks = generate_log(16, 0.1, seed), generate_mix(12, seed, shape=shape)
     with Journal.create(tmp_path / "journal", settings) as journal:
-        run(log, tasks, Writing(build_harvester(settings), journal))
+        rules = Realistic(ReplaySettings.of(settings).progress_kept)
+        run(log, tasks, Writing(build_harvester(settings), journal), semantics=rules)
         told = recorded(journal)
         gone = go_through(journal, told)
         followed = go_through(journal, told, anew=False)
@@ -115,6 +117,7 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(seed: int, tmp_path: Pa
         told.log,
         [replace(task, submit_s=task.submit_s - told.log.start_s) for task in known],
         build_harvester(settings),
+        semantics=rules,
     )
     assert gone.run.ledger.used_node_s == pytest.approx(same.ledger.used_node_s)
     assert gone.run.ledger.idle_node_s == pytest.approx(same.ledger.idle_node_s)

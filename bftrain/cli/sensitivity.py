@@ -1,0 +1,142 @@
+"""The sensitivity table of a replay: replayed after it with progress shown, and laid out for a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+import click
+
+from bftrain.cli.interruption import interruption
+from bftrain.cli.output import table
+from bftrain.errors import Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from rich.console import RenderableType
+    from rich.progress import Progress
+
+    from bftrain.cli.output import Output
+    from bftrain_replay.sensitivity import SensitivityRow
+    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.study import Study
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LINE_EVERY_S: Final = 30.0
+_STEPS: Final = 1000  # of a replay: bars count whole numbers
+_CHOSEN: Final = "*"
+QUICK: Final = "BFTRAIN_QUICK"  # in the environment: as if --quick was given
+
+
+def quick_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command ``--quick``."""
+    text = "Leave out the table of what other assumptions would come to."
+    return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
+
+
+class SensitivityTable:
+    """Adds the table to a replay of these files, if that is ``wanted`` and the rules are the realistic ones."""
+
+    def __init__(
+        self,
+        log: Path,
+        tasks: Path,
+        settings: ReplaySettings,
+        out: Output,
+        *,
+        kinds: Path | None = None,
+        wanted: bool = True,
+    ) -> None:
+        from bftrain_replay.settings import PUBLISHED
+
+        self._log, self._tasks, self._kinds = log, tasks, kinds
+        self._settings = settings
+        self._out = out
+        self._wanted = wanted and settings.semantics != PUBLISHED
+        self._interrupted = False
+
+    def added_to(self, study: Study) -> Study:
+        """Return a complete ``study`` with its table; without one if that is not wanted, interrupted or fails."""
+        if not (self._wanted and study.complete):
+            return study
+        with interruption() as interrupted:  # what is imported and planned first takes a moment too
+            rows = self._rows(study, interrupted)
+            self._interrupted = interrupted()
+        from dataclasses import replace
+
+        return replace(study, sensitivity=rows)
+
+    def _rows(self, study: Study, interrupted: Callable[[], bool]) -> tuple[SensitivityRow, ...] | None:
+        """Replay the alternatives; gives nothing if interrupted, or if one of them fails."""
+        from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
+        from bftrain_replay.sweeping.inputs import LogFile, TaskFile
+
+        kinds = str(self._kinds.absolute()) if self._kinds else ""
+        log, tasks = LogFile(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(self._tasks.absolute()))
+        planned = plan(study, self._settings, log, tasks)
+        self._out.say(
+            f"sensitivity to what is assumed: {len(planned.passes)} more replays, {planned.workers} at a time, "
+            f"about {planned.expected_s:,.0f} s; --quick leaves them out"
+        )
+        with self._out.progress() as bars:
+            shown = _ReplaysDone(bars, self._out)
+
+            def watch(done: float, of: int) -> bool:
+                shown.show(done, of)
+                return not interrupted()
+
+            found = replay_alternatives(planned, watch)
+        for reason in found.failed:
+            self._out.warn(f"no sensitivity table: a replay for it failed: {reason}")
+        return found.rows
+
+    def leave_if_interrupted(self, folder: Path) -> None:
+        """End as interrupted if the table was; the replay itself is complete."""
+        if self._interrupted:
+            what = f"interrupted; the result in {folder} is complete, only its sensitivity table is missing"
+            raise Interrupted(what)
+
+
+class _ReplaysDone:
+    """Shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, bars: Progress, out: Output) -> None:
+        self._bars = bars
+        self._out = out
+        self._in_lines = not sys.stderr.isatty()
+        self._bar = None if self._in_lines else bars.add_task("sensitivity", total=1)
+        self._begun_s = self._told_s = time.monotonic()
+
+    def show(self, done: float, count: int) -> None:
+        """Show it, if that was not done a moment ago."""
+        now_s = time.monotonic()
+        if self._bar is not None:
+            text = f"sensitivity, {int(done)} of {count} replays"
+            self._bars.update(self._bar, completed=done * _STEPS, total=count * _STEPS, description=text)
+        elif now_s - self._told_s >= _LINE_EVERY_S and done > 0.0:
+            self._told_s = now_s
+            left_s = (now_s - self._begun_s) * (count / done - 1.0)
+            self._out.say(f"sensitivity: {int(done)} of {count} replays, about {left_s:,.0f} s left")
+
+
+def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:
+    """Lay the table out: a row for each alternative, the chosen ones marked."""
+    from bftrain import words
+    from bftrain_replay.reporting.sensitivity import label
+
+    cells = [
+        (
+            f"{label(row)} {_CHOSEN}" if row.chosen else label(row),
+            words.percent(row.efficiency),
+            words.large(row.harvested),
+            words.percent(row.lost_preemption),
+        )
+        for row in rows
+    ]
+    headings = (f"assumed ({_CHOSEN} here)", "U", "harvest, samples", "lost to preemption")
+    return table("", headings, cells, compact=True)

@@ -1,0 +1,88 @@
+"""Deciders: count who decided where the chosen solver gave no sizes of its own, and say so in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bftrain.values.decision import UNCHANGED
+from bftrain.values.solution import Termination
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LEAST_SHARE: Final = 0.01  # of the decisions; a column is not relabelled for less
+_HAPPENED: Final = {
+    Termination.INFEASIBLE: "found no plan",
+    Termination.TIME_LIMIT: "ran out of time",
+    Termination.INTERRUPTED: "was interrupted",
+    Termination.FAILED: "failed",
+}
+
+
+def sentence(
+    solver: str, decisions: int, causes: Mapping[str, int], decided_by: Mapping[str, int], *, called: str = ""
+) -> str:
+    """Say how often ``solver`` did not decide, why, and who did instead; nothing if it always did.
+
+    ``causes`` counts the decisions that are not its own by why it stopped, ``decided_by`` all decisions by decider.
+    ``called`` is the name that the sentence gives the solver.
+
+    >>> sentence("highs", 305, {"infeasible": 305}, {"greedy": 305})
+    'highs found no plan in 305 of 305 decisions; greedy decided'
+    """
+    others = _others(solver, decided_by)
+    if not causes or not others:
+        return ""
+    *first, last = (f"{_happened(cause)} in {count:,}" for cause, count in causes.items())
+    failed = f"{', '.join(first)} and {last}" if first else last
+    return f"{called or solver} {failed} of {decisions:,} decisions; {_instead(others)}"
+
+
+def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
+    """Give the name of a solver's column, with who decided in its place and how often.
+
+    >>> column_label("highs", 305, {"greedy": 305})
+    'highs (greedy decided 100 %)'
+    """
+    part = share(solver, decisions, decided_by)
+    return f"{solver} ({part})" if part else solver
+
+
+def ceiling_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
+    """Give the name of the ceiling's column, with who decided in the place of ``solver``."""
+    part = share(solver, decisions, decided_by)
+    return f"ceiling (no costs; {part})" if part else "ceiling (no costs)"
+
+
+def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
+    """Say which part of the decisions others than ``solver`` made; nothing if that is less than 1 %."""
+    others = _others(solver, decided_by)
+    count = sum(others.values())
+    if not decisions or count < _LEAST_SHARE * decisions:
+        return ""
+    percent = f"{100.0 * count / decisions:.0f} %"
+    if percent == "100 %" and count < decisions:
+        percent = "> 99 %"
+    if len(others) > 1:
+        return f"others decided {percent}"
+    (who,) = others
+    return f"{percent} {UNCHANGED}" if who == UNCHANGED else f"{who} decided {percent}"
+
+
+def _others(solver: str, decided_by: Mapping[str, int]) -> dict[str, int]:
+    return {who: count for who, count in decided_by.items() if who != solver and count}
+
+
+def _happened(cause: str) -> str:
+    known = {str(termination): text for termination, text in _HAPPENED.items()}
+    return known.get(cause, f"ended with '{cause}'")
+
+
+def _instead(others: Mapping[str, int]) -> str:
+    if len(others) == 1:
+        (who,) = others
+        return "sizes stayed as they were" if who == UNCHANGED else f"{who} decided"
+    return ", ".join(
+        f"sizes stayed as they were in {count:,}" if who == UNCHANGED else f"{who} decided {count:,}"
+        for who, count in others.items()
+    )

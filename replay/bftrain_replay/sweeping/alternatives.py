@@ -1,0 +1,126 @@
+"""The sensitivity table of a replay: its alternatives replayed side by side, in processes of this machine.
+
+The workers are those of a sweep, so one that dies costs its row and no more, and Ctrl-C ends them all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bftrain.values import wire
+from bftrain_replay import own_files, sensitivity
+from bftrain_replay.origins import tasks_sha256
+from bftrain_replay.sensitivity import Figures, SensitivityRow, alternatives
+from bftrain_replay.sweeping.executors.local import Local, usable_cpus
+from bftrain_replay.sweeping.outcomes import Status
+from bftrain_replay.sweeping.passes import Kind, MadeFrom, Pass, versions_here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bftrain_replay.sensitivity import Alternative
+    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.study import Study
+    from bftrain_replay.sweeping.executors import AtWork
+    from bftrain_replay.sweeping.inputs import LogFile, TaskFile
+
+    # Told how many replays are done, parts of one counted, and of how many; says whether to go on
+    Watch = Callable[[float, int], bool]
+
+_PRINTS: Final = "workers.log"
+
+
+class AlternativeReplays(NamedTuple):
+    """What came of it: no rows if it was stopped; ``failed`` says why a replay has no figures."""
+
+    rows: tuple[SensitivityRow, ...] | None
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlternativePlan:
+    """The replays that the table of ``study`` needs; its log and tasks lie in files."""
+
+    study: Study
+    settings: ReplaySettings
+    found: Sequence[Alternative]
+    jobs: dict[str, int]  # by the id of its pass: the place of an alternative
+    passes: tuple[Pass, ...]
+
+    @property
+    def workers(self) -> int:
+        """How many replays run at once."""
+        return min(usable_cpus(), len(self.passes))
+
+    @property
+    def expected_s(self) -> float:
+        """About how long it takes: each as long as the main replay did."""
+        return self.study.result.wall_s * -(-len(self.passes) // max(self.workers, 1))
+
+
+def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) -> AlternativePlan:
+    """Find out what is to be replayed for the table of ``study``; ``log`` and ``tasks`` are the files of its inputs."""
+    sensitivity.check(settings)
+    anywhere = own_files.from_anywhere(settings)
+    found = alternatives(anywhere, study.tasks)
+    log_sha256, contents = study.log.sha256, tasks_sha256(study.tasks)
+    jobs: dict[str, int] = {}
+    passes = []
+    for place, each in enumerate(found):
+        if each.settings is None:
+            continue
+        made_from = MadeFrom(
+            kind=Kind.REPLAY,
+            log=log_sha256,
+            tasks=contents,
+            objective_file=own_files.sha256(each.settings),
+            settings=wire.plain(each.settings),
+            versions=versions_here(each.settings.solver),
+        )
+        jobs[made_from.id] = place
+        passes.append(
+            Pass(
+                id=made_from.id,
+                words=f"{each.what} {each.setting}",
+                log=log,
+                tasks=tasks,
+                log_sha256=log_sha256,
+                tasks_sha256=contents,
+                settings=each.settings,
+                made_from=made_from,
+            )
+        )
+    return AlternativePlan(study, settings, found, jobs, tuple(passes))
+
+
+def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> AlternativeReplays:
+    """Replay them all; nothing comes of it once ``watch`` says no."""
+    figures: dict[int, Figures] = {}
+    failed: list[str] = []
+    at_work: dict[str, float] = {}
+    over, going = 0, True
+
+    def look() -> bool:
+        nonlocal going
+        going = going and (watch is None or watch(over + sum(at_work.values()), len(what.passes)))
+        return not going
+
+    def tell(now: AtWork) -> None:
+        at_work[now.worker] = now.share if now.job is not None else 0.0
+
+    with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
+        executor = Local(what.workers, Path(folder) / _PRINTS)
+        for outcome in executor.outcomes(what.passes, tell, look):
+            over += 1
+            if outcome.status is Status.DONE and outcome.figures is not None:
+                figures[what.jobs[outcome.id]] = Figures.of(outcome.figures)
+            else:
+                failed.append(f"{what.found[what.jobs[outcome.id]].what}: {outcome.reason}")
+    if not going or over < len(what.passes):
+        return AlternativeReplays(None)
+    if failed:
+        return AlternativeReplays(None, tuple(failed))
+    return AlternativeReplays(sensitivity.rows_of(what.found, what.study.result, figures))

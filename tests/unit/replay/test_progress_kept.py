@@ -1,0 +1,187 @@
+"""How progress is kept: the setting, what each way loses, and how it is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from bftrain import config
+from bftrain.errors import BadValue
+from bftrain_replay import told
+from bftrain_replay.assumptions import ProgressKept, agreed
+from bftrain_replay.origins import Source
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import study
+from bftrain_replay.yardsticks import dedicated_nodes
+from tests.unit.replay.cases import log_of, task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
+    from bftrain_replay.result import TaskRecord
+
+ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
+BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)
+
+
+def record_of(log: EventLog, spec: TaskSpec, **settings: object) -> TaskRecord:
+    (record,) = study(log, [spec], ReplaySettings(**settings)).result.tasks  # type: ignore[arg-type]  # their own types
+    return record
+
+
+# -- what is lost
+
+
+def test_in_memory_nothing_is_done_again_while_a_node_remains() -> None:
+    record = record_of(ONE_OF_TWO, task())
+    assert (record.lost_preemption_samples, record.done_samples) == (0.0, 100 * 18.0 + 200 * 10.0)
+    assert record_of(ONE_OF_TWO, task(shrink_cost_s=3.0)).lost_preemption_samples == 3 * 18.0
+
+
+def test_what_all_nodes_took_with_them_is_done_again() -> None:
+    record = record_of(BOTH, task())
+    assert record.lost_preemption_samples == 40 * 18.0  # it saved at 60 s
+    assert record.done_samples == 250 * 18.0 - 40 * 18.0
+    assert record_of(BOTH, task(shrink_cost_s=3.0)).lost_preemption_samples == 40 * 18.0
+    assert record_of(BOTH, task(), progress="memory:25").lost_preemption_samples == 0.0  # it saved at 100 s
+    assert record_of(BOTH, task(), progress="memory:1000").lost_preemption_samples == 100 * 18.0
+
+
+def test_a_wait_is_no_work_that_could_be_lost() -> None:
+    record = record_of(BOTH, task(start_cost_s=70.0))
+    assert record.lost_preemption_samples == 30 * 18.0  # at its save at 60 s it had not begun
+
+
+def test_work_that_is_done_again_is_not_lost_twice() -> None:
+    log = log_of((0.0, "ab", ""), (50.0, "", "ab"), (60.0, "ab", ""), (80.0, "", "ab"), (90.0, "ab", ""), end_s=190.0)
+    record = record_of(log, task())
+    # Lost at 50 s: 50 s of work; at 80 s the 20 s of it that were done again; both are paid by 140 s
+    assert record.lost_preemption_samples == (50 + 20) * 18.0
+    assert record.done_samples == (50 + 20 + 100) * 18.0 - record.lost_preemption_samples
+
+
+def test_one_node_left_saves_at_once() -> None:
+    log = log_of((0.0, "ab", ""), (50.0, "", "b"), (55.0, "", "a"), (60.0, "ab", ""), end_s=100.0)
+    assert record_of(log, task()).lost_preemption_samples == 5 * 10.0
+
+
+def test_those_that_remain_below_the_minimum_save_before_they_stop() -> None:
+    record = record_of(ONE_OF_TWO, task(min_nodes=2, max_nodes=2))
+    assert (record.lost_preemption_samples, record.done_samples) == (0.0, 1800.0)
+    record = record_of(ONE_OF_TWO, task(min_nodes=2, max_nodes=2, shrink_cost_s=3.0))
+    assert record.owed_samples == 3 * 18.0  # what the task says, as for a stop that was decided
+
+
+def test_a_wait_for_the_group_ends_with_a_stop() -> None:
+    log = log_of((0.0, "abc", ""), (100.0, "", "c"), (101.0, "", "ab"), end_s=110.0)
+    spec = task(rate=(10.0, 18.0, 24.0), shrink_cost_s=50.0)
+    assert record_of(log, spec).owed_samples == 40 * 24.0  # since 60 s; in the last second it only waited
+    assert record_of(log, spec, progress="task").owed_samples > 40 * 24.0
+
+
+def test_as_the_task_says_and_on_disk() -> None:
+    spec = task(shrink_cost_s=3.0)
+    assert record_of(ONE_OF_TWO, spec, progress="task").lost_preemption_samples == 54.0
+    assert record_of(ONE_OF_TWO, spec, progress="disk:30").lost_preemption_samples == 10 * 18.0
+    assert record_of(BOTH, spec, progress="disk:30") == record_of(BOTH, spec, checkpoint_interval_s=30.0)
+
+
+def test_the_ceiling_and_the_dedicated_pool_are_the_same_whatever_is_kept() -> None:
+    spec = task(shrink_cost_s=3.0, start_cost_s=7.0)
+    found = {
+        done.result.yardsticks
+        for kept in ("memory", "disk:30", "task")
+        for done in [study(BOTH, [spec], ReplaySettings(progress=kept))]
+    }
+    (yardsticks,) = found
+    assert yardsticks is not None
+    assert yardsticks.ceiling_samples == 250 * 18.0
+    assert dedicated_nodes(BOTH) == 2
+
+
+# -- the setting
+
+
+@pytest.mark.parametrize(
+    ("text", "same", "disk_s"),
+    [
+        ("memory", "memory", 60.0),
+        ("memory:60", "memory", 60.0),
+        ("memory:5.5", "memory:5.5", 5.5),
+        ("disk:300", "disk:300", 300.0),
+        ("disk:3e2", "disk:300", 300.0),
+        ("task", "task", None),
+    ],
+)
+def test_forms(text: str, same: str, disk_s: float | None) -> None:
+    assert ReplaySettings(progress=text).progress == same
+    kept = ProgressKept.parse(text)
+    assert (kept.text, kept.disk_s) == (same, disk_s)
+    assert f"(--progress {same})" in kept.sentence
+
+
+@pytest.mark.parametrize("text", ["", "disk", "disk:", "disk:0", "disk:-1", "disk:inf", "disk:nan", "task:3", "ram", 3])
+def test_other_forms_are_refused(text: str) -> None:
+    with pytest.raises(BadValue, match="memory, memory:SECONDS, disk:SECONDS or task") as caught:
+        ReplaySettings(progress=text)
+    assert caught.value.where == "ReplaySettings.progress"
+
+
+def test_the_default_is_in_memory_and_told(tmp_path: Path) -> None:
+    usual = ReplaySettings()
+    assert usual.progress == "memory"
+    path = tmp_path / "config.toml"
+    path.write_text(config.dump(usual))
+    assert 'progress = "memory"\n' in path.read_text()
+    assert config.load(path, ReplaySettings) == usual
+
+
+def test_an_interval_is_another_way_to_say_disk(tmp_path: Path) -> None:
+    same = ReplaySettings(progress="disk:300")
+    assert ReplaySettings(checkpoint_interval_s=300) == ReplaySettings(progress="disk:300", checkpoint_interval_s=300)
+    assert ReplaySettings(checkpoint_interval_s=300) == same
+    path = tmp_path / "config.toml"
+    path.write_text("checkpoint_interval_s = 300.0\n")  # as results before had it
+    assert config.load(path, ReplaySettings) == same
+    assert config.merged(path, {"progress": "task"}, ReplaySettings).progress == "task"
+    with pytest.raises(BadValue, match=r"contradicts progress disk:600 \(leave one of them out; progress disk:300"):
+        ReplaySettings(progress="disk:600", checkpoint_interval_s=300)
+    with pytest.raises(BadValue, match="contradicts progress memory"):
+        agreed({"progress": "memory", "checkpoint_interval_s": 300})
+
+
+def test_published_rules_have_no_such_setting() -> None:
+    published = ReplaySettings(semantics="published")
+    assert published.progress is published.progress_kept is None
+    assert replace(ReplaySettings(), semantics="published") == published
+    assert replace(published, semantics="realistic").progress == "memory"
+    for given in ({"progress": "task"}, {"progress": "disk:300"}, {"checkpoint_interval_s": 300.0}):
+        with pytest.raises(BadValue, match="unknown to the published rules"):
+            ReplaySettings(semantics="published", **given)  # type: ignore[arg-type]  # their own types
+
+
+# -- what is told
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "disk_s", "words"),
+    [
+        ({}, "memory", 60.0, "at most 60 s old (--progress memory)"),
+        ({"progress": "disk:1800"}, "disk", 1800.0, "a checkpoint every 30 min;"),
+        ({"progress": "task"}, "task", None, "what the task says (shrink_cost_s) (--progress task)"),
+        ({"semantics": "published"}, "task", None, "the published rules"),
+    ],
+)
+def test_the_summary_says_what_is_assumed(
+    settings: dict[str, object], kept: str, disk_s: float | None, words: str
+) -> None:
+    done = study(ONE_OF_TWO, [task()], ReplaySettings(**settings))  # type: ignore[arg-type]  # their own types
+    summary = told.summary(done, Source())
+    assert (summary["progress"]["kept"], summary["progress"]["disk_s"]) == (kept, disk_s)
+    assert words in summary["progress"]["sentence"]
+    assert summary["sensitivity"] is None
+    assert "checkpoint_interval_s" not in summary["settings"]
