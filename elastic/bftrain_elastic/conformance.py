@@ -33,6 +33,7 @@ from bftrain_elastic.messages import Message
 from bftrain_elastic.stage import PATIENCE_S, TRIAL, Launches, Nonconformance, Stage, Told
 
 _AT_ONCE_S: Final = 0.05  # within which apply() returns, on a machine that may be busy
+_TRIES: Final = 3  # how often it may try to do so
 
 __all__ = ["CASES", "PATIENCE_S", "TRIAL", "Case", "Message", "Nonconformance", "Stage", "Told", "check"]
 
@@ -233,13 +234,20 @@ def _two_tasks(stage: Stage) -> None:
 
 
 def _apply_returns_at_once(stage: Stage) -> None:
+    took = [_applying_s(stage)]
+    while min(took) >= _AT_ONCE_S and len(took) < _TRIES:  # the machine may have been busy with something else
+        took.append(_applying_s(stage))
+    _demand(min(took) < _AT_ONCE_S, f"apply() took {min(took):.3f} s")
+
+
+def _applying_s(stage: Stage) -> float:
     task = stage.new("--steps", "100000")
     begun = time.perf_counter()
     stage.do("start", task, "n1", "n2", "n3", "n4")
     stage.do("stop", task, "n1", "n2", "n3", "n4")
     took = time.perf_counter() - begun
-    _demand(took < _AT_ONCE_S, f"apply() took {took:.3f} s")
     stage.end(task)
+    return took
 
 
 def _keeps_to_itself(stage: Stage) -> None:

@@ -4,44 +4,63 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 GRACE: Final = "BFTRAIN_GRACE_S"  # how many seconds before it is taken the scheduler warns a node; 0: it does not
 _LEAST_S: Final = 10.0  # how long after SIGTERM an error may be its consequence, even if the notice is shorter
 _LATE_S: Final = 0.3  # by which SIGTERM may come later to a process than to those that it started
 _POLL_S: Final = 0.01
 _received_at: list[float] = []  # on the monotonic clock: when SIGTERM came last
+_replaced: list[Any] = []  # the handlers that on_sigterm replaced, the innermost last
+_forking = threading.local()  # the signals that a thread held back before it forks
 
 
 @contextmanager
 def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
     """Call ``act`` when SIGTERM comes, and nothing else; afterwards SIGTERM does again what it did before.
 
-    Processes that are forked meanwhile, such as those of a DataLoader, inherit the handler. They end of the signal as
-    ever: whoever started them ends them that way.
+    Processes that are forked meanwhile, such as those of a DataLoader, end of the signal as ever: who started them
+    ends them that way.
     """
-    own = os.getpid()
 
-    def answer(number: int, _frame: object) -> None:
-        if os.getpid() == own:
-            _received_at[:] = [time.monotonic()]
-            act()
-            return
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+    def answer(_number: int, _frame: object) -> None:
+        _received_at[:] = [time.monotonic()]
+        act()
 
     try:
         before = signal.signal(signal.SIGTERM, answer)
     except ValueError:  # only the main thread may ask for signals
         yield
         return
+    _replaced.append(signal.SIG_DFL if before is None else before)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        if _replaced:  # not in a forked process, which has what was before already
+            signal.signal(signal.SIGTERM, _replaced.pop())
+
+
+def _hold_back() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _in_a_forked_process() -> None:
+    if _replaced:
+        signal.signal(signal.SIGTERM, _replaced[0])
+        _replaced.clear()
+    _let_through()
+
+
+# Python forgets signals that come between a fork and the forked process's first line: held back, they wait
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_in_a_forked_process)
 
 
 def grace_s() -> float:
