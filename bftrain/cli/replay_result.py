@@ -33,6 +33,7 @@ def in_words(study: Study, title: str) -> RenderableType:
     from rich.text import Text
 
     from bftrain import words
+    from bftrain_replay.headline import headline_of
 
     result = study.result
     columns = replays(study)
@@ -51,9 +52,10 @@ def in_words(study: Study, title: str) -> RenderableType:
     share = words.percent(result.idle_node_s / whole_s if whole_s else None)
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"
     heading = Text(f"{title}: {idle_h} {idle}")
+    said = [Text(headline_of(result.summary()).sentence)] if study.fixed is None else []
     ends = [Text(line) for line in (*_deciders(result), *_ends(study))]
     more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
-    return Group(heading, figures, *ends, *more, Text(""), picture)
+    return Group(heading, *said, figures, *ends, *more, *([] if said else [Text("")]), picture)
 
 
 def _deciders(result: Result) -> Iterator[str]:
@@ -116,6 +118,7 @@ def replays(study: Study) -> dict[str, Result]:
 def _rows(results: Sequence[Result]) -> Iterator[Row]:
     """Give the rows, few enough that with the picture they fit on a screen of 24 lines."""
     from bftrain import words
+    from bftrain_replay.headline import RAN_OUT, ran_out
     from bftrain_replay.progress import Loss
     from bftrain_replay.reasons import UNUSED
 
@@ -125,7 +128,8 @@ def _rows(results: Sequence[Result]) -> Iterator[Row]:
     yield row("harvest, samples", lambda each: words.large(each.harvested_samples))
     fixed = any(each.ended for each in results)
     if not fixed:
-        yield row("efficiency U", lambda each: words.percent(each.efficiency))
+        marked = f"efficiency U ({RAN_OUT})" if ran_out(results[0].summary()) else "efficiency U"
+        yield row(marked, lambda each: words.percent(each.efficiency))
     yield row("node-time used" if fixed else "idle node-time used", lambda each: words.percent(each.coverage))
     finished = any(each.tasks_finished for each in results)
     all_done = any(each.makespan_s is not None for each in results)

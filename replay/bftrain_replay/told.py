@@ -13,6 +13,7 @@ from typing import Any, Final
 from bftrain.values import wire
 from bftrain_datasets import summaries
 from bftrain_replay import assumptions, sensitivity
+from bftrain_replay.headline import headline_of
 from bftrain_replay.ideal import Ideal
 from bftrain_replay.origins import FORMAT, Source, tasks_sha256, versions_with
 from bftrain_replay.result import Result, Timings
@@ -21,14 +22,15 @@ from bftrain_replay.study import Study
 
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(Timings.__struct_fields__)
-# What is not part of the figures' sum: these, and the table that --quick leaves out
-_NOT_SUMMED: Final = MEASURED | {"sensitivity"}
+# What is not part of the figures' sum: these, the table that --quick leaves out, and what repeats figures in words
+_NOT_SUMMED: Final = MEASURED | {"sensitivity", "headline"}
 
 
 def summary(study: Study, source: Source) -> dict[str, Any]:
     """Give what ``summary.json`` holds."""
     told: dict[str, Any] = {
         "format": FORMAT,
+        "headline": wire.plain(headline_of(study.result.summary())) if study.fixed is None else None,
         **_figures(study.result),
         "complete": study.complete,
         "baseline": _figures(study.baseline) if study.baseline else None,

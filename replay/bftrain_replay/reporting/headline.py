@@ -9,6 +9,7 @@ from typing import Any, Final
 from bftrain import words
 from bftrain_replay import deciders
 from bftrain_replay.drawing.page import Card, Html, Table
+from bftrain_replay.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
 from bftrain_replay.progress import Loss
 from bftrain_replay.reporting.causes import useful_node_hours
 from bftrain_replay.reporting.material import Material
@@ -18,7 +19,7 @@ from bftrain_replay.result import SECONDS_AN_HOUR
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
 _ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
     ("harvest, samples", lambda told: words.large(told["harvested"])),
-    ("efficiency U", lambda told: words.percent(told["efficiency"])),
+    ("efficiency U", told_efficiency),
     ("idle node-time used", lambda told: words.percent(told["coverage"])),
     ("lost to preemption", lambda told: words.percent(lost_share(told, Loss.PREEMPTION))),
     (
@@ -75,15 +76,7 @@ def lead(material: Material) -> Html:
         return Html("The batch queue left no node idle: there was nothing to harvest.")
     share = f"{words.percent(_idle_share(material))} of all"
     said = [f"The batch queue left <strong>{words.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
-    work = (
-        f"Training tasks could have held <strong>{words.percent(told['coverage'])}</strong> of them and done "
-        f"<strong>{words.large(told['harvested'])} samples</strong> of work"
-    )
-    if told["efficiency"] is not None:
-        pool = words.counted(told["dedicated_nodes"], "node")
-        share = words.percent(told["efficiency"])
-        work += f": <strong>{share}</strong> of what {pool} of their own would have done"
-    said.append(f"{work}.")
+    said += _of_the_tasks(told) if told_ran_out(told) else _of_enough_work(told)
     decided = deciders.sentence(told["solver"], told["decisions"], told.get("fallback_causes", {}), decided_by(told))
     if decided:
         said.append(f"<strong>{escape(decided[:1].upper() + decided[1:])}</strong>.")
@@ -92,6 +85,31 @@ def lead(material: Material) -> Html:
         cause, hours = best[0]
         said.append(f"What took most: <strong>{words.count(hours)} node-hours</strong> {cause.happened}.")
     return Html(" ".join(said))
+
+
+def _of_the_tasks(told: Mapping[str, Any]) -> list[str]:
+    """Say what the tasks needed, where there were too few of them."""
+    needed = (
+        f"<strong>The tasks ran out</strong>: they needed <strong>{words.percent(told['coverage'])}</strong> of it and "
+        f"did <strong>{words.large(told['harvested'])} samples</strong> of work in "
+        f"<strong>{words.count(useful_node_hours(told))} node-hours</strong> that count."
+    )
+    return [needed, f"Efficiency U says nothing then; {escape(ENOUGH_WORK)}."]
+
+
+def _of_enough_work(told: Mapping[str, Any]) -> list[str]:
+    """Say what was harvested, and how good that is."""
+    useful_h = useful_node_hours(told)
+    text = (
+        f"Training tasks could have held <strong>{words.percent(told['coverage'])}</strong> of it and done "
+        f"<strong>{words.large(told['harvested'])} samples</strong> of work in <strong>{words.count(useful_h)} "
+        f"node-hours</strong> that count"
+    )
+    if told["efficiency"] is not None:
+        pool = words.counted(told["dedicated_nodes"], "node")
+        share = words.percent(told["efficiency"])
+        text += f": <strong>{share}</strong> of what {pool} of their own would have done"
+    return [f"{text}."]
 
 
 def notices(material: Material) -> list[str]:
@@ -142,7 +160,7 @@ def cards(material: Material) -> list[Card]:
         ),
         Card(
             name="Efficiency U",
-            figure=words.percent(told["efficiency"]),
+            figure=RAN_OUT if told_ran_out(told) else words.percent(told["efficiency"]),
             note=_efficiency_note(told),
         ),
         Card(
@@ -156,6 +174,8 @@ def cards(material: Material) -> list[Card]:
 def _efficiency_note(told: Mapping[str, Any]) -> str:
     if told["efficiency"] is None:
         return "not known"
+    if told_ran_out(told):
+        return "U compares nothing where there was too little work"
     note = "of what nodes of their own would do"
     if told["ceiling_efficiency"] is not None:
         note += f"; {words.percent(told['ceiling_efficiency'])} without costs"

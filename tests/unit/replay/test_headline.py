@@ -1,0 +1,79 @@
+"""Headline: the first figures of a replay cannot be taken for more than they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrain_replay import told
+from bftrain_replay.fixed import Cluster
+from bftrain_replay.headline import headline_of, told_efficiency, told_ran_out
+from bftrain_replay.origins import Source
+from bftrain_replay.reporting import material, report
+from bftrain_replay.reporting.headline import compared
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import cluster_study, study
+from tests.unit.replay.cases import log_of, task
+
+LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
+
+
+def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
+    # One task on one node takes 720 s, so 0.2 of 4 idle node-hours are all that it needs
+    done = study(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
+    found = headline_of(done.result.summary())
+    assert (found.tasks_ran_out, found.efficiency) == (True, 1.0)
+    assert found.used_share == pytest.approx(0.05)
+    assert found.no_task_share == pytest.approx(0.9)  # the second node was left while the task was full
+    assert found.harvest_node_h == pytest.approx(0.2)
+    assert found.sentence == (
+        "The tasks ran out: they needed 5.0 % of 4 idle node-hours; harvest 0.2, 7,200 samples. "
+        "U says nothing then; for enough work replay without --tasks"
+    )
+
+
+def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
+    done = study(LOG, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
+    found = headline_of(done.result.summary())
+    assert (found.tasks_ran_out, found.no_task_share, found.used_share) == (False, 0.0, 1.0)
+    assert found.harvest_node_h == pytest.approx(3.6)
+    assert found.harvest_share == pytest.approx(0.9)
+    assert found.sentence == "Harvest: 3.6 of 4 idle node-hours (90.0 %), 129,600 samples; U 90.0 %"
+
+
+def test_tasks_that_come_late_leave_time_without_any() -> None:
+    late = study(LOG, [task(rate=(10.0, 20.0), submit_s=3600.0)], ReplaySettings())
+    found = headline_of(late.result.summary())
+    assert (found.tasks_ran_out, found.no_task_share) == (True, 0.5)
+
+
+def test_nothing_idle_is_no_lack_of_tasks() -> None:
+    found = headline_of(study(log_of(end_s=100.0), [task()], ReplaySettings()).result.summary())
+    assert (found.tasks_ran_out, found.harvest_share) == (False, None)
+    assert found.sentence == "No node was idle: there was nothing to harvest"
+
+
+def test_the_summary_holds_it_and_its_sum_does_not() -> None:
+    done = study(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
+    summary = told.summary(done, Source())
+    assert summary["headline"]["tasks_ran_out"] is True
+    assert summary["headline"]["sentence"].startswith("The tasks ran out: they needed 5.0 %")
+    assert told_ran_out(summary)
+    assert told_efficiency(summary) == "100.0 % (tasks ran out)"
+
+
+def test_a_cluster_has_none_since_its_nodes_are_no_find() -> None:
+    done = cluster_study(Cluster(nodes={"": 2}), [task(work_samples=100.0)], ReplaySettings())
+    summary = told.summary(done, Source())
+    assert (summary["headline"], told_ran_out(summary)) == (None, False)
+
+
+def test_the_page_begins_with_it_and_shows_no_bare_u() -> None:
+    few = study(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
+    page = report.page(material.of_study(few, Source()))
+    assert "<strong>The tasks ran out</strong>: they needed <strong>5.0 %</strong> of it" in page.lead
+    (card,) = [card for card in page.cards if card.name == "Efficiency U"]
+    assert (card.figure, "100" in card.note) == ("tasks ran out", False)
+    rows = dict(row[:2] for row in compared(material.of_study(few, Source())).rows)
+    assert rows["efficiency U"] == "100.0 % (tasks ran out)"
+    enough = study(LOG, [task()], ReplaySettings())
+    assert "ran out" not in report.render(material.of_study(enough, Source())).split("<script")[0]
