@@ -64,7 +64,12 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on."
 )
 @click.argument("log", type=_existing_file, required=False)
-@click.option("--tasks", "task_file", type=_existing_file, help="Task file, .toml or .csv.")
+@click.option(
+    "--tasks",
+    "task_file",
+    type=_existing_file,
+    help="Task file, .toml or .csv [trials without end].",
+)
 @click.option("--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128.")
 @click.option("--until", "until_s", type=click.FloatRange(min=0, min_open=True), help="On a cluster: seconds at most.")
 @click.option(
@@ -100,7 +105,10 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
 ) -> None:
-    """Replay LOG against tasks: what would have been harvested, lost, and possible."""
+    """Replay LOG against tasks: what would have been harvested, lost, and possible.
+
+    Without --tasks it replays LOG against identical trials, more than its idle nodes can do.
+    """
     journal: Path | None = given.pop("journal")
     nodes = {name: given.pop(name) for name in _OF_NODES}
     by_rounds = {name: given.pop(name) for name in rounds.OPTIONS}

@@ -1,4 +1,4 @@
-"""``bftrain replay LOG``: tasks on the idle nodes of a log."""
+"""``bftrain replay LOG``: tasks of a file, or trials without an end in sight, on the idle nodes of a log."""
 
 from __future__ import annotations
 
@@ -19,22 +19,32 @@ if TYPE_CHECKING:
 
 def replay_log(asked: Asked, out: Output) -> None:
     """Replay a log against the tasks of a file, and write and show what came of it."""
-    log, task_file, folder = _files(asked)
+    log, folder = _files(asked)
+    task_file = asked.task_file
     from bftrain_replay import outputs
     from bftrain_replay.answers import origin_of
     from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
+    from bftrain_replay.selection import saturating_workload
     from bftrain_replay.study import check_parts
+    from bftrain_replay.told import workload_ran_dry
 
     settings = asked.settings
     baseline, kinds = asked.baseline, asked.kinds
     check_parts(settings, baseline)
     outputs.check_tables(asked.tables)
-    events, specs = _inputs(log, kinds, task_file)
+    events = _log(log, kinds)
+    workload = None
+    if task_file is not None:
+        specs = _tasks(task_file, events)
+    else:
+        workload = saturating_workload(events, settings)
+        specs = workload.tasks
+        out.say(f"no --tasks: {workload.sentence} ({workload.command})")
     outputs.prepare(folder)
     told = ("--kinds", str(kinds)) if kinds is not None else ()
-    source = Source(log=str(log), tasks=str(task_file), baseline=baseline, options=told)
-    table = SensitivityTable(log, task_file, settings, out, kinds=kinds, wanted=not asked.quick)
+    source = Source(log=str(log), tasks=str(task_file or ""), baseline=baseline, options=told, workload=workload)
+    table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
     study = run_into(
         folder,
         source,
@@ -44,7 +54,9 @@ def replay_log(asked: Asked, out: Output) -> None:
         tables=asked.tables,
         resume=asked.resume,
     )
-    show(study, source, out, title=f"{log} with {task_file}")
+    if workload is not None and workload_ran_dry(study):
+        out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
+    show(study, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
     out.say(f"result: {folder}")
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
@@ -52,33 +64,36 @@ def replay_log(asked: Asked, out: Output) -> None:
     table.leave_if_interrupted(folder)
 
 
-def _files(asked: Asked) -> tuple[Path, Path, Path]:
-    """Give log, task file and folder, of which none may be missing; refuse what is for clusters."""
+def _files(asked: Asked) -> tuple[Path, Path]:
+    """Return log and folder, of which none may be missing; refuse what is for clusters."""
     for name, given, fix in (
         ("--until", asked.until_s, "choose a --window of the log"),
         ("--ideal", asked.ideal, "a log has a ceiling instead"),
     ):
         if given is not None:
             raise UsageError("goes with --cluster only", where=name, fix=fix)
-    log, task_file, folder = asked.log, asked.task_file, asked.folder
-    if log is None or task_file is None or folder is None:
-        missing = "LOG" if log is None else "--tasks" if task_file is None else "-o"
+    log, folder = asked.log, asked.folder
+    if log is None or folder is None:
         fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES or --journal JOURNAL instead of LOG"
-        raise UsageError("is missing", where=missing, fix=fix)
-    return log, task_file, folder
+        raise UsageError("is missing", where="LOG" if log is None else "-o", fix=fix)
+    return log, folder
 
 
-def _inputs(log: Path, kinds: Path | None, task_file: Path) -> tuple[EventLog, tuple[TaskSpec, ...]]:
-    """Read log and tasks; tasks for which the log has no kind of node are refused before anything is written."""
+def _log(path: Path, kinds: Path | None) -> EventLog:
     from bftrain_datasets.files import load_log
     from bftrain_datasets.kind_files import with_kinds
+
+    return load_log(path) if kinds is None else with_kinds(load_log(path), kinds)
+
+
+def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
+    """Read the tasks; those for which the log has no kind of node are refused before anything is written."""
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay.study import check_kinds
 
-    events = load_log(log) if kinds is None else with_kinds(load_log(log), kinds)
     tasks = tuple(load_tasks(task_file))
     try:
         check_kinds(events, tasks)
     except BadInput as error:
         raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
-    return events, tasks
+    return tasks

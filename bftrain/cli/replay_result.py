@@ -55,7 +55,7 @@ def in_words(study: Study, title: str) -> RenderableType:
     said = [Text(headline_of(result.summary()).sentence)] if study.fixed is None else []
     ends = [Text(line) for line in (*_deciders(result), *_ends(study))]
     more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
-    return Group(heading, *said, figures, *ends, *more, *([] if said else [Text("")]), picture)
+    return Group(heading, *said, figures, *ends, *more, *([] if said and not more else [Text("")]), picture)
 
 
 def _deciders(result: Result) -> Iterator[str]:

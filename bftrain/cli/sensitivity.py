@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import click
@@ -14,12 +16,12 @@ from bftrain.errors import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from rich.console import RenderableType
     from rich.progress import Progress
 
     from bftrain.cli.output import Output
+    from bftrain.values.task import TaskSpec
     from bftrain_replay.sensitivity import SensitivityRow
     from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import Study
@@ -45,7 +47,7 @@ class SensitivityTable:
     def __init__(
         self,
         log: Path,
-        tasks: Path,
+        tasks: Path | Sequence[TaskSpec],
         settings: ReplaySettings,
         out: Output,
         *,
@@ -72,12 +74,23 @@ class SensitivityTable:
         return replace(study, sensitivity=rows)
 
     def _rows(self, study: Study, interrupted: Callable[[], bool]) -> tuple[SensitivityRow, ...] | None:
-        """Replay the alternatives; gives nothing if interrupted, or if one of them fails."""
+        """Replay the alternatives; return nothing if interrupted, or if one of them fails."""
+        if isinstance(self._tasks, Path):
+            return self._replayed(study, self._tasks, interrupted)
+        from bftrain_datasets.taskfiles import save_tasks
+
+        with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:  # the workers read files
+            save_tasks(self._tasks, Path(folder) / "tasks.toml")
+            return self._replayed(study, Path(folder) / "tasks.toml", interrupted)
+
+    def _replayed(
+        self, study: Study, task_file: Path, interrupted: Callable[[], bool]
+    ) -> tuple[SensitivityRow, ...] | None:
         from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
         from bftrain_replay.sweeping.inputs import LogFile, TaskFile
 
         kinds = str(self._kinds.absolute()) if self._kinds else ""
-        log, tasks = LogFile(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(self._tasks.absolute()))
+        log, tasks = LogFile(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(task_file.absolute()))
         planned = plan(study, self._settings, log, tasks)
         self._out.say(
             f"sensitivity to what is assumed: {len(planned.passes)} more replays, {planned.workers} at a time, "

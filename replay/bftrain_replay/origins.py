@@ -11,6 +11,7 @@ import msgspec
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets import summaries
+from bftrain_datasets.saturating import SaturatingWorkload
 
 FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
 
@@ -19,12 +20,19 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """How the caller named the inputs: a log, a task file, a baseline. Empty for what was made in memory.
 
     ``options`` are those that say more of the inputs, such as ``--kinds FILE``, or a cluster instead of a log.
+    ``workload`` is what was replayed where no tasks were given.
     """
 
     log: str = ""
     tasks: str = ""
     baseline: str = ""
     options: tuple[str, ...] = ()
+    workload: SaturatingWorkload | None = None
+
+    @property
+    def task_name(self) -> str:
+        """The name of the tasks: that of their file, or what was made in its place."""
+        return self.tasks or (f"{self.workload.trials} trials of {self.workload.model}" if self.workload else "")
 
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:

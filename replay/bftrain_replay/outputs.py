@@ -63,10 +63,16 @@ def write(study: Study, folder: Path, source: Source | None = None, *, tables: s
 
 def _rerun(source: Source, tables: str) -> str:
     """Give the command that runs it again, as a comment, if it can be written on one line."""
-    words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options, "--tasks", source.tasks]
+    words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options]
+    if source.tasks:
+        words += ["--tasks", source.tasks]
     if source.baseline:
         words += ["--baseline", source.baseline]
     if tables != CSV:
         words += ["--tables", tables]
     command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
-    return f"# {command}\n" if (source.log or source.options) and source.tasks and command.isprintable() else ""
+    return (
+        f"# {command}\n"
+        if (source.log or source.options) and (source.tasks or source.workload) and command.isprintable()
+        else ""
+    )

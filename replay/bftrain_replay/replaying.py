@@ -28,6 +28,7 @@ from bftrain_replay.origins import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.material import Material, of_study
 from bftrain_replay.result import Result
+from bftrain_replay.selection import saturating_workload
 from bftrain_replay.sensitivity import SensitivityRow, check
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, Watch, study
@@ -92,7 +93,7 @@ class Replayed:
 
 def replay(
     log: EventLog | str | Path,
-    tasks: Sequence[TaskSpec] | str | Path,
+    tasks: Sequence[TaskSpec] | str | Path | None = None,
     settings: Settings | None = None,
     *,
     baseline: str = "",
@@ -102,6 +103,8 @@ def replay(
     **options: object,
 ) -> Replayed:
     """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
+
+    Without ``tasks`` identical trials are replayed, more than the idle nodes of the log can do.
 
     ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``objective`` is a
     name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
@@ -130,13 +133,17 @@ def replay(
         if metric is not None:
             what = "replays in other processes, which a function cannot be handed to"
             raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
+    events = load_log(Path(log)) if isinstance(log, str | Path) else log
+    workload = saturating_workload(events, how) if tasks is None else None
+    if workload is not None:
+        tasks = workload.tasks
+    specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks or ()
     source = Source(
         log=str(log) if isinstance(log, str | Path) else "",
         tasks=str(tasks) if isinstance(tasks, str | Path) else "",
         baseline=baseline,
+        workload=workload,
     )
-    events = load_log(Path(log)) if isinstance(log, str | Path) else log
-    specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
     done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
     if sensitivity and done.complete:
         done = _with_table(done, how, source, watch)

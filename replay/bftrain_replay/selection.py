@@ -9,6 +9,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain_datasets.parts import chosen_nodes, chosen_window
+from bftrain_datasets.saturating import SaturatingWorkload
 from bftrain_replay.settings import CHOSEN
 
 if TYPE_CHECKING:
@@ -47,3 +48,8 @@ def select(log: EventLog, settings: ReplaySettings) -> Selection:
     else:
         part = log.select(nodes=nodes, window=(float(times[0]), end_s))
     return Selection(log=part, event_times_s=(part.times if settings.events == CHOSEN else times) - part.start_s)
+
+
+def saturating_workload(log: EventLog, settings: ReplaySettings) -> SaturatingWorkload:
+    """Return trials that the idle nodes of the part of ``log`` that is replayed cannot do all."""
+    return SaturatingWorkload.of(select(log, settings).log.idle_node_s, settings.max_tasks)

@@ -15,6 +15,7 @@ from bftrain_datasets import summaries
 from bftrain_replay import assumptions, sensitivity
 from bftrain_replay.headline import headline_of
 from bftrain_replay.ideal import Ideal
+from bftrain_replay.ledger import Unused
 from bftrain_replay.origins import FORMAT, Source, tasks_sha256, versions_with
 from bftrain_replay.result import Result, Timings
 from bftrain_replay.settings import ReplaySettings
@@ -35,13 +36,14 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         "complete": study.complete,
         "baseline": _figures(study.baseline) if study.baseline else None,
         "ceiling": _figures(study.ceiling) if study.ceiling else None,
+        "workload": _workload(study, source),
         "progress": _progress(study),
         "sensitivity": sensitivity.told(study.sensitivity),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {
             "log": {"name": source.log or " ".join(source.options), "sha256": _log_sha256(study)},
-            "tasks": {"name": source.tasks, "sha256": tasks_sha256(study.tasks)},
+            "tasks": {"name": source.task_name, "sha256": tasks_sha256(study.tasks)},
         },
         "settings": _settings(study),
         "versions": versions_with(study.result.settings.solver),
@@ -59,6 +61,20 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
 def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
     """Give ``told`` without what a real clock measured: the same inputs give the same."""
     return summaries.lasting(told, MEASURED)
+
+
+def _workload(study: Study, source: Source) -> dict[str, Any] | None:
+    """Return what was replayed where no tasks were given."""
+    found = source.workload
+    if found is None:
+        return None
+    more = {"sentence": found.sentence, "command": found.command, "ran_dry": workload_ran_dry(study)}
+    return {**wire.plain(found), **more}
+
+
+def workload_ran_dry(study: Study) -> bool:
+    """Return whether there was a time without any task left, which a workload without end must not have."""
+    return study.result.unused_node_s.get(Unused.NO_TASK, 0.0) > 0.0
 
 
 def _progress(study: Study) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def lead(material: Material) -> Html:
         return Html("The batch queue left no node idle: there was nothing to harvest.")
     share = f"{words.percent(_idle_share(material))} of all"
     said = [f"The batch queue left <strong>{words.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
+    if told.get("workload"):
+        said.append(f"No tasks were given: it was replayed with {escape(told['workload']['sentence'])}.")
     said += _of_the_tasks(told) if told_ran_out(told) else _of_enough_work(told)
     decided = deciders.sentence(told["solver"], told["decisions"], told.get("fallback_causes", {}), decided_by(told))
     if decided:
