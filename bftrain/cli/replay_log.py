@@ -68,7 +68,7 @@ def _files(asked: Asked) -> tuple[Path, Path]:
     """Return log and folder, of which none may be missing; refuse what is for clusters."""
     for name, given, fix in (
         ("--until", asked.until_s, "choose a --window of the log"),
-        ("--ideal", asked.ideal, "a log has a ceiling instead"),
+        ("--ideal", asked.ideal, "a log is replayed without costs instead"),
     ):
         if given is not None:
             raise UsageError("goes with --cluster only", where=name, fix=fix)

@@ -102,7 +102,7 @@ def _as_long(ratio: float | None) -> str:
 
 
 def replays(study: Study) -> dict[str, Result]:
-    """Name the replays that are compared: by their solver, and the ceiling."""
+    """Name the replays that are compared: by their solver, and the one without costs."""
     from bftrain_replay.deciders import ceiling_label
 
     named = {study.result.column_label: study.result}

@@ -27,11 +27,11 @@ _MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
 _MOST_REASONS: Final = 5
 # Columns of the table whose figures are printed, and how they are called and written there
 _PRINTED: Final = {
-    "efficiency": ("efficiency U", "share"),
-    "baseline_efficiency": ("baseline U", "share"),
-    "ceiling_efficiency": ("ceiling U", "share"),
     "harvested": ("harvested", "samples"),
     "coverage": ("coverage", "share"),
+    "efficiency": ("efficiency U", "share"),
+    "baseline_efficiency": ("baseline U", "share"),
+    "ceiling_efficiency": ("U without costs", "share"),
     "makespan_s": ("all done after", "duration"),
 }
 _PRINTED_OF_TIMES: Final = ("completion_s_mean", "completion_s_p95", "makespan_s", "coverage")
@@ -174,7 +174,7 @@ def _words(done: Swept, to_do: int | None) -> RenderableType:
     rows = [
         [
             *(_plain(row.point.options[name]) for name in swept),
-            *(_figure(name, row.cells.get(name)) for name in told),
+            *(_marked(name, row) for name in told),
             *([str(row.state)] if with_states else []),
         ]
         for row in done.rows[:_MOST_ROWS]
@@ -202,6 +202,16 @@ def _usual(done: Swept) -> tuple[str, ...]:
 
 def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _marked(name: str, row: Row) -> str:
+    """Give a figure, marked where it only says that there were too few tasks."""
+    from bftrain_replay.headline import RAN_OUT
+    from bftrain_replay.sweeping.metrics import EFFICIENCY
+    from bftrain_replay.sweeping.table import TASKS_RAN_OUT
+
+    text = _figure(name, row.cells.get(name))
+    return f"{text} ({RAN_OUT})" if name == EFFICIENCY.column and row.cells.get(TASKS_RAN_OUT) else text
 
 
 def _figure(name: str, value: object) -> str:

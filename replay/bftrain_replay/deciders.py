@@ -10,6 +10,7 @@ from bftrain.values.solution import Termination
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CEILING: Final = "without costs"  # no bound: where other tasks finish first, a replay with costs can harvest more
 _LEAST_SHARE: Final = 0.01  # of the decisions; a column is not relabelled for less
 _HAPPENED: Final = {
     Termination.INFEASIBLE: "found no plan",
@@ -49,9 +50,9 @@ def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> 
 
 
 def ceiling_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Give the name of the ceiling's column, with who decided in the place of ``solver``."""
+    """Give the name of the column of the replay without costs, with who decided in the place of ``solver``."""
     part = share(solver, decisions, decided_by)
-    return f"ceiling (no costs; {part})" if part else "ceiling (no costs)"
+    return f"{CEILING} ({part})" if part else CEILING
 
 
 def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:

@@ -20,6 +20,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
+from bftrain_replay.deciders import CEILING
 from bftrain_replay.engine import Gauge, run
 from bftrain_replay.fixed import Cluster, Ended, never_held
 from bftrain_replay.fluid import Fluid
@@ -37,7 +38,6 @@ from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, ideally, w
 # Told which replay is in hand, the seconds simulated and the decisions made in it; says whether to go on
 Watch = Callable[[str, float, int], bool]
 
-CEILING = "ceiling"
 IDEAL = "ideal"
 DEDICATED = "dedicated pool"
 
@@ -246,7 +246,7 @@ class Passes:
     @property
     def ceiling_words(self) -> str:
         """Say who decides in the ceiling."""
-        return f"{self._ideal.solver} in the {CEILING}"
+        return f"{self._ideal.solver} {CEILING}"
 
     def replay(self, allocations: Allocations | None = None, *, solver: str = "") -> Result | None:
         """Replay as asked for, or with another solver; ``None`` if told to stop before."""

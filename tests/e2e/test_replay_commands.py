@@ -45,7 +45,7 @@ REPLAY = ("replay", "log.npz", "--tasks", "tasks.toml")
 def test_a_replay_writes_its_files_and_prints_a_table(place: Path) -> None:
     ended = bftrain(*REPLAY, "-o", "plain", "--baseline", "equal-share", cwd=place)
     assert ended.code == 0, ended.err
-    for words in ("exact", "equal-share", "ceiling (no costs)", "efficiency U", "lost to preemption", "p99"):
+    for words in ("exact", "equal-share", "without costs", "efficiency U", "lost to preemption", "p99"):
         assert words in ended.out
     assert not ANSI.search(ended.out)
     assert ended.err.splitlines()[-1] == "result: plain"
@@ -120,7 +120,7 @@ def test_the_demo_shows_all_in_a_few_seconds(tmp_path: Path) -> None:
     ended = bftrain("demo", cwd=tmp_path)
     took_s = children_core_s() - before_s
     assert ended.code == 0, ended.err
-    for words in ("harvest", "efficiency U", "equal-share", "ceiling", "lost to rescaling, start-up", "median"):
+    for words in ("harvest", "efficiency U", "equal-share", "without costs", "lost to rescaling, start-up", "median"):
         assert words in ended.out
     assert ended.err.splitlines()[-1] == "report: demo/report.html"
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {"log.npz", "tasks.toml", "report.html", "replay"}

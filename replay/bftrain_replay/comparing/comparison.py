@@ -23,6 +23,7 @@ from bftrain_replay.comparing.making import (
 )
 from bftrain_replay.comparing.sides import Side, Told, ToldInRounds, side_of_folder, side_of_replayed
 from bftrain_replay.deciders import sentence
+from bftrain_replay.headline import ran_out
 from bftrain_replay.replaying import Replayed
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
             decided = sentence(told.solver, told.decisions, told.fallback_causes, told.decided_by)
             if decided:
                 yield f"{side.label}: {decided}"
+    yield from _ran_out(sides)
     if not same_tasks(sides):
         yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
     if len(measured_of(sides)) > 1:
@@ -160,11 +162,23 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
     if not same_end(sides):
         said = ", ".join(_until(side) for side in sides)
         yield f"they had different times until they were ended ({said}), and none is marked as best"
-    in_rounds = any(side.in_rounds for side in sides)
-    if not in_rounds and all(0 < side.told.tasks == side.told.tasks_finished for side in sides):
+    if _all_finished(sides):
         yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
     if len(rules_of(sides)) > 1:
         yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"
+
+
+def _ran_out(sides: Sequence[Side]) -> Iterator[str]:
+    """Say where the tasks ran out, unless that was so in all of them for every task finished."""
+    short = [side.label for side in sides if isinstance(side.told, Told) and ran_out(side.told)]
+    if short and not _all_finished(sides):
+        yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"
+
+
+def _all_finished(sides: Sequence[Side]) -> bool:
+    if any(side.in_rounds for side in sides):
+        return False
+    return all(0 < side.told.tasks == side.told.tasks_finished for side in sides)
 
 
 def _until(side: Side) -> str:

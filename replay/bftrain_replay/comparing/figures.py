@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bftrain import words
 from bftrain_replay.comparing.sides import Told, ToldInRounds
+from bftrain_replay.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.ledger import Unused
 from bftrain_replay.metrics.spread import Percentiles
 from bftrain_replay.progress import Loss
@@ -68,11 +70,13 @@ class Figure:
     amounts: tuple[float | None, ...]
     better: Better | None = None
     best: tuple[int, ...] = ()
+    marks: tuple[str, ...] = ()  # what stands behind each value, if anything
 
     @property
     def said(self) -> tuple[str, ...]:
         """The values in words."""
-        return tuple(words.UNKNOWN if value is None else _SAID[self.unit](value) for value in self.amounts)
+        plain = (words.UNKNOWN if value is None else _SAID[self.unit](value) for value in self.amounts)
+        return tuple(f"{text} ({mark})" if mark else text for text, mark in zip_longest(plain, self.marks))
 
     def change(self, place: int) -> str:
         """Say how much the value at ``place`` differs from the first."""
@@ -186,10 +190,24 @@ def _harvest(told: Sequence[Told]) -> Iterator[Figure]:
     if not all(each.complete for each in told) or len({each.simulated_s for each in told}) > 1:
         yield _row("simulated_s", "replayed", Unit.SECONDS, [each.simulated_s for each in told])
     yield _row("harvested", "harvest, samples", Unit.SAMPLES, [each.harvested for each in told], Better.MORE)
-    yield _row("efficiency", "efficiency U", Unit.SHARE, [each.efficiency for each in told], Better.MORE)
-    yield _row("ceiling_efficiency", "U of the ceiling", Unit.SHARE, [each.ceiling_efficiency for each in told])
+    hours = [harvest_node_h(each) for each in told]
+    yield _row("harvest_node_h", "harvest, node-hours", Unit.NODE_HOURS, hours)
+    shares = [_share(hours_of, each.idle_node_h) for hours_of, each in zip(hours, told, strict=True)]
+    yield _row("harvest_share", "of the idle node-hours", Unit.SHARE, shares)
+    yield _efficiency(told)
+    yield _row("ceiling_efficiency", "U without costs", Unit.SHARE, [each.ceiling_efficiency for each in told])
     shares = [_share(each.harvested, each.ceiling_samples) for each in told]
-    yield _row("harvested_of_ceiling", "harvest / ceiling", Unit.SHARE, shares, Better.MORE)
+    yield _row("harvested_of_ceiling", "harvest / without costs", Unit.SHARE, shares, Better.MORE)
+
+
+def _efficiency(told: Sequence[Told]) -> Figure:
+    """Give U; where the tasks ran out it compares nothing, and so is marked and never the best."""
+    lacking = [ran_out(each) for each in told]
+    row = _row("efficiency", "efficiency U", Unit.SHARE, [each.efficiency for each in told], Better.MORE)
+    marks = tuple(
+        RAN_OUT if without and each.efficiency is not None else "" for without, each in zip(lacking, told, strict=True)
+    )
+    return replace(row, marks=marks, best=() if any(lacking) else row.best)
 
 
 def _node_time(told: Sequence[Told]) -> Iterator[Figure]:

@@ -13,6 +13,7 @@ from bftrain_replay.comparing.making import cluster_text
 from bftrain_replay.comparing.sides import Told
 from bftrain_replay.drawing.moments import Moments
 from bftrain_replay.drawing.page import Card, Html, Page, Section, Table, html
+from bftrain_replay.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.metrics.spread import Percentiles
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _OF_NODE_TIME: Final = (
 _MARKS: Final = f"{BEST} marks the best of a row, where more or less of it is better. "
 _OF_HARVESTS: Final = (
     "Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a constant pool "
-    "of their own; the ceiling is the same log if rescaling and preemption cost nothing. Losses are shares of the work "
+    "of their own; U without costs is the same if rescaling and preemption cost nothing. Losses are shares of the work "
     "that the nodes in use could have done. Times to finish are of the tasks that finished in all."
 )
 
@@ -154,10 +155,15 @@ def _card(side: Side, *, of_times: bool) -> Card:
             figure=words.UNKNOWN if found is None else words.duration(found.mean),
             note=f"to finish, mean of a task; {told.tasks_finished:,} of {told.tasks:,} finished; {held}",
         )
-    done = f"{words.large(told.harvested)} samples; {told.tasks_finished:,} of {told.tasks:,} tasks finished"
-    if told.efficiency is None:
-        return Card(name=side.label, figure=words.percent(told.coverage), note=f"of the idle node-time used; {done}")
-    return Card(name=side.label, figure=words.percent(told.efficiency), note=f"efficiency U; {done}")
+    hours = harvest_node_h(told)
+    share = words.percent(hours / told.idle_node_h if told.idle_node_h else None)
+    note = (
+        f"samples harvested in {words.count(hours)} node-hours, {share} of what was idle; "
+        f"{told.tasks_finished:,} of {told.tasks:,} tasks finished"
+    )
+    if told.efficiency is not None:
+        note += f"; {RAN_OUT}" if ran_out(told) else f"; efficiency U {words.percent(told.efficiency)}"
+    return Card(name=side.label, figure=words.large(told.harvested), note=note)
 
 
 def _figures(comparison: Comparison) -> Table:

@@ -53,7 +53,7 @@ def column_label(told: Mapping[str, Any]) -> str:
 
 
 def ceiling_label(told: Mapping[str, Any]) -> str:
-    """Name the column of the ceiling."""
+    """Name the column of the replay without costs."""
     return deciders.ceiling_label(told["solver"], told["decisions"], decided_by(told))
 
 
@@ -193,7 +193,7 @@ def gains(material: Material) -> str:
     """Say in words how the replay stands beside those that it is compared with."""
     told = material.told
     baseline = told["baseline"]
-    others = (column_label(baseline) if baseline else "", baseline), ("the ceiling", told["ceiling"])
+    others = (column_label(baseline) if baseline else "", baseline), ("the same without costs", told["ceiling"])
     said: dict[str, list[str]] = {}  # what it did -> how much more than whom
     for name, other in others:
         if other and told["makespan_s"] and other["makespan_s"]:
@@ -214,7 +214,7 @@ def _change(one: float, other: float, comparatives: tuple[str, str], equal: str)
 
 
 def compared(material: Material) -> Table:
-    """Give the same figures of the replay, the baseline and the ceiling side by side."""
+    """Give the same figures of the replay, the baseline and the replay without costs side by side."""
     told = material.told
     columns = {column_label(told): told}
     if told["baseline"]:

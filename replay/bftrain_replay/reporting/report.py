@@ -29,9 +29,9 @@ from bftrain_replay.reporting.waterfall import meanings, waterfall
 
 _YARDSTICKS: Final = (
     '<p class="soft">Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a '
-    "constant pool of their own. The ceiling is the same log if starting, rescaling and preemption cost nothing; a "
-    "replay can come out above it, because no solver knows the future. Losses are shares of the work that the nodes in "
-    "use could have done.</p>"
+    "constant pool of their own. U without costs is the same if starting, rescaling and preemption cost nothing; it is "
+    "no bound, a replay can come out above it, because no solver knows the future. Losses are shares of the work that "
+    "the nodes in use could have done.</p>"
 )
 
 

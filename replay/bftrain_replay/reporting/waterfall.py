@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bftrain import words
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.page import Cell, Table
+from bftrain_replay.headline import told_ran_out
 from bftrain_replay.reporting.causes import CAUSES, Cause, node_hours, useful_node_hours
 from bftrain_replay.reporting.material import Material
 
 _ALL: Final = "All idle node-time"
 _USEFUL: Final = "Work that counts"
-_CEILING: Final = "Ceiling, without costs"
+_CEILING: Final = "Used, without costs"
 _ROW: Final = 34  # pixels
 _NARROW_ROW: Final = 46
 _BAR: Final = 22
@@ -85,10 +87,18 @@ def _rows(material: Material) -> list[dict[str, Any]]:
         rows.append(_row(cause.name, left - hours, left, idle_h, cause.colour))
         left -= hours
     rows.append(_row(_USEFUL, 0.0, useful_node_hours(told), idle_h, "@used"))
-    if told["ceiling"]:
+    if _has_bar(told):
         ceiling = _row(_CEILING, 0.0, float(told["ceiling"]["used_node_h"]), idle_h, "transparent")
         rows.append({**ceiling, "edge": "@used"})
     return rows
+
+
+def _has_bar(told: Mapping[str, Any]) -> bool:
+    """Return whether the node-time used without costs says what was possible; it does not where the tasks ran out.
+
+    Then it is what the tasks needed, which may be less than what they used with costs.
+    """
+    return bool(told["ceiling"]) and not told_ran_out(told["ceiling"])
 
 
 def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dict[str, Any]:
@@ -140,10 +150,10 @@ def meanings(material: Material) -> Table | None:
         )
         for cause, hours in steps(material)
     ]
-    if material.told["ceiling"] and idle_h:
+    if _has_bar(material.told) and idle_h:
         hours = float(material.told["ceiling"]["used_node_h"])
         share = words.percent(hours / idle_h)
-        meaning = "work that would count on the same log if starting, rescaling and preemption cost nothing"
+        meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
         rows.append((_CEILING, Cell(f"{words.count(hours)} h", hours), share, meaning))
     if not rows:
         return None

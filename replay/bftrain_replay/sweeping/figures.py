@@ -28,7 +28,7 @@ _LOG_FROM: Final = 15.0  # values that span more than this, from least to most, 
 _MOST_TICKS: Final = 12
 _HEAT_FROM: Final = 3  # values of each of two options, to be worth a map
 _REPLAY: Final = "replay"
-_KINDS: Final = {CEILING: "ceiling", BASELINE: "baseline"}
+_KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 
 Cells = tuple["Value", ...]
 

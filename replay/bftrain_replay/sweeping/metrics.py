@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bftrain import words
 from bftrain.errors import suggestion
-from bftrain_replay.sweeping.table import columns_of
+from bftrain_replay.sweeping.table import HARVEST_NODE_H, TASKS_RAN_OUT, columns_of
 from bftrain_replay.tables import Kind
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ _KNOWN: Final = {
         EFFICIENCY,
         HARVEST,
         MAKESPAN,
-        _share(CEILING, "ceiling U"),
+        _hours(HARVEST_NODE_H, "node-hours of work that counts", 1),
+        _share(CEILING, "U without costs"),
         _share(BASELINE, "baseline: efficiency U"),
         COVERAGE,
         _hours("lost_preemption_node_h", "node-hours lost to preemption"),
@@ -129,6 +130,8 @@ def metrics_of(plot: Sequence[str], rows: Sequence[Row]) -> tuple[Metric, ...]:
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
         return (COMPLETION,)  # on nodes that never leave all work is done in the end, and what counts is when
     usual = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)][:1]
+    if any(row.cells.get(TASKS_RAN_OUT) for row in done):
+        usual = [HARVEST]  # U compares nothing where the tasks ran out
     if done and all(MAKESPAN.of(row) is not None for row in done):
         usual = [MAKESPAN]  # where all work is done, the harvest is the same everywhere
     return tuple(usual)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain import words
 from bftrain_replay.drawing import pictures
 from bftrain_replay.drawing.page import Card, Cell, Html, Page, Section, Table, html
+from bftrain_replay.headline import RAN_OUT
 from bftrain_replay.sweeping.figures import as_drawn, figures, plain, spreads, varied
 from bftrain_replay.sweeping.metrics import BASELINE, CEILING, EFFICIENCY, HARVEST, metric_of, metrics_of
 from bftrain_replay.sweeping.options import SEED
-from bftrain_replay.sweeping.table import State
+from bftrain_replay.sweeping.table import HARVEST_NODE_H, TASKS_RAN_OUT, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +109,10 @@ def _lead(rows: Sequence[Row], metric: Metric) -> Html | str:
 
 def _said(metric: Metric, row: Row) -> str:
     value = metric.of(row)
-    return words.UNKNOWN if value is None else metric.said(value)
+    if value is None:
+        return words.UNKNOWN
+    text = metric.said(value)
+    return f"{text} ({RAN_OUT})" if metric == EFFICIENCY and row.cells.get(TASKS_RAN_OUT) else text
 
 
 def _ranked(rows: Sequence[Row], metric: Metric) -> list[tuple[str, str, str]]:
@@ -131,7 +135,10 @@ def _notices(swept: Swept) -> Iterator[str]:
         yield f"{len(swept.failed):,} of {total} failed; the table says why."
     names = {metric.column for metric in metrics_of(swept.sweep.spec.plot, swept.rows)}
     # On clusters and in rounds that is a warning of the replay
-    on_logs = (row for row in swept.rows if row.point.log and not row.point.in_rounds)
+    on_logs = [row for row in swept.rows if row.point.log and not row.point.in_rounds]
+    short = sum(bool(row.cells.get(TASKS_RAN_OUT)) for row in on_logs)
+    if short:
+        yield f"In {short:,} of {total} the tasks ran out: efficiency U compares nothing there, the harvest does."
     left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
     if left and any(name.startswith(_OF_FINISHED) for name in names):
         yield (
@@ -187,7 +194,7 @@ def _left_out(points: int) -> str:
 
 def _table(swept: Swept, metrics: Sequence[Metric]) -> Table:
     """Give the points with their options and most important figures."""
-    usual = (EFFICIENCY.column, BASELINE, CEILING, HARVEST.column, "coverage")
+    usual = (HARVEST.column, HARVEST_NODE_H, "coverage", EFFICIENCY.column, BASELINE, CEILING)
     shown = [metric for metric in dict.fromkeys([*metrics, *map(metric_of, usual)]) if _told(metric, swept.rows)]
     failed = bool(swept.failed)
     options = list(swept.sweep.spec.swept)

@@ -16,6 +16,7 @@ from bftrain.measuring import figures_of, metrics_of
 from bftrain.values import wire
 from bftrain_replay import csv_tables, parquet_tables
 from bftrain_replay.decisions import Spread
+from bftrain_replay.headline import harvest_node_h, ran_out
 from bftrain_replay.ledger import Unused
 from bftrain_replay.metrics.figures import TaskFigures
 from bftrain_replay.metrics.spread import Percentiles
@@ -44,6 +45,8 @@ _KINDS: Final = {str: Kind.TEXT, int: Kind.WHOLE, bool: Kind.WHOLE, float: Kind.
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 _LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
 _ENDED: Final = "ended"
+HARVEST_NODE_H: Final = "harvest_node_h"
+TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
 _OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
 # What is told by name, and the names that there are
 _NAMES: Final = {"unused_node_h": tuple(map(str, Unused)), "lost": tuple(map(str, Loss))}
@@ -109,7 +112,10 @@ def _told(
         return {}
     figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
     own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
-    return {**wire.plain(figures), **wire.plain(outcome.timings), _ENDED: outcome.ended, **own}
+    more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
+    if not outcome.ended:  # of a log, whose idle time the tasks may be too few for
+        more[TASKS_RAN_OUT] = int(ran_out(figures))
+    return {**wire.plain(figures), **wire.plain(outcome.timings), **more, **own}
 
 
 def columns_of(points: Sequence[Point]) -> tuple[Column, ...]:
@@ -130,6 +136,8 @@ def _figures(points: Sequence[Point]) -> Iterator[Column]:
     """Give the columns of figures: those of replays, and those of rounds, as far as there are such points."""
     if not all(point.in_rounds for point in points):
         yield from _columns(Summary, _LEFT_OUT)
+        yield Column(HARVEST_NODE_H, Kind.NUMBER)
+        yield Column(TASKS_RAN_OUT, Kind.WHOLE)
     if any(point.in_rounds for point in points):
         yield from _columns(RoundSummary, _LEFT_OUT)
         yield from _columns(TaskFigures, _LEFT_OUT)

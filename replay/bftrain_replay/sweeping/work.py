@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain_replay import own_files
+from bftrain_replay.deciders import CEILING
 from bftrain_replay.fixed import WORDS, Ended
 from bftrain_replay.oddities import odd_decisions, odd_inputs
 from bftrain_replay.origins import tasks_sha256, versions_with
@@ -17,7 +18,7 @@ from bftrain_replay.queueing import Queue, Unwatched
 from bftrain_replay.rounds.engine import OVERLOAD, STALLED
 from bftrain_replay.rounds.settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
-from bftrain_replay.study import CEILING, Passes, check_parts
+from bftrain_replay.study import Passes, check_parts
 from bftrain_replay.sweeping.inputs import FixedCluster
 from bftrain_replay.sweeping.outcomes import InRounds, Outcome, Status
 from bftrain_replay.sweeping.passes import Kind, solver_of, versions_here

@@ -60,8 +60,8 @@ def test_the_sentence_says_who_decided_how_often_and_why() -> None:
         "cbc failed in 1, found no plan in 2 and ran out of time in 3 of 9 decisions; "
         "greedy decided 4, sizes stayed as they were in 2"
     )
-    assert sentence("cbc", 2, {"interrupted": 1}, {"unchanged": 1}, called="cbc in the ceiling") == (
-        "cbc in the ceiling was interrupted in 1 of 2 decisions; sizes stayed as they were"
+    assert sentence("cbc", 2, {"interrupted": 1}, {"unchanged": 1}, called="cbc without costs") == (
+        "cbc without costs was interrupted in 1 of 2 decisions; sizes stayed as they were"
     )
 
 
@@ -90,7 +90,7 @@ def test_headline_and_table_of_the_page_name_who_decided(done: Replayed) -> None
     count = done.summary["decisions"]
     assert f"<strong>Highs found no plan in {count} of {count} decisions; greedy decided</strong>." in page
     assert "highs (greedy decided 100 %)" in page
-    assert "ceiling (no costs; greedy decided 100 %)" in page
+    assert "without costs (greedy decided 100 %)" in page
 
 
 def test_a_comparison_counts_them_and_notes_who_decided(done: Replayed) -> None:

@@ -34,13 +34,13 @@ def test_a_log_gets_a_line_every_half_minute(
         for seconds in range(0, 71, 10):
             clock.now_s = 100.0 + seconds
             progress.tell("exact", seconds * 1800.0, seconds * 200)
-        progress.tell("ceiling", 0.0, 0)
+        progress.tell("without costs", 0.0, 0)
         clock.now_s += 30.0
-        progress.tell("ceiling", 0.0, 30)
+        progress.tell("without costs", 0.0, 30)
     assert capsys.readouterr().err.splitlines() == [
         "exact: 15.0 of 40.0 hours replayed, 6,000 decisions, 200 a second, about 50 s left",
         "exact: 30.0 of 40.0 hours replayed, 12,000 decisions, 200 a second, about 20 s left",
-        "ceiling: 0.0 of 40.0 hours replayed, 30 decisions, 1 a second",
+        "without costs: 0.0 of 40.0 hours replayed, 30 decisions, 1 a second",
     ]
 
 
@@ -79,9 +79,9 @@ def test_a_terminal_gets_a_bar_with_the_rate(monkeypatch: pytest.MonkeyPatch) ->
     progress.tell("exact", 7300.0, 901)  # too soon to draw
     (bar,) = bars.tasks
     assert (bar.description, bar.completed, bar.total) == ("exact, hours replayed, 450 decisions/s", 2.0, 40.0)
-    progress.tell("ceiling", 0.0, 0)
+    progress.tell("without costs", 0.0, 0)
     assert [(each.description, each.completed) for each in bars.tasks] == [
         ("exact, hours replayed", 40.0),
-        ("ceiling, hours replayed", 0.0),
+        ("without costs, hours replayed", 0.0),
     ]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]  # a Terminal

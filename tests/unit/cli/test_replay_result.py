@@ -53,7 +53,7 @@ def test_it_fits_on_a_screen_of_24_lines(done: Study) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0] == "log.npz with tasks.toml: 2.0 idle node-hours, 91.9 % of the node-time"
     assert lines[1].startswith("Harvest: ")
-    assert lines[2].split() == ["exact", "equal-share", "ceiling", "(no", "costs)"]
+    assert lines[2].split() == ["exact", "equal-share", "without", "costs"]
 
 
 def test_the_figures_are_those_of_the_replays(done: Study) -> None:

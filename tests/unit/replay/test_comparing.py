@@ -191,12 +191,29 @@ def test_the_same_part_may_be_written_in_two_ways(make: Callable[..., Path]) -> 
 
 def test_different_tasks_and_rules_are_said_and_nothing_is_best(make: Callable[..., Path]) -> None:
     found = compare(make("all"), make("fewer", tasks=TASKS[:2]), make("published", semantics="published"))
-    assert len(found.notes) == 2
-    assert found.notes[0].startswith("they were given different tasks")
-    assert found.notes[1].startswith("they follow different rules (published, realistic)")
+    assert len(found.notes) == 3
+    assert found.notes[0] == "the tasks ran out in fewer: U compares nothing there; compare harvests"
+    assert found.notes[1].startswith("they were given different tasks")
+    assert found.notes[2].startswith("they follow different rules (published, realistic)")
     assert values(found, "tasks") == (4, 2, 4)
     assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide_ms"))
     assert "tasks" in found.making.differs
+
+
+def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvested_more(
+    make: Callable[..., Path],
+) -> None:
+    found = compare(make("few", tasks=TASKS[:1]), make("many", tasks=[task(str(number)) for number in range(9)]))
+    few, many = (side.told for side in found.sides)
+    assert few.efficiency == 1.0
+    assert many.harvested > 5 * few.harvested
+    (row,) = [figure for figure in found.figures if figure.name == "efficiency"]
+    assert row.said == ("100.0 % (tasks ran out)", f"{100 * (many.efficiency or 0):.1f} %")
+    assert best(found, "efficiency") == []
+    cards = page(found).cards
+    assert [card.figure for card in cards] == ["900", f"{many.harvested:,.0f}"]
+    assert ["tasks ran out" in card.note for card in cards] == [True, False]
+    assert "efficiency U" not in cards[0].note
 
 
 def test_interrupted_replays_are_named_with_what_they_cover(make: Callable[..., Path]) -> None:

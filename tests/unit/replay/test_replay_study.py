@@ -94,17 +94,17 @@ def watched(stop_in: str) -> tuple[Study, list[str]]:
 
 def test_the_watch_hears_of_every_replay_in_order() -> None:
     done, heard = watched("none")
-    assert tuple(heard) == ("exact", "equal-share", "ceiling", "dedicated pool")
+    assert tuple(heard) == ("exact", "equal-share", "without costs", "dedicated pool")
     assert done.complete
 
 
-@pytest.mark.parametrize("stop_in", ["exact", "equal-share", "ceiling"])
+@pytest.mark.parametrize("stop_in", ["exact", "equal-share", "without costs"])
 def test_when_stopped_what_is_whole_is_kept_and_the_rest_left_out(stop_in: str) -> None:
     done, heard = watched(stop_in)
     assert heard[-1] == stop_in
     assert not done.complete
     assert done.result.complete == (stop_in != "exact")
-    assert (done.baseline is not None) == (stop_in == "ceiling")
+    assert (done.baseline is not None) == (stop_in == "without costs")
     assert (done.ceiling, done.result.yardsticks, done.result.efficiency) == (None, None, None)
 
 
@@ -141,5 +141,5 @@ def test_a_solver_whose_decisions_others_made_is_named() -> None:
     )
     assert of_replay.endswith("; sizes of greedy taken")
     tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective="max_min"))
-    assert ["highs in the ceiling ran out of time" in warning for warning in tied.result.warnings] == [False, True]
+    assert ["highs without costs ran out of time" in warning for warning in tied.result.warnings] == [False, True]
     assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()

@@ -78,7 +78,7 @@ def test_a_page_of_well_formed_html_with_the_figures_in_it() -> None:
     page = read(page_of(study_of("one", "two")))
     for text in (
         "equal-share",
-        "ceiling (no costs)",
+        "without costs",
         "2020-09-13 12:26:40 UTC",
         "Every task finished",
         "What would be better",
@@ -136,12 +136,23 @@ def test_the_waterfall_comes_down_from_all_idle_node_time_to_the_work_that_count
     )
 
 
-def test_the_dashed_bar_is_the_ceiling() -> None:
+def test_the_dashed_bar_is_the_replay_without_costs() -> None:
     done = study_of("one", work_samples=1e9)
     row = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"][-1]
     assert done.ceiling is not None
-    assert row["name"] == "Ceiling, without costs"
+    assert row["name"] == "Used, without costs"
     assert row["to"] == pytest.approx(done.ceiling.used_node_s / 3600.0)
+
+
+def test_where_the_tasks_ran_out_no_bar_is_shorter_than_the_work_done() -> None:
+    # Without costs the tasks need less node-time: its bar would look as if less had been possible than was done
+    slow = [task(rate=(10.0, 18.0), work_samples=3000.0, start_cost_s=60.0)]
+    done = study(LOG, slow, Settings(horizon_s=3600.0))
+    assert done.ceiling is not None
+    assert done.ceiling.used_node_s < done.result.used_node_s
+    rows = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
+    assert rows[-1]["name"] == "Work that counts"
+    assert "Used, without costs" not in page_of(done)
 
 
 def test_advice_begins_with_what_took_most() -> None:
@@ -198,9 +209,10 @@ def test_the_table_shows_the_makespan_only_if_there_is_one() -> None:
     assert "all tasks finished after" not in labels(1e9)
 
 
-def test_the_ceiling_is_not_said_to_be_a_bound() -> None:
+def test_what_no_costs_would_bring_is_not_called_a_bound() -> None:
     page = read(page_of(study(LOG, [task(start_cost_s=7.0)], Settings()))).text
     assert "without costs" in page
+    assert "ceiling" not in page.lower()
     assert "possible" not in page  # docs/semantics.md: a replay can come out above it
 
 

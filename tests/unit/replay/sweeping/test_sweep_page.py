@@ -50,6 +50,15 @@ def by_name(found: list[Row]) -> dict[str, Figure]:
     return {figure.name: figure for figure in figures(found, metrics_of((), found))}
 
 
+def test_u_is_marked_and_not_drawn_where_tasks_ran_out() -> None:
+    found = rows({"max_tasks": 1}, {"max_tasks": 2}, value=lambda one: 1.0 if one["max_tasks"] == 1 else 0.9)
+    found = [row._replace(cells={**row.cells, "tasks_ran_out": int(row.cells["efficiency"] == 1.0)}) for row in found]
+    assert metrics_of((), found) == (HARVEST,)
+    text = render(swept(found)).replace("\xa0", " ").replace("&nbsp;", " ")
+    assert "100.0 % (tasks ran out)" in text
+    assert "90.0 % (tasks ran out)" not in text
+
+
 SOME = rows(
     *(
         {"max_tasks": tasks, "solver": solver, "seed": seed}
@@ -150,13 +159,13 @@ def test_the_ceiling_and_the_baseline_stand_beside_few_lines() -> None:
         for row in SOME
     ]
     figure = by_name(found)["efficiency-by-max_tasks"]
-    assert {value["kind"] for value in figure.spec["data"]["values"]} == {"replay", "ceiling", "baseline"}
+    assert {value["kind"] for value in figure.spec["data"]["values"]} == {"replay", "without costs", "baseline"}
     legends = [
         layer["encoding"]["strokeDash"]["legend"]["values"]
         for layer in figure.spec["layer"]
         if "strokeDash" in layer["encoding"]
     ]
-    assert legends == [["replay", "ceiling", "baseline"]]
+    assert legends == [["replay", "without costs", "baseline"]]
 
 
 def test_what_is_drawn_is_the_usual_or_what_is_asked_for() -> None:
