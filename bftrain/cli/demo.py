@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.sensitivity import quick_option
 
+if TYPE_CHECKING:
+    from bftrain_datasets.result_folder import ResultFolder
+
 _BASELINE = "equal-share"
+_LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 
 
-@click.command()
+@click.command(epilog="An earlier demo in DIR is replaced; other files are never touched.")
 @click.option(
     "-o",
     "--output",
@@ -32,6 +38,7 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     from bftrain.cli.sensitivity import SensitivityTable
     from bftrain_datasets.files import save_log
     from bftrain_datasets.generators import sample_log
+    from bftrain_datasets.result_folder import REPORT_FILE
     from bftrain_datasets.task_generators import sample_tasks
     from bftrain_datasets.taskfiles import save_tasks
     from bftrain_replay import outputs
@@ -39,21 +46,61 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     from bftrain_replay.origins import Source
     from bftrain_replay.settings import ReplaySettings
 
-    outputs.prepare(folder)
-    log, tasks = sample_log(), sample_tasks()
-    log_file, task_file, report = folder / "log.npz", folder / "tasks.toml", folder / "report.html"
-    save_log(log, log_file)
-    save_tasks(tasks, task_file, note="The sample tasks of bftrain")
-    source = Source(log=str(log_file), tasks=str(task_file), baseline=_BASELINE)
-    settings = ReplaySettings()
-    table = SensitivityTable(log_file, task_file, settings, out, wanted=not quick)
-    study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
-    outputs.write(study, folder / "replay", source)
-    lacking = vega.lacking()
-    if not lacking:
-        shutil.copyfile(folder / "replay" / outputs.REPORT_FILE, report)
+    log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
+    source = Source(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
+    settings, lacking = ReplaySettings(), vega.lacking()
+
+    def write_inputs(into: Path) -> None:
+        save_log(log, into / _LOG)
+        save_tasks(tasks, into / _TASKS, note="The sample tasks of bftrain")
+
+    def write_demo(into: Path) -> None:
+        write_inputs(into)
+        if not lacking:
+            shutil.copyfile(folder / _REPLAY / REPORT_FILE, into / REPORT_FILE)
+
+    with _demo_folder(folder) as demo, _replay_folder(folder) as result, TemporaryDirectory() as scratch:
+        if result.holds_finished:
+            out.say(f"replacing the earlier demo in {folder}")
+        inputs = Path(scratch)
+        write_inputs(inputs)
+        table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=not quick)
+        study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
+        written = study.complete or not result.holds_finished
+        if written:
+            result.replace(lambda draft: outputs.write(study, draft, source))
+            demo.replace(write_demo)
     title = f"{len(log.node_names):,} nodes, {words.duration(log.span_s)}, {len(tasks):,} tasks"
     show(study, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
-    leave_if_interrupted(study, folder / "replay")
-    table.leave_if_interrupted(folder / "replay")
+    leave_if_interrupted(study, folder / _REPLAY, written=written)
+    table.leave_if_interrupted(folder / _REPLAY)
+
+
+def _demo_folder(folder: Path) -> ResultFolder:
+    """Give the folder for the inputs and the page; an earlier demo in it is replaced."""
+    from bftrain_datasets.result_folder import REPORT_FILE, ResultFolder, ResultKind
+
+    summary = f"{_REPLAY}/summary.json"
+    names = frozenset({_LOG, _TASKS, REPORT_FILE})
+
+    kind = ResultKind(title="demo", form="bftrain replay", summary=summary, names=names)
+    return ResultFolder(folder, kind, goes_on=True)
+
+
+def _replay_folder(folder: Path) -> ResultFolder:
+    """Give the folder for the replay; one that was made from other inputs than the demo's is no demo's."""
+    from bftrain_datasets.files import load_log
+    from bftrain_datasets.result_folder import ResultFolder
+    from bftrain_datasets.taskfiles import load_tasks
+    from bftrain_replay import outputs
+    from bftrain_replay.origins import tasks_sha256
+    from bftrain_replay.saved import Saved
+
+    log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
+    own = False
+    if log_file.exists() and task_file.exists() and (path / "summary.json").exists():
+        told = Saved(path).summary["inputs"]
+        sums = {"log": load_log(log_file).sha256, "tasks": tasks_sha256(load_tasks(task_file))}
+        own = {name: told[name]["sha256"] for name in sums} == sums
+    return ResultFolder(path, outputs.KIND, overwrite=own, advice="name another folder")

@@ -11,6 +11,7 @@ from bftrain.cli import rounds
 from bftrain.cli.cluster_option import ClusterType
 from bftrain.cli.logfiles import kinds_option
 from bftrain.cli.output import Output, prints_results
+from bftrain.cli.overwrite_option import overwrite_option
 from bftrain.cli.replay_asked import Asked
 from bftrain.cli.sensitivity import quick_option
 from bftrain.cli.settings import decides, with_options
@@ -88,12 +89,13 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv].")
 @quick_option
+@overwrite_option
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
 @with_options(OPTIONS)
 @with_options(rounds.OPTIONS)
 @decides
 @prints_results
-def command(
+def command(  # noqa: PLR0913 - one argument for each option
     log: Path | None,
     task_file: Path | None,
     folder: Path | None,
@@ -101,6 +103,7 @@ def command(
     baseline: str,
     tables: str,
     resume: bool,
+    overwrite: bool,
     config: Path | None,
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
@@ -119,6 +122,7 @@ def command(
         baseline=baseline,
         tables=tables,
         resume=resume,
+        overwrite=overwrite,
         config=config,
         quick=given.pop("quick"),
         given=given,
@@ -155,13 +159,11 @@ def _of_journal(journal: Path, asked: Asked, by_rounds: Mapping[str, object], ou
                 where=max(parameter.opts, key=len) if isinstance(parameter, click.Option) else "LOG",
                 fix="leave it out; for what-if replays: bftrain journal export",
             )
-    replay_journal(journal, asked.folder, asked.baseline, asked.tables, out)
+    replay_journal(journal, asked, out)
 
 
 def _in_rounds(asked: Asked, by_rounds: Mapping[str, object], out: Output) -> None:
     """Share the time of nodes in rounds."""
     sources = rounds.Sources(log=asked.log, cluster=asked.cluster, kinds=asked.kinds, tasks=asked.task_file)
     more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline", "resume")}
-    rounds.replay_in_rounds(
-        sources, asked.folder, asked.tables, asked.config, {**asked.given, **by_rounds, **more}, out
-    )
+    rounds.replay_in_rounds(sources, asked, {**asked.given, **by_rounds, **more}, out)

@@ -26,6 +26,7 @@ class Asked:
     baseline: str
     tables: str
     resume: bool
+    overwrite: bool
     config: Path | None
     given: Mapping[str, Any]
     quick: bool = False

@@ -46,9 +46,8 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
         raise BadValue(error.what, where=option_of("until_s"), fix=error.fix) from error
     except BadInput as error:
         raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
-    outputs.prepare(folder)
     source = Source(tasks=str(task_file), baseline=baseline, options=_options(cluster, asked))
-    study = run_into(
+    study, written = run_into(
         folder,
         source,
         origin_of(cluster.log(), specs, settings, baseline),
@@ -56,10 +55,12 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
         out,
         tables=asked.tables,
         resume=asked.resume,
+        overwrite=asked.overwrite,
     )
     show(study, source, out, title=f"{cluster.text} nodes with {task_file}")
-    out.say(f"result: {folder}")
-    leave_if_interrupted(study, folder, "; the same command with --resume goes on")
+    if written:
+        out.say(f"result: {folder}")
+    leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
 
 
 def _insist_on_cluster_alone(asked: Asked) -> None:

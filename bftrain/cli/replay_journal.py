@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from bftrain.cli.replay_run import leave_if_interrupted, show
 from bftrain.errors import BadInput, Interrupted
 
 if TYPE_CHECKING:
+    from bftrain.cli.replay_asked import Asked
     from bftrain.journal import Journal
     from bftrain.live.kept import Kept
     from bftrain.rerun import Difference
@@ -21,27 +23,28 @@ if TYPE_CHECKING:
 _SHOWN_DIFFERENCES = 10
 
 
-def replay_journal(path: Path, folder: Path | None, baseline: str, tables: str, out: Output) -> None:
-    """Go through a journal, show what came of it, and write it into ``folder`` if there is one."""
+def replay_journal(path: Path, asked: Asked, out: Output) -> None:
+    """Go through a journal, show what came of it, and write it into the folder that was asked for, if one was."""
     from bftrain.journal import Journal
+    from bftrain_datasets.result_folder import ResultFolder
     from bftrain_replay import outputs
     from bftrain_replay.origins import Source
     from bftrain_replay.recorded import recorded
 
-    outputs.check_tables(tables)
-    if folder is not None:
-        outputs.prepare(folder)
-    with Journal.open(path) as journal:
-        told = recorded(journal)
-        done = _again(journal, told, baseline, out)
-    source = Source(log=str(path), baseline=baseline)
-    if folder is not None:
-        outputs.write(done.study, folder, source, tables=tables)
+    folder, written = asked.folder, False
+    outputs.check_tables(asked.tables)
+    source = Source(log=str(path), baseline=asked.baseline)
+    place = nullcontext() if folder is None else ResultFolder(folder, outputs.KIND, overwrite=asked.overwrite)
+    with place as result, Journal.open(path) as journal:
+        done = _again(journal, recorded(journal), asked.baseline, out)
+        if result is not None and (done.study.complete or not result.holds_finished):
+            result.replace(lambda draft: outputs.write(done.study, draft, source, tables=asked.tables))
+            written = True
     more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
     show(done.study, source, out, title=str(path), **more)
     if not done.study.complete and folder is None:
         raise Interrupted("interrupted; what is shown covers a part")
-    leave_if_interrupted(done.study, folder or path)
+    leave_if_interrupted(done.study, folder or path, written=written)
     if folder is not None:
         out.say(f"result: {folder}")
     say_differences(done.differences, done.steps, path, out)

@@ -41,11 +41,10 @@ def replay_log(asked: Asked, out: Output) -> None:
         workload = saturating_workload(events, settings)
         specs = workload.tasks
         out.say(f"no --tasks: {workload.sentence} ({workload.command})")
-    outputs.prepare(folder)
     told = ("--kinds", str(kinds)) if kinds is not None else ()
     source = Source(log=str(log), tasks=str(task_file or ""), baseline=baseline, options=told, workload=workload)
     table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
-    study = run_into(
+    study, written = run_into(
         folder,
         source,
         origin_of(events, specs, settings, baseline),
@@ -53,14 +52,16 @@ def replay_log(asked: Asked, out: Output) -> None:
         out,
         tables=asked.tables,
         resume=asked.resume,
+        overwrite=asked.overwrite,
     )
     if workload is not None and workload_ran_dry(study):
         out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
     show(study, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
-    out.say(f"result: {folder}")
+    if written:
+        out.say(f"result: {folder}")
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
-    leave_if_interrupted(study, folder, "; the same command with --resume goes on")
+    leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
     table.leave_if_interrupted(folder)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, NamedTuple
 
 from bftrain.cli.interruption import unterminated
 from bftrain.cli.replay_progress import watched
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from bftrain_replay.result import Result
     from bftrain_replay.study import Study
 
-UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
+
+class Ran(NamedTuple):
+    """A replay that ran, and whether its result was written; a part does not replace a finished one."""
+
+    study: Study
+    written: bool
 
 
 def run_into(
@@ -33,20 +38,25 @@ def run_into(
     *,
     tables: str,
     resume: bool,
-) -> Study:
+    overwrite: bool,
+) -> Ran:
     """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there."""
+    from bftrain_datasets.result_folder import ResultFolder
     from bftrain_replay import outputs
     from bftrain_replay.answers import Answers
 
-    unfinished = folder / UNFINISHED
-    if resume and not unfinished.exists():
-        out.say(f"nothing was interrupted in {folder}: beginning at the begin")
-    with unterminated(), Answers(unfinished, origin, resume=resume) as answers:
-        study = run(answers)
-        outputs.write(study, folder, source, tables=tables)
-        if study.complete:
-            answers.discard()
-    return study
+    unfinished = folder / outputs.UNFINISHED
+    with unterminated(), ResultFolder(folder, outputs.KIND, overwrite=overwrite) as result:
+        if resume and not unfinished.exists():
+            out.say(f"nothing was interrupted in {folder}: beginning at the begin")
+        with Answers(unfinished, origin, resume=resume) as answers:
+            study = run(answers)
+            written = study.complete or not result.holds_finished
+            if written:
+                result.replace(lambda draft: outputs.write(study, draft, source, tables=tables))
+            if study.complete:
+                answers.discard()
+    return Ran(study, written)
 
 
 def replay(
@@ -90,7 +100,14 @@ def show(study: Study, source: Source, out: Output, *, title: str, **more: objec
     out.result(data, lambda: in_words(study, title))
 
 
-def leave_if_interrupted(study: Study, folder: Path, advice: str = "") -> None:
+def leave_if_interrupted(study: Study, folder: Path, advice: str = "", *, written: bool = True) -> None:
     """End as interrupted if it was."""
     if not study.complete:
-        raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false{advice}')
+        raise Interrupted(f"interrupted; {what_remains(folder, written=written)}{advice}")
+
+
+def what_remains(folder: Path, *, written: bool) -> str:
+    """Say what an interrupted command leaves in its folder."""
+    if not written:
+        return f"the finished result in {folder} is as it was"
+    return f'the result in {folder} covers a part and says "complete": false'

@@ -33,7 +33,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @prints_results
 def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, png: Path | None, out: Output) -> None:
     """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
-    from bftrain_datasets.storage import write_text
+    from bftrain_datasets.result_folder import REPORT_FILE, write_page
     from bftrain_replay import outputs
     from bftrain_replay.drawing import pictures
     from bftrain_replay.drawing.page import html
@@ -45,8 +45,8 @@ def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, pn
             outputs.prepare(target)
             written += pictures.write(drawn.figures, target, form)
     if page is not None or not written:
-        path = page or folder / outputs.REPORT_FILE
-        write_text(path, html(drawn))
+        path = page or folder / REPORT_FILE
+        write_page(path, html(drawn))
         written.append(path)
     out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
 

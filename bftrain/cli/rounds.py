@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ import click
 
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.output import table
+from bftrain.cli.replay_run import what_remains
 from bftrain.cli.settings import option_of, settings_of_kind
 from bftrain.cli.side_by_side import Cell, Row, spreads_table
 from bftrain.errors import BadValue, Interrupted, UsageError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from bftrain.cli.output import Output
+    from bftrain.cli.replay_asked import Asked
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
     from bftrain_replay.metrics.spread import Percentiles
@@ -81,15 +84,9 @@ def wanted(config: Path | None, given: Mapping[str, object]) -> bool:
     return False
 
 
-def replay_in_rounds(
-    sources: Sources,
-    folder: Path | None,
-    tables: str,
-    config: Path | None,
-    given: Mapping[str, object],
-    out: Output,
-) -> None:
+def replay_in_rounds(sources: Sources, asked: Asked, given: Mapping[str, object], out: Output) -> None:
     """Share the time of nodes in rounds among the tasks of a file; write and show what came of it."""
+    from bftrain_datasets.result_folder import ResultFolder
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay.rounds import outputs
     from bftrain_replay.rounds.settings import RoundSettings
@@ -97,26 +94,31 @@ def replay_in_rounds(
     if sources.tasks is None:
         fix = "bftrain replay --cluster NODES --tasks TASKS --round SECONDS"
         raise UsageError("is missing", where="--tasks", fix=fix)
-    settings = settings_of_kind(config, _for_rounds(given), RoundSettings)
-    if folder is not None:
-        outputs.prepare(folder, tables)
-    source, origin = _source(sources)
-    specs = load_tasks(sources.tasks)
-    with unterminated():
-        result = _simulate(source, specs, settings, out)
-        if folder is not None:
-            from bftrain_replay.rounds import page
-
-            outputs.write(result, folder, origin, form=tables)
-            page.write(folder)
+    settings = settings_of_kind(asked.config, _for_rounds(given), RoundSettings)
+    folder, written = asked.folder, False
+    outputs.check_tables(asked.tables)
+    place = nullcontext() if folder is None else ResultFolder(folder, outputs.KIND, overwrite=asked.overwrite)
+    with place as target, unterminated():
+        source, origin = _source(sources)
+        result = _simulate(source, load_tasks(sources.tasks), settings, out)
+        if target is not None and (result.ended != "interrupted" or not target.holds_finished):
+            target.replace(lambda draft: _write(result, draft, origin, asked.tables))
+            written = True
     for text in _warnings(result):
         out.warn(text)
     out.result(outputs.summary(result, origin) if out.json else None, lambda: _words(result, origin))
-    if folder is not None:
+    if written:
         out.say(f"result: {folder}")
     if result.ended == "interrupted":
-        kept = f'; the result in {folder} covers a part and says "complete": false' if folder is not None else ""
-        raise Interrupted(f"interrupted{kept}")
+        remains = f"; {what_remains(folder, written=written)}" if folder is not None else ""
+        raise Interrupted(f"interrupted{remains}")
+
+
+def _write(result: Result, folder: Path, origin: Origin, tables: str) -> None:
+    from bftrain_replay.rounds import outputs, page
+
+    outputs.write(result, folder, origin, form=tables)
+    page.write(folder)
 
 
 def _for_rounds(given: Mapping[str, object]) -> dict[str, object]:

@@ -9,6 +9,8 @@ import click
 
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.overwrite_option import overwrite_option
+from bftrain.cli.replay_run import what_remains
 from bftrain.cli.settings import settings_of_kind, with_options
 from bftrain.cli.side_by_side import Cell, Row, spreads_table
 from bftrain.errors import Interrupted
@@ -59,6 +61,7 @@ MOST_NAMED: Final = 5  # refused jobs that are named one by one
     help="Folder for the result.",
 )
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
+@overwrite_option
 @with_options(OPTIONS)
 @click.option(
     "--config",
@@ -72,6 +75,7 @@ def command(
     folder: Path,
     *,
     tables: str,
+    overwrite: bool,
     config: Path | None,
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
@@ -80,22 +84,25 @@ def command(
 
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """
+    from bftrain_datasets.result_folder import ResultFolder
     from bftrain_datasets.scheduling import outputs, table_files
     from bftrain_datasets.scheduling.settings import ScheduleSettings
-    from bftrain_datasets.storage import prepare_folder
 
     settings = settings_of_kind(config, given, ScheduleSettings)
     table_files.check_form(tables)
-    prepare_folder(folder)
-    workload = _read(log, settings, out)
-    with unterminated():
-        result = _simulate(workload, settings, out)
-        outputs.write(result, folder, name=str(log), form=tables)
+    with ResultFolder(folder, outputs.KIND, overwrite=overwrite) as target:
+        workload = _read(log, settings, out)
+        with unterminated():
+            result = _simulate(workload, settings, out)
+            written = result.summary.ended != "interrupted" or not target.holds_finished
+            if written:
+                target.replace(lambda draft: outputs.write(result, draft, name=str(log), form=tables))
     _warn(result, out)
     out.result(outputs.summary(result, str(log)) if out.json else None, lambda: _words(result, str(log)))
-    out.say(f"result: {folder}")
+    if written:
+        out.say(f"result: {folder}")
     if result.summary.ended == "interrupted":
-        raise Interrupted(f'interrupted; the result in {folder} covers a part and says "complete": false')
+        raise Interrupted(f"interrupted; {what_remains(folder, written=written)}")
 
 
 def _read(log: Path, settings: ScheduleSettings, out: Output) -> Workload:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bftrain.cli.output import Output, prints_results
+from bftrain.cli.overwrite_option import overwrite_option
 from bftrain.cli.parted import Parted
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
 
@@ -64,6 +65,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 )
 @click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
+@overwrite_option
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the plots as SVG there too.")
 @click.option("--png", "png", metavar="DIR", type=_folder, help="Write the plots as PNG there too.")
 @click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
@@ -77,6 +79,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     dask_options: tuple[str, ...],
     retry_failed: bool,
     tables: str,
+    overwrite: bool,
     svg: Path | None,
     png: Path | None,
     dry_run: bool,
@@ -86,7 +89,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     from bftrain.cli.interruption import unterminated
     from bftrain_replay import outputs
     from bftrain_replay.sweeping.outcomes import Outcomes, known_in
-    from bftrain_replay.sweeping.sweep import Sweep
+    from bftrain_replay.sweeping.sweep import Sweep, result_folder
 
     outputs.check_tables(tables)
     executor = _executor(folder, jobs, dask, dask_options)
@@ -95,14 +98,16 @@ def command(  # noqa: PLR0913 - one argument for each option
         known = known_in(folder)
         _show(sweep.swept(known), out, to_do=len(sweep.open(known, retry_failed=retry_failed)))
         return
-    outputs.prepare(folder)
-    with unterminated(), Outcomes(folder) as outcomes:
+    with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, Outcomes(folder) as outcomes:
         _run(sweep, outcomes, executor, out, retry_failed=retry_failed)
         done = sweep.swept(outcomes.known)
-        done.write(folder, tables=tables)
+        written = done.complete or not result.holds_finished
+        if written:
+            result.replace(lambda draft: done.write_files(draft, tables))
         _draw(done, {"svg": svg, "png": png})
     _show(done, out)
-    out.say(f"result: {folder}")
+    if written:
+        out.say(f"result: {folder}")
     _leave(done, folder)
 
 

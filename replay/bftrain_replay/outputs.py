@@ -13,6 +13,7 @@ from typing import Final
 from bftrain import config
 from bftrain_datasets import summaries
 from bftrain_datasets.files import save_log
+from bftrain_datasets.result_folder import REPORT_FILE, ResultKind
 from bftrain_datasets.storage import prepare_folder, write_text
 from bftrain_replay import csv_tables, parquet_tables
 from bftrain_replay.drawing import vega
@@ -24,7 +25,14 @@ from bftrain_replay.tables import TABLES
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
-REPORT_FILE: Final = "report.html"  # left out where nothing can be drawn
+UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
+KIND: Final = ResultKind(
+    title="replay",
+    form="bftrain replay",
+    names=frozenset({"summary.json", "config.toml", LOG_FILE, REPORT_FILE})
+    | {f"{name}{suffix}" for name in TABLES for suffix in (csv_tables.SUFFIX, parquet_tables.SUFFIX)},
+    records={UNFINISHED: b'{"format":"bftrain answers '},
+)
 
 
 def prepare(folder: Path) -> None:

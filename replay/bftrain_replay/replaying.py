@@ -19,7 +19,7 @@ from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.storage import write_text
+from bftrain_datasets.result_folder import IN_PYTHON, ResultFolder, write_page
 from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from bftrain_replay import outputs, told
 from bftrain_replay.assumptions import agreed
@@ -70,14 +70,15 @@ class Replayed:
         """All figures, as in ``summary.json``."""
         return told.summary(self.study, self.source)
 
-    def write(self, folder: str | Path, *, tables: str = outputs.CSV) -> None:
-        """Write the files that the command writes."""
+    def write(self, folder: str | Path, *, tables: str = outputs.CSV, overwrite: bool = False) -> None:
+        """Write the files that the command writes; a finished result is replaced only if ``overwrite`` says so."""
         outputs.check_tables(tables)
-        outputs.write(self.study, Path(folder), self.source, tables=tables)
+        with ResultFolder(Path(folder), outputs.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
+            result.replace(lambda draft: outputs.write(self.study, draft, self.source, tables=tables))
 
     def report(self, path: str | Path, *, title: str = "") -> None:
-        """Write the page of the replay, which needs no other file and no network."""
-        write_text(Path(path), report.render(self._material, title))
+        """Write the page of the replay, which needs no other file and no network; refuse to replace other files."""
+        write_page(Path(path), report.render(self._material, title))
 
     def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
         """Write the pictures of the page as files of their own, svg or png; gives where they are."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.values import wire
+from bftrain_datasets.result_folder import settle
 from bftrain_datasets.storage import CsvFile
 from bftrain_replay import parquet_tables, tables
 from bftrain_replay.origins import FORMAT
@@ -58,6 +59,7 @@ class Saved:
     """The folder of a replay; or of something like it, whose ``form`` and tables (name -> columns) are given."""
 
     def __init__(self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[Column]] = tables.TABLES) -> None:
+        settle(folder)
         path = folder / "summary.json"
         if not path.is_file():
             raise BadInput("holds no summary.json", where=str(folder), fix="name the folder of a replay")

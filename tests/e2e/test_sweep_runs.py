@@ -116,7 +116,7 @@ def test_two_sweeps_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
     wait_until(lambda: len(at_work(tmp_path)) == 2, "the first is at work")
     second = bftrain(*SWEEP, cwd=tmp_path)
     assert second.code == 2
-    assert "out: another sweep is at work in this folder" in second.err
+    assert f"out: is in use by process {running.pid} on " in second.err
     release(tmp_path)
     running.communicate(timeout=180)
     assert running.returncode == 0

@@ -13,8 +13,9 @@ from bftrain import config
 from bftrain.values import wire
 from bftrain_datasets import summaries
 from bftrain_datasets.files import save_log
+from bftrain_datasets.result_folder import ResultKind
 from bftrain_datasets.scheduling import swf_file, table_files
-from bftrain_datasets.scheduling.tables import tables
+from bftrain_datasets.scheduling.tables import NAMES, tables
 from bftrain_datasets.storage import write_text
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ FORMAT: Final = "bftrain schedule 1"
 LOG_FILE: Final = "idle.npz"
 SCHEDULE_FILE: Final = "schedule.swf"
 MEASURED: Final = frozenset({"wall_s", "jobs_per_s"})
+KIND: Final = ResultKind(
+    title="schedule",
+    form="bftrain schedule",
+    names=frozenset({"summary.json", "config.toml", LOG_FILE, SCHEDULE_FILE})
+    | {f"{name}.{form}" for name in NAMES for form in table_files.FORMS},
+)
 
 
 def write(result: Result, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain import words
-from bftrain_datasets.storage import write_text
+from bftrain_datasets.result_folder import write_page
 from bftrain_replay.comparing import pictures
 from bftrain_replay.comparing.figures import Figure as Row
 from bftrain_replay.comparing.making import cluster_text
@@ -39,8 +39,8 @@ _OF_HARVESTS: Final = (
 
 
 def write(comparison: Comparison, path: Path) -> None:
-    """Write the page; it appears complete or not at all."""
-    write_text(path, html(page(comparison)))
+    """Write the page, complete or not at all; refuse to replace a file that is no page of bftrain's."""
+    write_page(path, html(page(comparison)))
 
 
 def page(comparison: Comparison) -> Page:

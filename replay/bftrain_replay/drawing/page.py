@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bftrain import __version__
+from bftrain_datasets.result_folder import PAGE_MARK
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
@@ -108,6 +110,7 @@ def html(page: Page) -> str:
         (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'{PAGE_MARK}{__version__}">',
             '<link rel="icon" href="data:,">',
             f"<title>{escape(page.title)}</title>",
             f"<style>\n{_colours()}{_part_of_us('page.css')}</style></head>",

@@ -14,8 +14,9 @@ import msgspec
 from bftrain import config
 from bftrain.values import wire
 from bftrain_datasets import summaries
+from bftrain_datasets.result_folder import REPORT_FILE, ResultKind
 from bftrain_datasets.scheduling import table_files
-from bftrain_datasets.storage import prepare_folder, write_text
+from bftrain_datasets.storage import write_text
 from bftrain_replay.origins import tasks_sha256
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 FORMAT: Final = "bftrain rounds 1"
 CSV: Final = table_files.CSV
 MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
+_TABLES: Final = ("tasks", "rounds", "over_time", "users")
+KIND: Final = ResultKind(
+    title="run in rounds",
+    form="bftrain rounds",
+    names=frozenset({"summary.json", "config.toml", REPORT_FILE})
+    | {f"{name}.{form}" for name in _TABLES for form in table_files.FORMS},
+)
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +46,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     tasks: str = ""
 
 
-def prepare(folder: Path, form: str) -> None:
-    """Make sure, before any work, that the folder can be written to, with tables of this form."""
+def check_tables(form: str) -> None:
+    """Make sure, before any work, that tables of this form can be written here."""
     table_files.check_form(form)
-    prepare_folder(folder)
 
 
 def write(result: Result, folder: Path, origin: Origin | None = None, *, form: str = CSV) -> None:

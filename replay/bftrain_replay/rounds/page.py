@@ -10,13 +10,13 @@ import numpy as np
 
 from bftrain import words
 from bftrain.values import wire
+from bftrain_datasets.result_folder import REPORT_FILE
 from bftrain_datasets.storage import write_text
 from bftrain_replay.drawing.moments import Moments
 from bftrain_replay.drawing.page import Card, Cell, Html, Page, Section, Table, html
 from bftrain_replay.drawing.series import Series
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.columns import TaskColumns
-from bftrain_replay.outputs import REPORT_FILE
 from bftrain_replay.reporting import configuration
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.nodes import nodes, strip

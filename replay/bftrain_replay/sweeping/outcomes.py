@@ -6,7 +6,6 @@ and no more. The last line of a pass counts.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import suppress
 from enum import StrEnum
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from bftrain.errors import BadInput, UsageError
+from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_replay.metrics.figures import TaskFigures
 from bftrain_replay.result import Summary, Timings, Yardsticks
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 FORMAT: Final = "bftrain sweep 1"
-NAME: Final = "points.jsonl"
+POINTS: Final = "points.jsonl"
 _BEGIN_AGAIN: Final = "move the file away to begin again"
 
 
@@ -71,17 +70,16 @@ class _Heading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcomes:
-    """The file of a folder; use it in a ``with`` block. One sweep at a time works in a folder."""
+    """The file of a folder; use it in a ``with`` block. The folder is locked by :class:`ResultFolder`."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
+        self._path = folder / POINTS
         self._file: IO[bytes] | None = None
         self.known: dict[str, Outcome] = {}
 
     def __enter__(self) -> Self:
         self._file = self._path.open("a+b")
         try:
-            self._lock()
             self._read()
         except BaseException:
             self._file.close()
@@ -106,16 +104,6 @@ class Outcomes:
         except OSError as error:  # a full disk does not say what was written
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
-    def _lock(self) -> None:
-        assert self._file is not None  # noqa: S101 - as above
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            what = "another sweep is at work in this folder"
-            raise UsageError(what, where=str(self._path.parent), fix="wait for it, or name another folder") from error
-        except OSError:
-            pass  # some file systems have no locks
-
     def _read(self) -> None:
         assert self._file is not None  # noqa: S101 - as above
         self._file.seek(0)
@@ -129,7 +117,7 @@ class Outcomes:
 
 def known_in(folder: Path) -> dict[str, Outcome]:
     """Give the outcomes in a folder, perhaps of a sweep that is at work in it."""
-    path = folder / NAME
+    path = folder / POINTS
     if not path.is_file():
         return {}
     with path.open("rb") as file:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bftrain.values import wire
 from bftrain_datasets import summaries
+from bftrain_datasets.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain_datasets.storage import write_text
 from bftrain_replay.rounds.settings import DRAWN
 from bftrain_replay.sweeping import table
@@ -19,7 +20,7 @@ from bftrain_replay.sweeping.executors.local import Local, usable_cpus
 from bftrain_replay.sweeping.grid import points_of
 from bftrain_replay.sweeping.metrics import check_plot
 from bftrain_replay.sweeping.options import SEED
-from bftrain_replay.sweeping.outcomes import FORMAT, Outcomes, Status
+from bftrain_replay.sweeping.outcomes import FORMAT, POINTS, Outcomes, Status, known_in
 from bftrain_replay.sweeping.passes import planned
 from bftrain_replay.sweeping.spec import read_spec
 from bftrain_replay.sweeping.table import State
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
 PRINTS: Final = "workers.log"  # what the code of workers prints; gone if that is nothing
+KIND: Final = ResultKind(
+    title="sweep",
+    form="bftrain sweep",
+    summary=SUMMARY,
+    names=frozenset({SUMMARY, REPORT_FILE, *table.FILES}),
+    records={POINTS: b'{"format":"bftrain sweep '},
+    prints=frozenset({PRINTS}),
+)
 
 
 class Standing(NamedTuple):
@@ -213,21 +222,32 @@ class Swept:
         cells = [columns, *([row.cells.get(name) for name in columns] for row in self.rows)]
         return hashlib.sha256(wire.encode(cells)).hexdigest()
 
-    def write(self, folder: Path | str, *, tables: str = CSV) -> None:
-        """Write the table, what it was made from, and, where figures can be drawn, the page."""
-        from bftrain_replay import outputs  # noqa: PLC0415 - what draws takes a while to import
-        from bftrain_replay.drawing import vega  # noqa: PLC0415 - as above
+    def write(self, folder: Path | str, *, tables: str = CSV, overwrite: bool = False) -> None:
+        """Write the table, what it was made from, and, where figures can be drawn, the page.
+
+        A finished result of a sweep that has nothing in common with this one is replaced only if ``overwrite`` says so.
+        """
+        with result_folder(self.sweep, Path(folder), overwrite=overwrite, advice=IN_PYTHON) as result:
+            result.replace(lambda draft: self.write_files(draft, tables))
+
+    def write_files(self, folder: Path, tables: str = CSV) -> None:
+        """Write the files into a folder as it is."""
+        from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
         from bftrain_replay.sweeping import page  # noqa: PLC0415 - as above
 
-        folder = Path(folder)
-        outputs.prepare(folder)
         table.write(folder, self.columns, self.rows, tables)
         write_text(folder / SUMMARY, summaries.in_json(self.summary()))
         if vega.available():
-            write_text(folder / outputs.REPORT_FILE, page.render(self))
+            write_text(folder / REPORT_FILE, page.render(self))
 
 
-def sweep(
+def result_folder(sweep: Sweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
+    """Give the folder of a sweep's result; it goes on there if it has a replay in common with what is done."""
+    goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder))
+    return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
+
+
+def sweep(  # noqa: PLR0913 - all but two are options by name
     spec: Path | str | Mapping[str, Any],
     folder: Path | str,
     *,
@@ -235,13 +255,15 @@ def sweep(
     dask: str = "",
     retry_failed: bool = False,
     tables: str = CSV,
+    overwrite: bool = False,
     watch: Callable[[Standing], None] | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Swept:
     """Do the sweep that a file describes, or a mapping that says the same, and write its table into ``folder``.
 
     ``jobs`` processes share the work, by default one for each processor; or the workers of the Dask cluster whose
-    scheduler has the address ``dask``. What is done already is kept. ``watch`` is told how far it is; once
+    scheduler has the address ``dask``. What is done already is kept. A finished result of a sweep that has nothing in
+    common with this one is replaced only if ``overwrite`` says so. ``watch`` is told how far it is; once
     ``stopping()``, the sweep ends with what is done by then.
     """
     from bftrain_replay import outputs  # noqa: PLC0415 - as above
@@ -249,12 +271,15 @@ def sweep(
     outputs.check_tables(tables)
     ready = Sweep.of(spec)
     folder = Path(folder)
-    outputs.prepare(folder)
     executor: Executor = Dask(Address(dask)) if dask else Local(jobs or usable_cpus(), folder / PRINTS)
-    with Outcomes(folder) as outcomes:
+    with (
+        result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON) as result,
+        Outcomes(folder) as outcomes,
+    ):
         ready.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=stopping)
         done = ready.swept(outcomes.known)
-        done.write(folder, tables=tables)
+        if done.complete or not result.holds_finished:
+            result.replace(lambda draft: done.write_files(draft, tables))
     return done
 
 

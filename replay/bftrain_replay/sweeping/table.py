@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.passes import Needs
 
 NAME: Final = "table"
+FILES: Final = (f"{NAME}{csv_tables.SUFFIX}", f"{NAME}{parquet_tables.SUFFIX}")
 BASELINE: Final = "baseline_"
 
 _KINDS: Final = {str: Kind.TEXT, int: Kind.WHOLE, bool: Kind.WHOLE, float: Kind.NUMBER}

@@ -73,7 +73,7 @@ def test_what_is_odd_is_said_and_v_says_what_the_decisions_noted(
     assert plain.code == 0
     assert "warning: task 'a' needs more nodes than the " in plain.err
     assert "note at" not in plain.err
-    told = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "-v").err
+    told = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "-v", "--overwrite").err
     assert "note at 0 s: task 'a': nothing measured beyond 1 nodes" in told
 
 
@@ -130,7 +130,14 @@ def test_resuming_what_was_never_interrupted_begins(
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--resume", "--tables", "parquet")
     assert ended.code == 0
     assert f"nothing was interrupted in {tmp_path / 'r'}: beginning at the begin" in ended.err
-    assert {path.suffix for path in (tmp_path / "r").iterdir()} == {".json", ".toml", ".html", ".npz", ".parquet"}
+    assert {path.suffix for path in (tmp_path / "r").iterdir()} == {
+        ".json",
+        ".toml",
+        ".html",
+        ".npz",
+        ".parquet",
+        "",
+    }  # SHA256SUMS has no ending
     assert "--tables parquet" in (tmp_path / "r" / "config.toml").read_text().splitlines()[0]
 
 

@@ -62,9 +62,8 @@ def test_its_words_say_how_it_ended_and_what_is_ideal(bftrain: CommandLine, tmp_
     assert "completion time, mean: 1.000 times the 15 s of the fluid of throughput" in ended.out
     assert "nobody can go below" in ended.out
     assert "efficiency U" not in ended.out
-    short = bftrain(
-        "replay", "--cluster", "fast=2,slow one=2", "--tasks", tasks, "-o", folder, "--until", "5", "--ideal"
-    )
+    given = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "--ideal", "--until", "5")
+    short = bftrain("replay", *given, "-o", folder, "--overwrite")
     assert "exact ended after 5 s: the time given with --until is over" in short.out
     assert "completion time, mean: the 15 s of the fluid" in short.out  # nothing to compare: not all are done
 

@@ -178,7 +178,7 @@ def test_a_metric_that_raises_leaves_an_older_result_as_it_was(
     words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "-q", "-o", folder)
     assert bftrain(*words).code == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    ended = bftrain(*words, "--policy", "las", "--metrics", f"{odd}:odd")
+    ended = bftrain(*words, "--overwrite", "--policy", "las", "--metrics", f"{odd}:odd")
     assert "metric 'odd': raised ZeroDivisionError" in ended.err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay.sweeping.outcomes import Outcomes, Status, known_in
-from bftrain_replay.sweeping.sweep import Sweep
+from bftrain_replay.sweeping.sweep import Sweep, result_folder
 from bftrain_replay.sweeping.work import failed
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
 
@@ -72,10 +73,24 @@ def test_what_failed_is_tried_again_if_that_is_asked_for(tmp_path: Path) -> None
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
-    with Outcomes(tmp_path), pytest.raises(UsageError, match="another sweep is at work in this folder"):
-        Outcomes(tmp_path).__enter__()
-    with Outcomes(tmp_path):
+    ready = Sweep.of(SWEEP)
+    with result_folder(ready, tmp_path), pytest.raises(UsageError, match=f"is in use by process {os.getpid()} on "):
+        result_folder(ready, tmp_path).__enter__()
+    with result_folder(ready, tmp_path), Outcomes(tmp_path):
         assert known_in(tmp_path) == {}
+
+
+def test_a_sweep_with_nothing_in_common_replaces_no_table(tmp_path: Path) -> None:
+    run(SWEEP, tmp_path)
+    done = Sweep.of(SWEEP).swept(known_in(tmp_path))
+    done.write(tmp_path)
+    Sweep.of(small(grid={"max_tasks": [3, 4]})).swept(known_in(tmp_path)).write(tmp_path)
+    done.write(tmp_path)
+    other = Sweep.of(small(grid={"max_tasks": [7]}, yardsticks=False))
+    with pytest.raises(UsageError, match=r"holds a finished sweep \(overwrite=True replaces it, or name another"):
+        other.swept({}).write(tmp_path)
+    other.swept({}).write(tmp_path, overwrite=True)
+    assert json.loads((tmp_path / "sweep.json").read_text())["points"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Two replays at once in one folder, and one that is killed while it replaces a finished result."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from tests.helpers.program import bftrain, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:
+    made = (
+        bftrain("generate", "log", "-o", "log.npz", "--nodes", "128", "--days", "0.4", cwd=tmp_path),
+        bftrain("tasks", "generate", "-o", "t.toml", "--kind", "trials", "--count", "30", cwd=tmp_path),
+    )
+    assert [ended.code for ended in made] == [0, 0]
+    command = ("replay", "log.npz", "--tasks", "t.toml", "--solver", "highs", "-o", "out")
+    assert bftrain(*command, "--max-tasks", "1", cwd=tmp_path).code == 0
+    folder = tmp_path / "out"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    again = (*command, "--max-tasks", "4", "--overwrite")
+    with start(*again, cwd=tmp_path) as running:
+        unfinished = folder / "unfinished.jsonl"
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline and running.poll() is None:
+            if unfinished.exists() and unfinished.read_bytes().count(b"\n") > 20:
+                break
+            time.sleep(0.02)
+        second = bftrain(*again, cwd=tmp_path)
+        assert (second.code, second.out) == (2, "")
+        assert second.err.startswith(f"bftrain: out: is in use by process {running.pid} on ")
+        assert "bftrain replay log.npz --tasks t.toml" in second.err
+        running.send_signal(signal.SIGKILL)
+        assert running.wait(timeout=60) == -signal.SIGKILL
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    resumed = bftrain(*again, "--resume", cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    assert {path.name for path in folder.iterdir()} == before.keys()
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["complete"], summary["settings"]["max_tasks"]) == (True, 4)

@@ -1,0 +1,252 @@
+"""Folders of results: refused when finished, locked while in use, replaced as a whole, and files of others stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bftrain.errors import BadInput, UsageError
+from bftrain_datasets import result_folder
+from bftrain_datasets.folder_lock import NAME, FolderLock
+from bftrain_datasets.result_folder import (
+    DRAFT,
+    PAGE_MARK,
+    READY,
+    REPORT_FILE,
+    SUMS,
+    ResultFolder,
+    ResultKind,
+    settle,
+    write_page,
+)
+
+KIND = ResultKind(
+    title="replay",
+    form="bftrain replay",
+    names=frozenset({"summary.json", "tasks.csv", "tasks.parquet", REPORT_FILE}),
+    records={"unfinished.jsonl": b'{"format":"bftrain answers '},
+    prints=frozenset({"workers.log"}),
+)
+PAGE = f'<!DOCTYPE html>{PAGE_MARK}1.0"></html>'
+
+
+def files(number: int, *, complete: bool = True, table: str = "tasks.csv") -> dict[str, str]:
+    summary = json.dumps({"format": "bftrain replay 1", "complete": complete, "number": number})
+    return {"summary.json": summary, table: f"name\n{number}\n", REPORT_FILE: f"{PAGE}{number}"}
+
+
+def put(folder: Path, content: dict[str, str]) -> None:
+    for name, text in content.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def replace(folder: Path, content: dict[str, str], *, overwrite: bool = True) -> None:
+    with ResultFolder(folder, KIND, overwrite=overwrite) as result:
+        result.replace(lambda draft: put(draft, content))
+
+
+def content_of(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name != SUMS}
+
+
+def test_a_result_is_written_whole_and_its_sums_hold(tmp_path: Path) -> None:
+    replace(tmp_path / "deep" / "out", files(1), overwrite=False)
+    assert content_of(tmp_path / "deep" / "out") == files(1)
+    checked = subprocess.run(
+        ["sha256sum", "--check", SUMS], cwd=tmp_path / "deep" / "out", capture_output=True, text=True, check=True
+    )
+    assert checked.stdout == "summary.json: OK\ntasks.csv: OK\n"
+
+
+def test_a_finished_result_is_refused_unless_it_may_be_overwritten(tmp_path: Path) -> None:
+    replace(tmp_path, files(1))
+    with pytest.raises(UsageError, match=r"holds a finished replay \(--overwrite replaces it, or name another folder"):
+        replace(tmp_path, files(2), overwrite=False)
+    assert content_of(tmp_path) == files(1)
+    replace(tmp_path, files(2, table="tasks.parquet"))
+    assert content_of(tmp_path) == files(2, table="tasks.parquet")  # the table in the other form went with the old one
+
+
+@pytest.mark.parametrize("ended", ["interrupted", "overload"])
+def test_a_part_may_be_replaced_and_a_run_that_ended_by_itself_is_no_part(tmp_path: Path, ended: str) -> None:
+    told = {"format": "bftrain replay 1", "complete": False, "ended": ended}
+    replace(tmp_path, {"summary.json": json.dumps(told)})
+    if ended == "interrupted":
+        replace(tmp_path, files(2), overwrite=False)
+        assert content_of(tmp_path) == files(2)
+    else:
+        with pytest.raises(UsageError, match="holds a finished replay"):
+            replace(tmp_path, files(2), overwrite=False)
+
+
+@pytest.mark.parametrize("name", ["tasks.csv", REPORT_FILE, "summary.json", "unfinished.jsonl", "workers.log", SUMS])
+def test_a_file_of_others_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(BadInput, match=f"{name}: was not written .*left as it is .move it away, or name another"):
+        replace(tmp_path, files(1))
+    assert content_of(tmp_path) | ({SUMS: "mine"} if name == SUMS else {}) == {name: "mine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tasks.csv", "was changed since bftrain wrote it"),
+        ("tasks.parquet", "was not written with a result of bftrain"),
+        (REPORT_FILE, "was not written with a result of bftrain"),
+    ],
+)
+def test_beside_a_result_too(tmp_path: Path, name: str, said: str) -> None:
+    replace(tmp_path, files(1))
+    (tmp_path / name).write_text("mine", encoding="utf-8")
+    before = content_of(tmp_path)
+    with pytest.raises(BadInput, match=f"{name}: {said}"):
+        replace(tmp_path, files(2))
+    assert content_of(tmp_path) == before
+
+
+def test_a_file_that_came_while_it_ran_is_left_alone(tmp_path: Path) -> None:
+    def write(draft: Path) -> None:
+        put(draft, files(1))
+        (tmp_path / "tasks.csv").write_text("mine", encoding="utf-8")
+
+    with (
+        pytest.raises(BadInput, match=r"tasks\.csv: was not written with"),
+        ResultFolder(tmp_path, KIND) as result,
+    ):
+        result.replace(write)
+    assert content_of(tmp_path) == {"tasks.csv": "mine"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_folder_or_a_link_of_that_name_is_not_ours(tmp_path: Path, kind: str) -> None:
+    replace(tmp_path, files(1))
+    path = tmp_path / "tasks.csv"
+    path.unlink()
+    (tmp_path / "elsewhere").write_text("name\n1\n", encoding="utf-8")
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("elsewhere")
+    with pytest.raises(BadInput, match=r"tasks\.csv: was changed since"):
+        replace(tmp_path, files(2))
+    assert os.path.lexists(path)
+
+
+def test_another_kind_of_result_is_not_mixed_with_it(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"format": "bftrain schedule 1"}', encoding="utf-8")
+    with pytest.raises(BadInput, match=r"summary\.json: is of a 'bftrain schedule 1', and is left as it is"):
+        replace(tmp_path, files(1))
+
+
+def test_a_result_without_sums_is_known_by_its_names(tmp_path: Path) -> None:
+    put(tmp_path, files(1))
+    replace(tmp_path, files(2))
+    assert content_of(tmp_path) == files(2)
+
+
+def test_other_names_are_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    replace(tmp_path, files(1))
+    replace(tmp_path, files(2))
+    assert content_of(tmp_path) == {**files(2), "notes.txt": "mine"}
+
+
+def test_records_may_be_cut_off_anywhere(tmp_path: Path) -> None:
+    for head in (b"", b'{"form', b'{"format":"bftrain answers 1","log":'):
+        (tmp_path / "unfinished.jsonl").write_bytes(head)
+        (tmp_path / "workers.log").write_text("printed", encoding="utf-8")
+        with ResultFolder(tmp_path, KIND):
+            assert (tmp_path / "unfinished.jsonl").read_bytes() == head
+
+
+def test_the_old_result_stays_if_writing_the_new_one_fails(tmp_path: Path) -> None:
+    replace(tmp_path, files(1))
+
+    def fail(draft: Path) -> None:
+        put(draft, {"tasks.csv": "half"})
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ResultFolder(tmp_path, KIND, overwrite=True) as result:
+        result.replace(fail)
+    assert content_of(tmp_path) == files(1)
+
+
+def test_a_full_disk_names_the_file_and_not_the_draft(tmp_path: Path) -> None:
+    def fail(draft: Path) -> None:
+        raise OSError(28, "No space left on device", str(draft / "tasks.csv"))
+
+    with pytest.raises(OSError, match="No space") as refused, ResultFolder(tmp_path, KIND) as result:
+        result.replace(fail)
+    assert refused.value.filename == str(tmp_path / "tasks.csv")
+
+
+def test_a_folder_that_cannot_be_written_to_is_named() -> None:
+    with pytest.raises(BadInput, match=r"^/proc/self: cannot be written to: "):
+        ResultFolder(Path("/proc/self"), KIND).__enter__()
+
+
+@pytest.mark.parametrize("moves", range(5))
+def test_killed_while_files_are_moved_it_is_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    replace(tmp_path, files(1))
+    really, left = Path.replace, moves
+
+    def die(self: Path, target: Path) -> Path:
+        nonlocal left
+        if self.parent.name == READY:
+            left -= 1
+            if left < 0:
+                raise MemoryError
+        return really(self, target)
+
+    monkeypatch.setattr(Path, "replace", die)
+    monkeypatch.setattr(result_folder.shutil, "rmtree", lambda *_a, **_k: None)
+    try:
+        replace(tmp_path, files(2, table="tasks.parquet"))
+    except MemoryError:
+        assert (tmp_path / READY).is_dir()
+    monkeypatch.undo()
+    settle(tmp_path)
+    assert content_of(tmp_path) == files(2, table="tasks.parquet")
+
+
+def test_a_draft_of_a_killed_process_goes(tmp_path: Path) -> None:
+    (tmp_path / DRAFT).mkdir()
+    (tmp_path / DRAFT / "tasks.csv").write_text("half", encoding="utf-8")
+    replace(tmp_path, files(1))
+    assert content_of(tmp_path) == files(1)
+
+
+def test_a_locked_folder_is_refused_at_once_and_names_the_holder(tmp_path: Path) -> None:
+    with FolderLock(tmp_path), pytest.raises(UsageError) as refused:
+        ResultFolder(tmp_path, KIND).__enter__()
+    said = str(refused.value)
+    assert said.startswith(f"{tmp_path}: is in use by process {os.getpid()} on ")
+    assert said.endswith("(wait for its end, or name another folder)")
+    replace(tmp_path, files(1))
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_lock_whose_holder_was_killed_before_it_said_who_it_is(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("?", encoding="utf-8")
+    replace(tmp_path, files(1))
+    with FolderLock(tmp_path):
+        (tmp_path / NAME).write_text("?", encoding="utf-8")
+        with pytest.raises(UsageError, match="is in use by another process"):
+            FolderLock(tmp_path).__enter__()
+
+
+def test_pages_replace_pages_only(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    write_page(page, PAGE)
+    write_page(page, f"{PAGE}2")
+    assert page.read_text(encoding="utf-8") == f"{PAGE}2"
+    page.write_text("<html>mine</html>", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"page\.html: is there already, was not written by bftrain, and is left"):
+        write_page(page, PAGE)
+    assert page.read_text(encoding="utf-8") == "<html>mine</html>"
