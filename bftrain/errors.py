@@ -99,8 +99,13 @@ class Fault(BftrainError):
     """Our own mistake: an invariant does not hold. Please report it."""
 
 
+def fold(name: str) -> str:
+    """Return ``name`` without case, and with ``-`` for ``_``: no two parts have names that differ in these only."""
+    return name.lower().replace("_", "-")
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, and else list them all."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    near = [each for each in names if fold(each) == fold(name)] or get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none'}"

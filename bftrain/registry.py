@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
-from bftrain.errors import BrokenPlugin, UnknownName
+from bftrain.errors import BrokenPlugin, UnknownName, fold
 from bftrain.ports import Placement, SharingPolicy, Solver
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "speedup": "bftrain.deciding.objectives:speedup",
         "weighted": "bftrain.deciding.objectives:weighted",
         "deadline": "bftrain.deciding.objectives:deadline",
-        "max_min": "bftrain.deciding.fairness:max_min",
         "max-min": "bftrain.deciding.fair:max_min",
         "max-min-plain": "bftrain.deciding.fair:max_min_plain",
+        "max-min-now": "bftrain.deciding.fairness:max_min_now",
         "water-filling": "bftrain.deciding.fair:water_filling",
         "hierarchical": "bftrain.deciding.fair:hierarchical",
         "finish-time": "bftrain.deciding.fair:finish_time",
@@ -135,6 +135,9 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
 }
 
+# Names from before, and what they mean now
+RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
+
 # Only what a part must have as it stands: an admission, a queue policy or a scheduler is made from settings, a reader
 # recognises files, and an objective may also be a plain function, of which bftrain.objective_file makes one
 _CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
@@ -175,32 +178,57 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts(port: Port) -> dict[str, Part]:
-    """All registered parts of a port by name. A built-in name cannot be taken over by a plug-in."""
+    """All registered parts of a port by name.
+
+    A plug-in cannot take a name that is taken, nor one that differs from it only in ``-``, ``_`` and case.
+    """
     found = {name: _built_in(port, name) for name in BUILT_IN[port]}
+    taken_names = {fold(name): part for name, part in found.items()}
     for entry in entry_points(group=f"bftrain.{port}"):
         origin = entry.dist.name if entry.dist else "an unknown package"
-        taken = found.get(entry.name)
+        taken = taken_names.get(fold(entry.name))
         if taken is None:
-            found[entry.name] = Part(port=port, name=entry.name, target=entry.value, origin=origin)
+            part = Part(port=port, name=entry.name, target=entry.value, origin=origin)
+            found[entry.name] = taken_names[fold(entry.name)] = part
         else:
             found[f"{entry.name} ({origin})"] = Part(
                 port=port,
                 name=entry.name,
                 target=entry.value,
                 origin=origin,
-                problem=f"the name is taken by {taken.origin}; rename the entry point",
+                problem=f"the name is taken by {_called(taken, entry.name)}; rename the entry point",
             )
     return found
 
 
 def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
     """Load the part called ``name``, or say which names there are."""
+    name = current_name(port, name)
     if name in BUILT_IN[port]:  # no need to look through all installed packages
         return _built_in(port, name).load()
     known = parts(port)
     if name not in known or known[name].problem:
         raise UnknownName.among(port, name, (key for key, part in known.items() if not part.problem))
     return known[name].load()
+
+
+def current_name(port: Port, name: str) -> str:
+    """Return what a part is called now: ``name``, unless it was renamed."""
+    return RENAMED.get(port, {}).get(name, name)
+
+
+def note_on_name(port: Port, name: str) -> str:
+    """Return what to say of a name from before, or nothing."""
+    current = current_name(port, name)
+    if current == name:
+        return ""
+    alike = [other for other in BUILT_IN[port] if fold(other) == fold(name)]
+    more = f"; '{alike[0]}' is another {port}" if alike else ""
+    return f"the {port} '{name}' is called '{current}' now{more}"
+
+
+def _called(part: Part, wanted: str) -> str:
+    return part.origin if part.name == wanted else f"{part.origin} as '{part.name}'"
 
 
 def _built_in(port: Port, name: str) -> Part:

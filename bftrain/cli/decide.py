@@ -41,10 +41,13 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     from msgspec.structs import replace
 
     from bftrain.assembly import build_harvester
+    from bftrain.registry import note_on_name
 
     settings = settings_of(config, given)
     for words in left_out(config):
         out.say(words)
+    if renamed := note_on_name("objective", settings.objective):
+        out.warn(renamed)
     if journal_path is None:
         _pump(build_harvester(settings), None, events, out)
         return

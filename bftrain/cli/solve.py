@@ -73,14 +73,16 @@ def command(  # noqa: PLR0913 - one parameter an option
         return
     from msgspec.structs import replace
 
+    from bftrain.registry import note_on_name
     from bftrain.solving import notes_on, solve, solve_with_all
     from bftrain.values import wire
     from bftrain.values.problem import AllocationProblem
     from bftrain.values.solution import Limits, Quality
 
     problem = replace(wire.decode(data, AllocationProblem, where=where, fix=_DESCRIBED), **said)
-    for note in notes_on(problem):
-        out.warn(note)
+    for note in (*notes_on(problem), note_on_name("objective", objective or problem.objective)):
+        if note:
+            out.warn(note)
     limits = Limits(deadline_s=deadline_s, relative_gap=relative_gap, threads=threads)
     if solver == "all":
         solutions = list(solve_with_all(problem, objective=objective, limits=limits))

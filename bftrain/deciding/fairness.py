@@ -1,4 +1,4 @@
-"""Objectives that tie tasks together. ``max_min`` is also the worked example of how to write one."""
+"""Objectives that tie tasks together. ``max-min-now`` is also the worked example of how to write one."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ class MaxMin:
         return sum(task.curve.speed(size) for size, task in zip(sizes, problem.tasks, strict=True))
 
 
-max_min = MaxMin("max_min")
+max_min_now = MaxMin("max-min-now")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _NEAR: Final = 1e-9  # relative: what is left of a task's work by rounding
 # Objectives that tie tasks together, and the policies that do the same with shares of time
-_TIED: Final = {name: name for name in ("max-min", "water-filling", "makespan")} | {"max_min": "max-min"}
+_TIED: Final = {name: name for name in ("max-min", "water-filling", "makespan")} | {"max-min-now": "max-min"}
 
 
 class Fluid:

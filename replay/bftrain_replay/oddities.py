@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bftrain.config import Settings
+from bftrain.registry import note_on_name
 from bftrain.values.kinds import ANY_KIND
 from bftrain_datasets.measures import largest_by_kind
 from bftrain_replay import deciders
@@ -12,7 +14,6 @@ from bftrain_replay.fixed import fits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
     from bftrain_replay.result import Result
@@ -39,7 +40,10 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
 
 
 def odd_settings(settings: Settings | RoundSettings, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
-    """Say which users have shares, and which kinds of nodes prices, though there are none of that name."""
+    """Say which names in the settings are old, or name a user or a kind of nodes that does not exist."""
+    renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
+    if renamed:
+        yield renamed
     users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
     if users:
         yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain.deciding.fairness import max_min
+from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.tabulate import Tabulator
 from bftrain.values.curve import SpeedCurve
@@ -317,8 +317,8 @@ def _repeats_itself(solver: Solver, optimal: bool) -> None:
 def _coupled_objective(solver: Solver, optimal: bool) -> None:
     """Solve it or refuse; who claims the best must not answer another question."""
     tasks = (_task("a", {8: 80}), _task("b", {1: 5, 8: 20}, size=3), _task("c", {2: 1}))
-    problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max_min", tasks=tasks)
-    table = Tabulator(max_min).table(problem)
+    problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max-min-now", tasks=tasks)
+    table = Tabulator(max_min_now).table(problem)
     solution = _solve(solver, table)
     if solution.quality is Quality.NONE:
         _demand(solution.termination is Termination.FAILED, "to refuse is to fail", solution)

@@ -73,3 +73,16 @@ def test_many_solvers_stand_below_each_other_with_their_plans(bftrain: CommandLi
     values = [float(row[2]) for row in rows if row[3:] and row[-2] in {"optimal", "heuristic"}]
     assert values == sorted(values, reverse=True)
     assert max(map(len, ended.out.splitlines())) <= 80
+
+
+def test_an_objective_by_its_old_name_is_noted(bftrain: CommandLine) -> None:
+    note = "warning: the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective\n"
+    problem = EXAMPLES / "problems" / "quickstart.json"
+    old, new = (
+        bftrain("solve", problem, "--solver", "highs", "--objective", name) for name in ("max_min", "max-min-now")
+    )
+    assert (old.code, new.code) == (0, 0)
+    assert old.err.count(note) == 1
+    assert note not in new.err
+    decided = bftrain("decide", KINDS.parents[1] / "events.jsonl", "--solver", "highs", "--objective", "max_min")
+    assert (decided.code, decided.err.count(note)) == (0, 1)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.fairness import max_min
+from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throughput
 from bftrain.deciding.pool import NodePool
@@ -495,7 +495,7 @@ def test_solvers_find_the_best_of_all_choices_and_rules_find_an_allowed_one(seed
 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_objective_that_ties_tasks_together_sees_each_on_the_kind_chosen_for_it(seed: int) -> None:
-    table = Tabulator(max_min).table(random_problem(seed))
+    table = Tabulator(max_min_now).table(random_problem(seed))
     found = highs.solver.solve(table, Limits())
     assert found.value == pytest.approx(best_by_trying_all(table), rel=1e-6, abs=1e-9)
     assert found.value == table.value_of(found.sizes, found.kinds)

@@ -11,7 +11,7 @@ from bftrain import registry
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.admission import FirstCome
-from bftrain.errors import BrokenPlugin, NotAvailable, UnknownName
+from bftrain.errors import BrokenPlugin, NotAvailable, UnknownName, fold
 from bftrain.ports import Admission, Objective, Placement, Solver
 from bftrain_solvers.exact import solver as exact
 from tests.unit.core import plugins
@@ -30,6 +30,34 @@ def test_everything_built_in_loads_and_keeps_to_its_port(port: registry.Port) ->
     assert list(registry.BUILT_IN[port]) == list(found)[: len(registry.BUILT_IN[port])]
     for part in found.values():
         assert isinstance(part.load(), CONTRACTS[port])
+
+
+@pytest.mark.parametrize("port", registry.PORTS)
+def test_no_two_names_differ_only_in_hyphens_underscores_and_case(port: registry.Port) -> None:
+    names = [*registry.BUILT_IN[port]]
+    assert len({fold(name) for name in names}) == len(names)
+    assert [name for name in names if name != fold(name)] == []
+
+
+@pytest.mark.parametrize("port", ["objective", "placement"])
+def test_parts_are_called_what_they_are_registered_as(port: registry.Port) -> None:
+    for name in registry.BUILT_IN[port]:
+        assert registry.load(port, name).name == name
+
+
+def test_a_name_from_before_means_the_same_and_is_noted() -> None:
+    assert registry.load("objective", "max_min") is registry.load("objective", "max-min-now")
+    assert registry.load("objective", "max_min") is not registry.load("objective", "max-min")
+    assert registry.note_on_name("objective", "max_min") == (
+        "the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective"
+    )
+    assert registry.note_on_name("objective", "max-min") == ""
+
+
+@pytest.mark.parametrize(("name", "meant"), [("Max-Min", "max-min"), ("WATER_FILLING", "water-filling")])
+def test_another_spelling_is_no_other_name(name: str, meant: str) -> None:
+    with pytest.raises(UnknownName, match=f"did you mean '{meant}'?"):
+        registry.load("objective", name)
 
 
 def test_the_built_in_solvers_are_called_what_they_are_registered_as() -> None:
@@ -76,6 +104,15 @@ def test_a_built_in_name_cannot_be_taken_over(monkeypatch: pytest.MonkeyPatch) -
     assert clash.problem == "the name is taken by bftrain; rename the entry point"
     with pytest.raises(UnknownName):
         registry.load("solver", "exact (someones-package)")
+
+
+def test_a_plug_in_cannot_take_a_name_that_only_looks_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, ("objective", "Max_Min", f"{HERE}:dice"), ("solver", "equal_share", f"{HERE}:dice"))
+    for port, name, taken in (("objective", "Max_Min", "max-min"), ("solver", "equal_share", "equal-share")):
+        clash = registry.parts(port)[f"{name} (someones-package)"]
+        assert clash.problem == f"the name is taken by bftrain as '{taken}'; rename the entry point"
+        with pytest.raises(UnknownName, match=f"did you mean '{taken}'"):
+            registry.load(port, name)
 
 
 def test_what_is_built_in_loads_without_a_look_at_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:

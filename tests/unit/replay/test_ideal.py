@@ -87,7 +87,7 @@ def test_policies_of_shared_time_for_objectives_that_tie_tasks_together() -> Non
         task(name, curves={"v": curve_of(fast), "k": curve_of(slow)}, rate=(1.0,), work_samples=speeds[name] * 7.0)
         for name, (fast, slow) in rates.items()
     ]
-    for objective in ("max-min", "max_min"):
+    for objective in ("max-min", "max-min-now"):
         assert fluid(tasks, {"v": 1, "k": 1}, objective) == pytest.approx(dict.fromkeys(rates, 7.0), rel=1e-6)
 
 

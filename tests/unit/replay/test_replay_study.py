@@ -50,7 +50,11 @@ def test_whoever_decides_is_held_against_the_same(semantics: str) -> None:
 
 
 def test_an_objective_that_ties_tasks_together_keeps_its_solver() -> None:
-    done = study(LOG, [COSTLY, task("u")], ReplaySettings(objective="max_min", solver="highs"))
+    done = study(LOG, [COSTLY, task("u")], ReplaySettings(objective="max-min-now", solver="highs"))
+    again = study(LOG, [COSTLY, task("u")], ReplaySettings(objective="max_min", solver="highs"))
+    assert list(again.result.tasks) == list(done.result.tasks)
+    note = "the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective"
+    assert (note in again.result.warnings, note in done.result.warnings) == (True, False)
     assert done.ceiling is not None
     assert done.ceiling.summary().solver == "highs"
 
@@ -140,6 +144,6 @@ def test_a_solver_whose_decisions_others_made_is_named() -> None:
         f"highs ran out of time in {counted} of {counted} decisions; greedy decided. The first: "
     )
     assert of_replay.endswith("; sizes of greedy taken")
-    tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective="max_min"))
+    tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective="max-min-now"))
     assert ["highs without costs ran out of time" in warning for warning in tied.result.warnings] == [False, True]
     assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()

@@ -117,7 +117,7 @@ def test_on_several_kinds_everybody_takes_the_kind_where_he_is_fastest() -> None
 def test_they_answer_whatever_the_objective_is(rule: str) -> None:
     tasks = tuple(plain(name, 10.0, 20.0) for name in "ab")
     problem = AllocationProblem(pool=3, horizon_s=10.0, tasks=tasks)
-    for objective in ("throughput", "max-min", "hierarchical", "max_min"):
+    for objective in ("throughput", "max-min", "hierarchical", "max-min-now"):
         table = Tabulator(resolve_objective(objective)).table(replace(problem, objective=objective))
         solution = registry.load("solver", rule).solve(table, Limits())
         assert solution.value == table.value_of(solution.sizes)

@@ -15,7 +15,7 @@ import pytest
 from bftrain import registry, solving
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.fairness import max_min
+from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
 from bftrain.deciding.tabulate import Tabulator, value_row
 from bftrain.errors import BadInput, UnknownName
@@ -71,7 +71,7 @@ def test_a_table_is_as_wide_as_the_largest_size_within_reach() -> None:
     table = Tabulator(throughput).table(problem)
     assert table.values.tolist() == [[0, 10, 18, 24], [0, 10, 18, -inf]]
     assert not table.coupled
-    assert Tabulator(max_min).table(problem).coupled
+    assert Tabulator(max_min_now).table(problem).coupled
 
 
 def test_sizes_that_nobody_measured_are_noted() -> None:
@@ -184,7 +184,7 @@ def test_max_min_lifts_the_worst_off_and_then_takes_most_samples() -> None:
         CompetingTask(name=name, max_nodes=8, curve=curve)
         for name, curve in (("slow", slow), ("fast", fast), ("stuck", stuck))
     )
-    problem = AllocationProblem(pool=13, horizon_s=10.0, objective="max_min", tasks=tasks)
+    problem = AllocationProblem(pool=13, horizon_s=10.0, objective="max-min-now", tasks=tasks)
     solution = solving.solve(problem, "highs")
     # "stuck" doubles on 8; of the 5 left, slow must have 2 to be as well off; the fifth brings most with fast
     assert dict(solution.sizes) == {"slow": 2, "fast": 3, "stuck": 8}
@@ -196,7 +196,7 @@ def test_max_min_by_weight() -> None:
         CompetingTask(name=name, max_nodes=9, weight=weight, curve=SpeedCurve(nodes=(9,), rate=(9.0,)))
         for name, weight in (("a", 1.0), ("b", 2.0), ("free", 0.0))
     )
-    problem = AllocationProblem(pool=9, horizon_s=1.0, objective="max_min", tasks=tasks)
+    problem = AllocationProblem(pool=9, horizon_s=1.0, objective="max-min-now", tasks=tasks)
     assert dict(solving.solve(problem, "highs").sizes) == {"a": 3, "b": 6, "free": 0}
 
 
@@ -205,8 +205,8 @@ def test_max_min_looks_at_weights_as_they_compare(weight: float) -> None:
     for seed in range(12):
         problem = conformance.random_problem(seed)
         tasks = tuple(msgspec.structs.replace(each, weight=weight) for each in problem.tasks)
-        plain = highs.solver.solve(Tabulator(max_min).table(problem), Limits())
-        weighed = Tabulator(max_min).table(msgspec.structs.replace(problem, tasks=tasks))
+        plain = highs.solver.solve(Tabulator(max_min_now).table(problem), Limits())
+        weighed = Tabulator(max_min_now).table(msgspec.structs.replace(problem, tasks=tasks))
         solution = highs.solver.solve(weighed, Limits())
         assert plain.value is not None
         assert solution.sizes == plain.sizes
@@ -216,7 +216,7 @@ def test_max_min_looks_at_weights_as_they_compare(weight: float) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_max_min_against_trying_all(seed: int) -> None:
-    table = Tabulator(max_min).table(conformance.random_problem(seed))
+    table = Tabulator(max_min_now).table(conformance.random_problem(seed))
     solution = highs.solver.solve(table, Limits())
     assert solution.value == pytest.approx(conformance.best_by_trying_all(table), rel=1e-9)
 
@@ -335,8 +335,8 @@ def test_solve_names_the_objective_it_used(file: Path) -> None:
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(), task(name="b")))
     solution = solving.solve(problem, objective=f"{file}:squares")
     assert (dict(solution.sizes), solution.value) == ({"a": 5, "b": 0}, 25.0)
-    coupled = solving.solve(problem, objective="max_min")
-    assert "the objective 'max_min' ties tasks together" in coupled.solver_words
+    coupled = solving.solve(problem, objective="max-min-now")
+    assert "the objective 'max-min-now' ties tasks together" in coupled.solver_words
 
 
 def test_solve_takes_the_json_form_and_names_the_wrong_field() -> None:
@@ -358,9 +358,9 @@ def test_solve_with_all_leaves_nobody_out() -> None:
 
 
 def test_a_coupled_objective_needs_a_solver_that_can() -> None:
-    with pytest.raises(BadInput, match="'max_min' ties tasks together, which the solver 'exact' cannot express"):
-        build_harvester(Settings(objective="max_min"))
-    harvester = build_harvester(Settings(objective="max_min", solver="highs"))
+    with pytest.raises(BadInput, match="'max-min-now' ties tasks together, which the solver 'exact' cannot express"):
+        build_harvester(Settings(objective="max-min-now"))
+    harvester = build_harvester(Settings(objective="max-min-now", solver="highs"))
     for name, weight in (("a", 1.0), ("b", 2.0)):
         spec = TaskSpec(name=name, max_nodes=9, weight=weight, curve=SpeedCurve(nodes=(9,), rate=(9.0,)))
         harvester.absorb(TaskSubmitted(time_s=0.0, spec=spec))

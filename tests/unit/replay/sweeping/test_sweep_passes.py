@@ -38,7 +38,7 @@ def test_yardsticks_are_shared_where_only_costs_solver_or_latency_differ() -> No
 
 def test_an_objective_that_ties_tasks_together_has_yardsticks_of_its_solver() -> None:
     grid = {"solver": ["highs", "cbc"]}
-    assert kinds(Sweep.of(small(fixed={"objective": "max_min"}, grid=grid))).count("yardsticks") == 2
+    assert kinds(Sweep.of(small(fixed={"objective": "max-min-now"}, grid=grid))).count("yardsticks") == 2
 
 
 def test_a_baseline_may_be_a_point_of_its_own() -> None:
@@ -57,11 +57,11 @@ def test_yardsticks_can_be_left_out() -> None:
         {"max_tasks": 2, "horizon_s": 30.0, "cost_factor": 2.0},
         {"solver": "greedy", "decision_latency_s": 5.0, "checkpoint_interval_s": 300.0, "seed": 4},
         {"semantics": "published", "nodes": "0:8", "skip_events": 3},
-        {"objective": "max_min", "solver": "highs"},
+        {"objective": "max-min-now", "solver": "highs"},
     ],
 )
 def test_the_figures_are_those_of_a_replay(fixed: dict[str, object]) -> None:
-    baseline = "" if "max_min" in fixed.values() else "equal-share"
+    baseline = "" if "max-min-now" in fixed.values() else "equal-share"
     sweep = Sweep.of(small(fixed=fixed, baseline=baseline))
     (row,) = sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()}).rows
     point = sweep.points[0]

@@ -57,14 +57,14 @@ def test_cases_are_options_that_go_together(tmp_path: Path) -> None:
         [grid]
         max_tasks = [5, 10]
         [[cases]]
-        objective = "max_min"
+        objective = "max-min-now"
         solver = "highs"
         [[cases]]
         horizon_s = 60
     """
     assert [tuple(point.options.values()) for point in points(tmp_path, text)] == [
-        ("max_min", "highs", 120.0, 5),
-        ("max_min", "highs", 120.0, 10),
+        ("max-min-now", "highs", 120.0, 5),
+        ("max-min-now", "highs", 120.0, 10),
         ("throughput", "exact", 60.0, 5),
         ("throughput", "exact", 60.0, 10),
     ]
