@@ -77,10 +77,8 @@ def test_many_solvers_stand_below_each_other_with_their_plans(bftrain: CommandLi
 
 def test_an_objective_by_its_old_name_is_noted(bftrain: CommandLine) -> None:
     note = "warning: the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective\n"
-    problem = EXAMPLES / "problems" / "quickstart.json"
-    old, new = (
-        bftrain("solve", problem, "--solver", "highs", "--objective", name) for name in ("max_min", "max-min-now")
-    )
+    words = ("solve", KINDS.with_name("quickstart.json"), "--solver", "highs", "--objective")
+    old, new = (bftrain(*words, name) for name in ("max_min", "max-min-now"))
     assert (old.code, new.code) == (0, 0)
     assert old.err.count(note) == 1
     assert note not in new.err
