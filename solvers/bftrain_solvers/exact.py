@@ -15,8 +15,6 @@ from bftrain.values.solution import Quality, Solution, Termination
 from bftrain_solvers.answers import kinds_of, named, refusal, total
 from bftrain_solvers.highs import solver as highs
 from bftrain_solvers.knapsack.search import best_sizes
-from bftrain_solvers.levels.search import worst_first, worst_first_over_kinds
-from bftrain_solvers.several.solving import solved
 
 if TYPE_CHECKING:
     from bftrain.values.solution import Limits
@@ -45,25 +43,39 @@ class Exact:
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""
-        started = perf_counter()
         coupling = table.coupling
-        if not isinstance(coupling, Levels | GroupLevels):
-            refused = refusal(table, self.name)
-            if refused is not None:
-                return refused
-        if not table.problem.tasks:
+        if isinstance(coupling, Levels | GroupLevels):
+            return self._worst_first(table, coupling, limits)
+        started = perf_counter()
+        refused = refusal(table, self.name)
+        if refused is not None:
+            return refused
+        problem = table.problem
+        if not problem.tasks:
             return _answer(table, [], None, self.name, started)
         if table.columns.several and not table.coupled:
-            return solved(table, limits, self.name, highs)
-        if isinstance(coupling, Levels | GroupLevels) and table.columns.several:
-            return replace(worst_first_over_kinds(table, coupling, limits), solver=self.name)
-        problem = table.problem
-        if isinstance(coupling, Levels | GroupLevels):
-            sizes, words = worst_first(table, coupling, started + limits.deadline_s)
-            return _answer(table, sizes, None, self.name, started, words)
+            return self._over_kinds(table, limits)
         present = np.array([task.size for task in problem.tasks])
         found = best_sizes(table.values, present, problem.pool, started + limits.deadline_s)
         return _answer(table, found.sizes, found.bound, self.name, started)
+
+    def _worst_first(self, table: ValueTable, coupling: Levels | GroupLevels, limits: Limits) -> Solution:
+        """Raise the worst-off first."""
+        from bftrain_solvers.levels.search import worst_first, worst_first_over_kinds  # noqa: PLC0415 - 50 ms
+
+        started = perf_counter()
+        if not table.problem.tasks:
+            return _answer(table, [], None, self.name, started)
+        if table.columns.several:
+            return replace(worst_first_over_kinds(table, coupling, limits), solver=self.name)
+        sizes, words = worst_first(table, coupling, started + limits.deadline_s)
+        return _answer(table, sizes, None, self.name, started, words)
+
+    def _over_kinds(self, table: ValueTable, limits: Limits) -> Solution:
+        """Choose sizes over several kinds of nodes."""
+        from bftrain_solvers.several.solving import solved  # noqa: PLC0415 - most replays have one kind
+
+        return solved(table, limits, self.name, highs)
 
 
 def _answer(
