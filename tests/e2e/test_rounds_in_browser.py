@@ -93,7 +93,8 @@ def test_the_page_of_a_sweep(browser: Chromium, swept: Path, width: int) -> None
     assert page.complaints() == []
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     drawn = page.evaluate(
-        "[...document.querySelectorAll('figure')].map(one => [one.id, one.querySelectorAll('svg, canvas').length])"
+        "[...document.querySelectorAll('figure')]"
+        ".map(one => [one.id, one.querySelectorAll('.draw svg, canvas').length])"
     )
     assert ["completion_s_mean-by-tasks-arrivals_per_hour", 1] in drawn
     assert "12 replays of v100=2,k80=2 with jobs" in page.evaluate("document.body.innerText")

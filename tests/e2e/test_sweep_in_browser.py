@@ -57,7 +57,8 @@ def test_it_opens_without_a_complaint_and_alone(page: Page, report: Path) -> Non
 def test_every_plot_is_drawn_and_fits(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     drawn = page.evaluate(
-        "[...document.querySelectorAll('figure')].map(one => [one.id, one.querySelectorAll('svg, canvas').length])"
+        "[...document.querySelectorAll('figure')]"
+        ".map(one => [one.id, one.querySelectorAll('.draw svg, canvas').length])"
     )
     assert [name for name, _ in drawn] == [
         f"{metric}-by-{over}"

@@ -98,12 +98,12 @@ class Chromium:
             os.close(self._from)
             self._profile.cleanup()
 
-    def open(self, address: str, *, width: int, height: int = 900, dark: bool = False) -> Page:
+    def open(self, address: str, *, width: int, height: int = 900, dark: bool = False, scripts: bool = True) -> Page:
         """Open ``address`` in a window of ``width`` x ``height`` pixels and wait until it is loaded.
 
-        ``dark`` is what the reader's system prefers; a page may follow it.
+        ``dark`` is what the reader's system prefers; a page may follow it. ``scripts``: whether the page's own run.
         """
-        return Page(self, address, width, height, dark=dark)
+        return Page(self, address, width, height, dark=dark, scripts=scripts)
 
     def call(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
         """Send one command and wait for its answer; what happens meanwhile is kept in ``events``."""
@@ -154,8 +154,9 @@ class Chromium:
 class Page:
     """An open page."""
 
-    def __init__(self, browser: Chromium, address: str, width: int, height: int, *, dark: bool) -> None:
+    def __init__(self, browser: Chromium, address: str, width: int, height: int, *, dark: bool, scripts: bool) -> None:
         self._browser = browser
+        self._scripts = scripts
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Performance"):  # which count from now on
@@ -163,6 +164,7 @@ class Page:
         self._call("Network.enable")
         self.resize(width, height)
         self.prefer("dark" if dark else "light")
+        self._call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self._call("Page.navigate", url=address)
         browser.wait_for("Page.loadEventFired", self._session)
         self.frames()
@@ -212,6 +214,9 @@ class Page:
 
     def frames(self) -> None:
         """Wait until whatever was asked for before the next frame has been drawn."""
+        if not self._scripts:  # then nothing can be waited for, but nothing is on its way either
+            self.evaluate("document.body.offsetHeight")
+            return
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def mouse(self, kind: str, x: float, y: float, **more: object) -> None:

@@ -113,7 +113,7 @@ addEventListener("beforeprint", () => {
   printing = true;
   unfolded = [...document.querySelectorAll("details:not([open])")];
   for (const details of unfolded) details.open = true;
-  redrawn(told.light, PAPER);
+  if (shown) redrawn(told.light, PAPER); // all of the time is on paper already: the static pictures
 });
 addEventListener("afterprint", () => {
   printing = false;

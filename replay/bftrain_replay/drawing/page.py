@@ -15,12 +15,17 @@ from bftrain import __version__
 from bftrain_datasets.result_folder import PAGE_MARK
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
 _SCRIPTS: Final = ("page.js", "numbers.js", "time.js")
 _PRINTED: Final = 100  # rows of a table, as page.css says
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
+_WITHOUT_SCRIPT: Final = (
+    "<noscript><style>.chooser { display: none; }</style>"
+    '<p class="soft">Without JavaScript pictures cannot be looked into, and tables not be sorted.</p></noscript>'
+)
 _LOOKS: Final = (
     ("all", "Show all", "all of the time"),
     ("in", "+", "half as much time"),
@@ -120,7 +125,7 @@ def html(page: Page) -> str:
             *(f'<p class="warning">{_words(warning)}</p>' for warning in page.warnings),
             _cards(page.cards),
             _nav(page.sections),
-            '<noscript><p class="warning">The pictures need JavaScript; the figures do not.</p></noscript>',
+            _WITHOUT_SCRIPT if page.figures else "",
             *map(_section, page.sections),
             '</main><div id="tip" role="status" hidden></div>',
             *scripts,
@@ -181,13 +186,18 @@ def _figure(figure: Figure, *, titled: bool) -> str:
     over = '<canvas aria-hidden="true"></canvas>' if figure.raster is not None else ""
     if figure.moments is not None:
         over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
+    still = "" if figure.chooses_time else f'<div class="static{_raster_look(figure)}">{static_picture(figure)}</div>'
     return (
         f'<figure id="{name}"{kind}>'
         f"{title}{says}{_looks() if figure.chooses_time else ''}"
         f'<div class="frame"{wide}><div class="draw{" over-time" if figure.moments else ""}" id="draw-{name}" '
-        f'role="img" aria-label="{escape(figure.alt)}" style="min-height:{figure.height}px"></div>{over}</div>'
+        f'role="img" aria-label="{escape(figure.alt)}" style="min-height:{figure.height}px"></div>{over}{still}</div>'
         f"{caption}</figure>"
     )
+
+
+def _raster_look(figure: Figure) -> str:
+    return " of-raster" if figure.raster is not None else ""
 
 
 def _looks() -> str:
@@ -251,6 +261,7 @@ def _colours() -> str:
     return (
         f":root {{ color-scheme: light dark; {block(LIGHT)} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {block(DARK)} }} }}\n"
+        f".of-raster {{ {block(LIGHT)} }}\n"  # its pixels are light
     )
 
 

@@ -41,6 +41,18 @@ class Series:
             columns[name] = np.diff(np.interp(edges, bounds, integral)) / np.diff(edges)
         return Series(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
 
+    def extremes(self, most: int, least_name: str, most_name: str) -> Series:
+        """Return the least and the most of each column within each of at most so many steps, as two columns."""
+        bounds = np.append(self.times_s, self.end_s)
+        edges = np.linspace(bounds[0], bounds[-1], most + 1) if self.times_s.size > most else bounds
+        first = np.searchsorted(self.times_s, edges[:-1], side="right") - 1
+        last = np.maximum(np.searchsorted(self.times_s, edges[1:], side="left") - 1, first)
+        columns = {}
+        for name, values in self.columns.items():
+            for suffix, extreme in ((least_name, np.minimum), (most_name, np.maximum)):
+                columns[name + suffix] = extreme(extreme.reduceat(values, first), values[last])
+        return Series(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
+
     def rows(self, moments: Moments, most: int = STEPS) -> list[dict[str, Any]]:
         """Give the rows that a figure draws; the last repeats the one before at the end."""
         series = self.averaged(most)

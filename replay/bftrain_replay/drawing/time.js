@@ -19,6 +19,7 @@ const mark = (item, part) => inTurn(item, (view) => { // on the strip, what is l
 let asked = 0;
 const choose = (part) => {
   shown = part && part[1] > part[0] ? part : null;
+  document.documentElement.classList.toggle("closer", shown !== null); // then paper shows the same part
   cancelAnimationFrame(asked);
   asked = requestAnimationFrame(() => {
     drawn.forEach(update);

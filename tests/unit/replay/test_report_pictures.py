@@ -258,7 +258,9 @@ def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path)
 
 
 def test_no_script_can_be_ended_from_inside() -> None:
-    figure = Figure(name="x", title="", alt="</script><!--", spec={"data": {"values": [{"a": "</ScRiPt><b>"}]}})
+    words = {"x": {"field": "a", "type": "nominal"}, "text": {"field": "a", "type": "nominal"}}
+    spec = {"data": {"values": [{"a": "</ScRiPt><b>"}]}, "mark": "text", "encoding": words}
+    figure = Figure(name="x", title="", alt="</script><!--", spec=spec)
     page = html(Page(title="t", sections=(Section(heading="h", parts=(figure,)),)))
     assert page.lower().count("</script") == 3
     assert "<b>" not in page

@@ -1,0 +1,1 @@
+"""Static pictures: a figure as SVG inside a page, for paper and for browsers without JavaScript."""
