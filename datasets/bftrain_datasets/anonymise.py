@@ -15,6 +15,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace as replace_struct
 
 from bftrain.errors import BadInput
 from bftrain.registry import BUILT_IN
@@ -90,11 +91,11 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
     made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
     kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are told by kind: they must be known
-    story = _story(log.provenance, shifted=shift_times)
+    story = _story(log.provenance, offset_s, shifted=shift_times)
     return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)
 
 
-def _story(told: Provenance, *, shifted: bool) -> Provenance:
+def _story(told: Provenance, offset_s: float, *, shifted: bool) -> Provenance:
     """Keep the figures and what is known not to name anything: sources, options, places and steps may."""
     return Provenance(
         made_by=told.made_by if told.made_by in _MAKERS else "another reader",
@@ -103,6 +104,9 @@ def _story(told: Provenance, *, shifted: bool) -> Provenance:
             Finding(name=each.name, count=each.count, node_s=each.node_s)
             for each in told.findings
             if each.name in HAZARDS
+        ),
+        doubtful=tuple(
+            replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times)) for each in told.doubtful
         ),
         steps=(STEP, SHIFTED) if shifted else (STEP,),
     )

@@ -69,10 +69,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         checks.number(self, "node_s", at_least=0)
 
 
+class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many idle nodes are doubtful for one cause: from ``times[i]`` on ``nodes[i]`` of the log's ``of_nodes``."""
+
+    cause: str
+    of_nodes: int
+    times: tuple[float, ...]
+    nodes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        checks.text(self, "cause")
+        checks.integer(self, "of_nodes", at_least=1)
+        if len(self.times) != len(self.nodes):
+            raise BadValue("must have as many times as nodes", where=f"DoubtfulTime {self.cause}")
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The story of a log: ``made_by`` which reader or generator, and the ``steps`` done to it later.
 
-    ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome.
+    ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome; ``doubtful`` says how
+    much of the idle time may not have been idle.
     """
 
     made_by: str = "hand"
@@ -81,6 +98,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sources: tuple[Source, ...] = ()
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    doubtful: tuple[DoubtfulTime, ...] = ()
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,6 +110,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         checks.instances(self, "sources", Source)
         checks.counts(self, "counts")
         checks.instances(self, "findings", Finding)
+        checks.instances(self, "doubtful", DoubtfulTime)
         checks.texts(self, "steps")
 
     def and_then(self, step: str) -> Provenance:

@@ -13,6 +13,7 @@ from bftrain_replay.ledger import Unused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bftrain_datasets.doubts import IdleDoubts
     from bftrain_replay.result import Summary
 
 RAN_OUT: Final = "tasks ran out"
@@ -25,6 +26,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
     then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
+    ``caveats`` say what the log is, if it is not out of records, and how much of its idle node-time is doubtful.
     """
 
     sentence: str
@@ -36,10 +38,12 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     no_task_share: float | None
     efficiency: float | None
     tasks_ran_out: bool
+    doubtful_share: float | None = None
+    caveats: tuple[str, ...] = ()
 
 
-def headline_of(figures: Summary) -> Headline:
-    """Return the headline of a replay's figures.
+def headline_of(figures: Summary, doubts: IdleDoubts | None = None) -> Headline:
+    """Return the headline of a replay's figures, with the doubts about the log.
 
     >>> from bftrain_replay.settings import ReplaySettings
     >>> from bftrain_replay.study import study
@@ -62,6 +66,8 @@ def headline_of(figures: Summary) -> Headline:
         no_task_share=no_task,
         efficiency=figures.efficiency,
         tasks_ran_out=ran_out(figures),
+        doubtful_share=doubts.share if doubts is not None else None,
+        caveats=doubts.caveats if doubts is not None else (),
     )
     return msgspec.structs.replace(found, sentence=_sentence(found))
 
@@ -89,12 +95,6 @@ def told_efficiency(told: Mapping[str, Any]) -> str:
     """Return U in words, marked where it only says that the tasks were done."""
     text = words.percent(told["efficiency"])
     return f"{text} ({RAN_OUT})" if told["efficiency"] is not None and told_ran_out(told) else text
-
-
-def told_headline(told: Mapping[str, Any]) -> Headline | None:
-    """Return the headline out of ``summary.json``; nothing of a cluster, or of a summary from before there was one."""
-    found = told.get("headline")
-    return None if found is None else msgspec.convert(found, Headline)
 
 
 def _sentence(found: Headline) -> str:

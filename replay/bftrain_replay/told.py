@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bftrain.values import wire
 from bftrain_datasets import summaries
+from bftrain_datasets.doubts import doubts_of
 from bftrain_replay import assumptions, sensitivity
 from bftrain_replay.headline import headline_of
 from bftrain_replay.ideal import Ideal
@@ -23,20 +24,22 @@ from bftrain_replay.study import Study
 
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(Timings.__struct_fields__)
-# What is not part of the figures' sum: these, the table that --quick leaves out, and what repeats figures in words
-_NOT_SUMMED: Final = MEASURED | {"sensitivity", "headline"}
+# What is not part of the figures' sum: these, the table that --quick leaves out, and what is told of them in words
+_NOT_SUMMED: Final = MEASURED | {"sensitivity", "headline", "doubtful"}
 
 
 def summary(study: Study, source: Source) -> dict[str, Any]:
     """Give what ``summary.json`` holds."""
+    on_log = study.fixed is None
     told: dict[str, Any] = {
         "format": FORMAT,
-        "headline": wire.plain(headline_of(study.result.summary())) if study.fixed is None else None,
+        "headline": wire.plain(headline_of(study.result.summary(), doubts_of(study.part))) if on_log else None,
         **_figures(study.result),
         "complete": study.complete,
         "baseline": _figures(study.baseline) if study.baseline else None,
         "ceiling": _figures(study.ceiling) if study.ceiling else None,
         "workload": _workload(study, source),
+        "doubtful": doubts_of(study.part).told() if on_log else None,
         "progress": _progress(study),
         "sensitivity": sensitivity.told(study.sensitivity),
         "warnings": list(study.result.warnings),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
+from bftrain_datasets.doubts import OVER_CAPACITY, curve_of
 from bftrain_datasets.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.nodenames import MOST_NODES
@@ -166,6 +167,7 @@ def _within_capacity(steps: _Steps, capacity: int, intake: Intake) -> _Steps:
             node_s=float((over * lasting)[places].sum()),
             where=f"at {moments.told(steps.times[places[0]])}",
         )
+        intake.doubtful.append(curve_of(OVER_CAPACITY, steps.times, np.maximum(over, 0), capacity))
     return replace(steps, active=active, total=total)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain_datasets.eventlog import NodeState
+    from bftrain_datasets.provenance import DoubtfulTime
 
 MOST_KNOWN: Final = 1 << 25  # letters and nodes of the node sets that are remembered, so that memory stays bounded
 MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years of one a minute
@@ -60,6 +61,7 @@ class Intake:
     def __init__(self, options: ImportOptions | None = None) -> None:
         self.options = options or ImportOptions()
         self.tally = Tally()
+        self.doubtful: list[DoubtfulTime] = []  # idle nodes about which the records themselves leave doubts
         zone = moments.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = moments.Clock(zone, lambda: self.tally.where)
         self.stays = Stays()

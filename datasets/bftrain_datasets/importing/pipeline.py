@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
+from bftrain_datasets.doubts import CENSORED_END, doubtful_times
 from bftrain_datasets.edits import close_short_gaps, mark_down
 from bftrain_datasets.importing import moments, suspicions
 from bftrain_datasets.importing.counted import log_from_counts
@@ -18,7 +19,7 @@ from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.importing.options import ImportOptions
 from bftrain_datasets.importing.rawfile import RawFile
 from bftrain_datasets.importing.recognise import reader_for
-from bftrain_datasets.provenance import Finding, Provenance, Source, tellable
+from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance, Source, tellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,8 +84,21 @@ def import_files(
     log = _edited(log, intake)
     found = suspicions.suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.tally.findings(), *found))
+    names = {each.name for each in findings}
+    doubtful = doubtful_times(
+        log,
+        censored=CENSORED_END in names,
+        by_counts="which_unknown" in names,
+        downtime=suspicions.all_idle(log, options.downtime_after_s),
+    )
+    doubtful = (*doubtful, *intake.doubtful)
     rows = intake.tally.rows()
-    return Imported(_with_story(log, name, options, tuple(sources), rows, findings), name, rows, findings)
+    return Imported(
+        _with_story(log, name, options, tuple(sources), rows, findings, (*doubtful, *intake.doubtful)),
+        name,
+        rows,
+        findings,
+    )
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
@@ -190,6 +204,7 @@ def _with_story(
     sources: tuple[Source, ...],
     rows: RowCounts,
     findings: tuple[Finding, ...],
+    doubtful: tuple[DoubtfulTime, ...],
 ) -> EventLog:
     provenance = Provenance(
         made_by=f"reader {reader}",
@@ -197,6 +212,7 @@ def _with_story(
         sources=sources,
         counts={**rows.told(), **log.provenance.counts},
         findings=findings,
+        doubtful=doubtful,
         steps=log.provenance.steps,
     )
     return replace(log, provenance=provenance)

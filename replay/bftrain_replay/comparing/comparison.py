@@ -153,6 +153,7 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
             decided = sentence(told.solver, told.decisions, told.fallback_causes, told.decided_by)
             if decided:
                 yield f"{side.label}: {decided}"
+    yield from _doubts(sides)
     yield from _ran_out(sides)
     if not same_tasks(sides):
         yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
@@ -166,6 +167,17 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
         yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
     if len(rules_of(sides)) > 1:
         yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"
+
+
+def _doubts(sides: Sequence[Side]) -> Iterator[str]:
+    """Say which logs are no observation, and how much of their idle node-time is doubtful; once what holds for all."""
+    said: dict[str, list[str]] = {}
+    for side in sides:
+        if isinstance(side.told, Told) and side.told.doubtful is not None:
+            for text in side.told.doubtful.caveats:
+                said.setdefault(text, []).append(side.label)
+    for text, labels in said.items():
+        yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
 
 
 def _ran_out(sides: Sequence[Side]) -> Iterator[str]:

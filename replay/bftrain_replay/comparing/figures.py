@@ -212,6 +212,9 @@ def _efficiency(told: Sequence[Told]) -> Figure:
 
 def _node_time(told: Sequence[Told]) -> Iterator[Figure]:
     yield _row("idle_node_h", "idle node-hours", Unit.NODE_HOURS, [each.idle_node_h for each in told])
+    doubtful = [each.doubtful.share if each.doubtful else None for each in told]
+    if any(doubtful):
+        yield _row("doubtful_share", "doubtful of them", Unit.SHARE, doubtful)
     yield _row("coverage", "used of them", Unit.SHARE, [each.coverage for each in told], Better.MORE)
     for reason in Unused:
         shares = [_share(each.unused_node_h.get(reason, 0.0), each.idle_node_h) for each in told]

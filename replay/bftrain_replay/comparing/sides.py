@@ -78,6 +78,14 @@ class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
     ended: dict[str, str]
 
 
+class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the idle node-time is doubtful, and whether the log is out of records."""
+
+    source: str
+    share: float | None
+    caveats: tuple[str, ...]
+
+
 class Told(Summary, frozen=True, kw_only=True):
     """What is read of a replay's ``summary.json``."""
 
@@ -91,6 +99,7 @@ class Told(Summary, frozen=True, kw_only=True):
     versions: dict[str, str]
     figures_sha256: str
     cluster: OnCluster | None = None
+    doubtful: Doubtful | None = None  # of summaries from before it was told there is none
 
     @property
     def nodes(self) -> Mapping[str, int]:

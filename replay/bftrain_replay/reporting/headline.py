@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from bftrain import words
+from bftrain_datasets.doubts import COUNTS, RECORDS, SIMULATED
 from bftrain_replay import deciders
 from bftrain_replay.drawing.page import Card, Html, Table
 from bftrain_replay.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
@@ -17,6 +18,11 @@ from bftrain_replay.reporting.waterfall import hints
 from bftrain_replay.result import SECONDS_AN_HOUR
 
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
+_LEFT_BY: Final = {
+    RECORDS: "The batch queue",
+    COUNTS: "By counts of busy nodes the batch queue",
+    SIMULATED: "A simulated main scheduler",
+}
 _ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
     ("harvest, samples", lambda told: words.large(told["harvested"])),
     ("efficiency U", told_efficiency),
@@ -72,10 +78,12 @@ def lost_share(told: Mapping[str, Any], *losses: Loss) -> float | None:
 def lead(material: Material) -> Html:
     """Say it in a few sentences."""
     told = material.told
+    who = _LEFT_BY[(told.get("doubtful") or {}).get("source", RECORDS)]
     if not told["idle_node_h"]:
-        return Html("The batch queue left no node idle: there was nothing to harvest.")
+        return Html(f"{who} left no node idle: there was nothing to harvest.")
     share = f"{words.percent(_idle_share(material))} of all"
-    said = [f"The batch queue left <strong>{words.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
+    said = [f"{who} left <strong>{words.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
+    said += [f"<strong>{escape(text)}</strong>." for text in (told.get("headline") or {}).get("caveats", ())]
     if told.get("workload"):
         said.append(f"No tasks were given: it was replayed with {escape(told['workload']['sentence'])}.")
     said += _of_the_tasks(told) if told_ran_out(told) else _of_enough_work(told)
@@ -143,7 +151,7 @@ def cards(material: Material) -> list[Card]:
         Card(
             name="Idle",
             figure=words.percent(_idle_share(material)),
-            note=f"of all node-time: {words.count(idle_h)} node-hours, {mean} nodes on average",
+            note=f"of all node-time: {words.count(idle_h)} node-hours, {mean} nodes on average{_doubtful(told)}",
         ),
         Card(
             name="Used",
@@ -171,6 +179,11 @@ def cards(material: Material) -> list[Card]:
             note=f"of {words.count(told['tasks'])}; nodes were given back {words.counted(told['preemptions'], 'time')}",
         ),
     ]
+
+
+def _doubtful(told: Mapping[str, Any]) -> str:
+    doubtful = told.get("doubtful") or {}
+    return f"; {words.percent(doubtful['share'])} of it doubtful" if doubtful.get("sentence") else ""
 
 
 def _efficiency_note(told: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain_datasets.doubts import doubtful_nodes
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log
 from bftrain_replay import tables
@@ -62,15 +63,21 @@ class Material:
     def nodes_over_time(self) -> Series:
         """Idle nodes, and how many of them tasks held."""
         idle_times = self.log.times - self.log.start_s
+        at_s, doubtful = doubtful_nodes(self.log)
+        doubtful_s = at_s - self.log.start_s
         held = self.holdings
         times = np.concatenate((held.from_s, held.to_s))
         changes = np.repeat(np.array((1, -1)), (held.from_s.size, held.to_s.size))
-        moments = np.unique(np.concatenate((idle_times[idle_times < self.end_s], times[times < self.end_s], (0.0,))))
+        changed = np.concatenate((idle_times, times, doubtful_s))
+        moments = np.unique(np.append(changed[changed < self.end_s], 0.0))
         order = np.argsort(times, kind="stable")
         counts = np.concatenate(((0,), np.cumsum(changes[order])))
         used = counts[np.searchsorted(times[order], moments, side="right")]
         idle = self.log.pool_sizes()[np.searchsorted(idle_times, moments, side="right") - 1]
-        return Series(times_s=moments, end_s=self.end_s, columns={"idle": idle, "used": used})
+        columns = {"idle": idle, "used": used}
+        if doubtful.any():
+            columns["doubtful"] = doubtful[np.searchsorted(doubtful_s, moments, side="right") - 1]
+        return Series(times_s=moments, end_s=self.end_s, columns=columns)
 
 
 def of_study(study: Study, source: Source) -> Material:

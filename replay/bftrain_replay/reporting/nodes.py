@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from bftrain import words
@@ -12,8 +12,10 @@ from bftrain_replay.drawing.series import Series
 from bftrain_replay.result import SECONDS_AN_HOUR
 
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
+_LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}
 _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
-_KEY: Final = {"domain": ["idle, unused", "used by tasks"], "range": ["@idle", "@used"]}
+_DOUBTFUL: Final = "doubtful whether idle"
+_COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by tasks": "@used"}
 # Nothing of it is seen, but it takes the room that it takes in the other figures, so that all moments stand in line
 _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
@@ -73,6 +75,10 @@ def nodes(material: Timed) -> Figure:
     largest = int(material.nodes_over_time.columns["idle"].max())
     idle, used = (words.count(told[name] / hours) for name in ("idle_node_h", "used_node_h"))
     says = f"On average {idle} nodes were idle and {used} of them worked; at most {words.count(largest)} were idle."
+    areas = {"idle": "idle, unused", "used": "used by tasks"}
+    if "doubtful" in material.nodes_over_time.columns:
+        areas["doubtful"] = _DOUBTFUL  # above the others: part of either
+        says += f" Of the idle node-time {words.percent(told['doubtful']['share'])} is doubtful."
     return Figure(
         name="nodes",
         title="Idle nodes, and how many of them worked",
@@ -87,14 +93,19 @@ def nodes(material: Timed) -> Figure:
                 "x": material.moments.axis(),
                 "y": {"type": "quantitative", "title": "nodes", "axis": {"tickCount": 5, "tickMinStep": 1}},
             },
-            "layer": [_area("idle", "idle, unused"), _area("used", "used by tasks")],
+            "layer": [_area(field, label, list(areas.values())) for field, label in areas.items()],
         },
     )
 
 
-def _area(field: str, label: str) -> dict[str, Any]:
-    colour = {"datum": label, "scale": _KEY, "legend": {"title": None}}
-    return {"mark": _STEPS, "encoding": {"y": {"field": field, "type": "quantitative"}, "color": colour}}
+def _area(field: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
+    mark = _LINE if label == _DOUBTFUL else _STEPS
+    colour = {
+        "datum": label,
+        "scale": {"domain": labels, "range": [_COLOURS[each] for each in labels]},
+        "legend": {"title": None},
+    }
+    return {"mark": mark, "encoding": {"y": {"field": field, "type": "quantitative"}, "color": colour}}
 
 
 def _untitled(axis: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bftrain import words
+from bftrain_datasets.doubts import COUNTS, SIMULATED
 from bftrain_replay.drawing import pictures
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.page import Html, Page, Section, html
@@ -27,6 +28,7 @@ from bftrain_replay.reporting.task_table import SHOWN, task_table
 from bftrain_replay.reporting.users import shares_so_far, users_over_time
 from bftrain_replay.reporting.waterfall import meanings, waterfall
 
+_SEEN: Final = {SIMULATED: "simulated", COUNTS: "derived from counts"}
 _YARDSTICKS: Final = (
     '<p class="soft">Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a '
     "constant pool of their own. U without costs is the same if starting, rescaling and preemption cost nothing; it is "
@@ -102,7 +104,8 @@ def write_figures(material: Material, folder: Path, form: str) -> list[Path]:
 def _subject(material: Material) -> str:
     """Say what was replayed."""
     told, log = material.told, material.log
-    text = f"{words.counted(len(log.node_names), 'node')} observed for {words.duration(material.end_s)}"
+    seen = _SEEN.get((told.get("doubtful") or {}).get("source", ""), "observed")
+    text = f"{words.counted(len(log.node_names), 'node')} {seen} for {words.duration(material.end_s)}"
     if material.moments.on_calendar:
         text += f" from {words.moment(log.start_s)}"
     tasks = words.counted(told["tasks"], "training task")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bftrain import words
 from bftrain.errors import suggestion
-from bftrain_replay.sweeping.table import HARVEST_NODE_H, TASKS_RAN_OUT, columns_of
+from bftrain_replay.sweeping.table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, columns_of
 from bftrain_replay.tables import Kind
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ _KNOWN: Final = {
         EFFICIENCY,
         HARVEST,
         MAKESPAN,
+        _share(DOUBTFUL, "idle node-time, doubtful", 0),
         _hours(HARVEST_NODE_H, "node-hours of work that counts", 1),
         _share(CEILING, "U without costs"),
         _share(BASELINE, "baseline: efficiency U"),

@@ -61,6 +61,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rounds: InRounds | None = None
     yardsticks: Yardsticks | None = None
     warnings: tuple[str, ...] = ()
+    doubtful_share: float | None = None  # of the idle node-time of the log
+    log_source: str = ""  # whether that is out of records
     wall_s: float
     made_from: MadeFrom
 

@@ -12,7 +12,7 @@ from bftrain_replay.headline import RAN_OUT
 from bftrain_replay.sweeping.figures import as_drawn, figures, plain, spreads, varied
 from bftrain_replay.sweeping.metrics import BASELINE, CEILING, EFFICIENCY, HARVEST, metric_of, metrics_of
 from bftrain_replay.sweeping.options import SEED
-from bftrain_replay.sweeping.table import HARVEST_NODE_H, TASKS_RAN_OUT, State
+from bftrain_replay.sweeping.table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,7 +194,7 @@ def _left_out(points: int) -> str:
 
 def _table(swept: Swept, metrics: Sequence[Metric]) -> Table:
     """Give the points with their options and most important figures."""
-    usual = (HARVEST.column, HARVEST_NODE_H, "coverage", EFFICIENCY.column, BASELINE, CEILING)
+    usual = (HARVEST.column, HARVEST_NODE_H, "coverage", DOUBTFUL, EFFICIENCY.column, BASELINE, CEILING)
     shown = [metric for metric in dict.fromkeys([*metrics, *map(metric_of, usual)]) if _told(metric, swept.rows)]
     failed = bool(swept.failed)
     options = list(swept.sweep.spec.swept)

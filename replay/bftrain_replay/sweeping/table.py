@@ -47,6 +47,8 @@ _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 _LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
 _ENDED: Final = "ended"
 HARVEST_NODE_H: Final = "harvest_node_h"
+DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
+_SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
 _OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
 # What is told by name, and the names that there are
@@ -115,7 +117,7 @@ def _told(
     own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
     more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
     if not outcome.ended:  # of a log, whose idle time the tasks may be too few for
-        more[TASKS_RAN_OUT] = int(ran_out(figures))
+        more |= {TASKS_RAN_OUT: int(ran_out(figures)), DOUBTFUL: outcome.doubtful_share, _SOURCE: outcome.log_source}
     return {**wire.plain(figures), **wire.plain(outcome.timings), **more, **own}
 
 
@@ -139,6 +141,8 @@ def _figures(points: Sequence[Point]) -> Iterator[Column]:
         yield from _columns(Summary, _LEFT_OUT)
         yield Column(HARVEST_NODE_H, Kind.NUMBER)
         yield Column(TASKS_RAN_OUT, Kind.WHOLE)
+        yield Column(DOUBTFUL, Kind.NUMBER)
+        yield Column(_SOURCE, Kind.TEXT)
     if any(point.in_rounds for point in points):
         yield from _columns(RoundSummary, _LEFT_OUT)
         yield from _columns(TaskFigures, _LEFT_OUT)

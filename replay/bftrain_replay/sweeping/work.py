@@ -8,7 +8,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from bftrain.errors import BadInput, BftrainError, NotAvailable
+from bftrain_datasets.doubts import doubts_of
 from bftrain_replay import own_files
 from bftrain_replay.deciders import CEILING
 from bftrain_replay.fixed import WORDS, Ended
@@ -102,7 +105,10 @@ def _on_log(job: Pass, settings: ReplaySettings, log: EventLog, tasks: Tasks, wa
             wall_s=perf_counter() - begun,
             made_from=job.made_from,
         )
-    return _replayed(job, passes, settings, lambda _: passes.part, begun)
+    doubts = doubts_of(passes.part)
+    found = _replayed(job, passes, settings, lambda _: passes.part, begun)
+    warnings = (*found.warnings, *doubts.caveats)
+    return replace(found, doubtful_share=doubts.share, log_source=doubts.source, warnings=warnings)
 
 
 def _on_cluster(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from bftrain_datasets.eventlog import EventLog
+from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance
 from bftrain_replay import told
 from bftrain_replay.fixed import Cluster
 from bftrain_replay.headline import headline_of, told_efficiency, told_ran_out
@@ -12,7 +16,7 @@ from bftrain_replay.reporting import material, report
 from bftrain_replay.reporting.headline import compared
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import cluster_study, study
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import START_S, log_of, task
 
 LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
 
@@ -77,3 +81,51 @@ def test_the_page_begins_with_it_and_shows_no_bare_u() -> None:
     assert rows["efficiency U"] == "100.0 % (tasks ran out)"
     enough = study(LOG, [task()], ReplaySettings())
     assert "ran out" not in report.render(material.of_study(enough, Source())).split("<script")[0]
+
+
+def doubtful_log(*findings: Finding) -> EventLog:
+    """Two nodes, of which one is doubtful in the second of two hours."""
+    found = DoubtfulTime(cause="censored_end", of_nodes=2, times=(START_S + 3600.0,), nodes=(1,))
+    return replace(LOG, provenance=Provenance(made_by="reader sacct", doubtful=(found,), findings=findings))
+
+
+def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page() -> None:
+    done = study(doubtful_log(), [task()], ReplaySettings())
+    summary = told.summary(done, Source())
+    assert summary["doubtful"]["causes"] == {"censored_end": 1.0}
+    assert summary["headline"]["doubtful_share"] == 0.25
+    sentence = "Of 4 idle node-hours 25.0 % are doubtful: the records end, and jobs that ended later may be missing"
+    assert summary["headline"]["caveats"] == (sentence,)
+    page = report.page(material.of_study(done, Source()))
+    assert sentence in page.lead
+    assert "25.0 % of it doubtful" in page.cards[0].note
+    (nodes,) = [figure for figure in page.figures if figure.name == "nodes"]
+    assert nodes.series[0].columns["doubtful"].tolist() == [0.0, 1.0]
+    assert "Of the idle node-time 25.0 % is doubtful." in nodes.says
+
+
+def test_doubts_are_those_of_the_window_that_is_replayed() -> None:
+    early = study(doubtful_log(), [task()], ReplaySettings(window=f"..{START_S + 3600.0}"))
+    assert told.summary(early, Source())["doubtful"]["causes"] == {}
+    late = study(doubtful_log(), [task()], ReplaySettings(window=f"{START_S + 3600.0}.."))
+    assert told.summary(late, Source())["doubtful"]["share"] == 0.5
+
+
+def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
+    done = study(doubtful_log(Finding(name="derived", count=2)), [task()], ReplaySettings())
+    summary = told.summary(done, Source())
+    assert (summary["doubtful"]["source"], summary["doubtful"]["share"]) == ("simulated", 1.0)
+    page = report.page(material.of_study(done, Source()))
+    assert page.lead.startswith("A simulated main scheduler left <strong>4 node-hours</strong> idle")
+    assert "The log is simulated: no record tells which nodes were idle" in page.lead
+    assert page.subtitle.startswith("2 nodes simulated for")
+    counted = study(doubtful_log(Finding(name="which_unknown", count=2)), [task()], ReplaySettings())
+    page = report.page(material.of_study(counted, Source()))
+    assert page.lead.startswith("By counts of busy nodes the batch queue left")
+    assert page.subtitle.startswith("2 nodes derived from counts for")
+
+
+def test_a_log_out_of_records_without_doubts_has_no_caveat() -> None:
+    summary = told.summary(study(LOG, [task()], ReplaySettings()), Source())
+    assert summary["headline"]["caveats"] == ()
+    assert summary["doubtful"]["source"] == "records"

@@ -1,0 +1,113 @@
+"""Doubts about a log's idle time are stored when it is imported, and hold for any part of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_datasets.anonymise import anonymised
+from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.doubts import COUNTS, RECORDS, SIMULATED, doubtful_nodes, doubts_of
+from bftrain_datasets.eventlog import EventLog, NodeState
+from bftrain_datasets.files import load_log, save_log
+from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance
+from tests.helpers.records import finding, imported
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR = 3600.0
+KEY = b"0" * 32
+
+
+def log_with(*doubtful: DoubtfulTime, findings: tuple[Finding, ...] = ()) -> EventLog:
+    """Four nodes that are idle for 10 h, from an hour after the epoch's billionth second."""
+    changes = [(1e9, f"n{number}", NodeState.IDLE) for number in range(4)]
+    provenance = Provenance(made_by="reader test", doubtful=doubtful, findings=findings)
+    return log_from_transitions(changes, begin_s=1e9, end_s=1e9 + 10 * HOUR, provenance=provenance)
+
+
+def doubtful(cause: str, *steps: tuple[float, int]) -> DoubtfulTime:
+    """From so many hours on so many nodes."""
+    times, nodes = zip(*steps, strict=True)
+    return DoubtfulTime(cause=cause, of_nodes=4, times=tuple(1e9 + HOUR * at for at in times), nodes=tuple(nodes))
+
+
+def test_what_is_doubtful_for_two_causes_is_counted_once() -> None:
+    found = doubts_of(log_with(doubtful("suspected_downtime", (2, 4), (6, 0)), doubtful("censored_end", (5, 3))))
+    assert found.causes == {"censored_end": 15.0, "suspected_downtime": 4 * 3 + 1.0}
+    assert (found.idle_node_h, found.share) == (40.0, 28 / 40)
+    assert found.sentence.startswith("Of 40 idle node-hours 70.0 % are doubtful: the records end, and jobs that ended")
+
+
+def test_a_part_has_the_doubts_of_its_time_and_in_proportion_those_of_its_nodes() -> None:
+    log = log_with(doubtful("censored_end", (4, 2), (8, 4)))
+    assert doubts_of(log.select(window=(1e9, 1e9 + 4 * HOUR))).causes == {}
+    assert doubts_of(log.select(window=(1e9 + 3 * HOUR, 1e9 + 9 * HOUR))).causes == {"censored_end": 4 * 2.0 + 4.0}
+    assert doubts_of(log.select(nodes=slice(0, 2))).causes == {"censored_end": 4 * 1.0 + 2 * 2.0}
+
+
+def test_no_more_is_doubtful_than_was_idle() -> None:
+    busy = log_from_transitions(
+        [(0.0, "a", NodeState.IDLE), (HOUR, "a", NodeState.BUSY)],
+        begin_s=0.0,
+        end_s=4 * HOUR,
+        provenance=Provenance(
+            doubtful=(
+                DoubtfulTime(cause="censored_end", of_nodes=1, times=(0.0,), nodes=(1,)),
+                DoubtfulTime(cause="over_capacity", of_nodes=1, times=(HOUR,), nodes=(5,)),
+            )
+        ),
+    )
+    assert doubts_of(busy).causes == {"censored_end": 1.0}
+    assert doubts_of(log_with(doubtful("over_capacity", (0, 2), (1, 0)))).causes == {"over_capacity": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("finding", "source", "share", "words"),
+    [
+        ("derived", SIMULATED, 1.0, ("The log is simulated: no record tells which nodes were idle",)),
+        (
+            "which_unknown",
+            COUNTS,
+            0.0,
+            ("The log is derived from counts of busy nodes: which nodes were idle is assumed",),
+        ),
+        ("nodes_inferred", RECORDS, 0.0, ()),
+    ],
+)
+def test_simulated_and_derived_logs_are_called_so(
+    finding: str, source: str, share: float, words: tuple[str, ...]
+) -> None:
+    log = log_with(findings=(Finding(name=finding, count=1),))
+    found = doubts_of(log)
+    assert (found.source, found.share, found.caveats) == (source, share, words)
+    assert not doubtful_nodes(log)[1].any()
+
+
+@pytest.mark.parametrize("form", ["npz", "csv"])
+def test_files_and_anonymous_logs_keep_them(form: str, tmp_path: Path) -> None:
+    log = log_with(doubtful("censored_end", (4, 2), (8, 4)))
+    save_log(log, tmp_path / f"log.{form}")
+    assert doubts_of(load_log(tmp_path / f"log.{form}")) == doubts_of(log)
+    assert doubts_of(anonymised(log, KEY, shift_times=True)) == doubts_of(log)
+
+
+def test_an_import_stores_as_much_as_it_finds(tmp_path: Path) -> None:
+    # Nothing runs from 1 h to 5 h; after that only one node works, and the other has its last job until 6 h
+    jobs = ((0, 1, "a"), (0, 1, "b"), (5, 12, "a"), (5, 6, "b"))
+    rows = (
+        f"{number}|{1e9 + HOUR * at:.0f}|{1e9 + HOUR * to:.0f}|{node}" for number, (at, to, node) in enumerate(jobs)
+    )
+    made = imported(tmp_path, "JobID|Start|End|NodeList\n" + "\n".join(rows) + "\n")
+    causes = doubts_of(made.log).causes
+    assert causes == {"censored_end": pytest.approx(6.0), "suspected_downtime": pytest.approx(8.0)}
+    assert causes == {name: pytest.approx(finding(made, name).node_s / HOUR) for name in causes}
+    times, nodes = doubtful_nodes(made.log)
+    assert dict(zip(((times - 1e9) / HOUR).tolist(), nodes.tolist(), strict=True)) == {
+        0.0: 0,
+        1.0: 2,
+        5.0: 0,
+        6.0: 1,
+    }
