@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from bftrain import own_file, registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, suggestion
+from bftrain.exception_text import described
 from bftrain.ports import Admission, ChoosingAdmission
 from bftrain.values.sharing import Entity
 
@@ -85,7 +86,7 @@ def _made(
     except BftrainError as error:
         raise BadInput(error.what, where=where, fix=error.fix) from error
     except Exception as error:
-        raise BrokenPlugin(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
+        raise BrokenPlugin(f"cannot be made: {described(error)}", where=where) from error
     if isinstance(made, (ChoosingAdmission, Admission)) and not isinstance(made, type):
         return made
     what = "has not what bftrain.ports asks for: a name, and choose(queue) or admit(names, pool)"

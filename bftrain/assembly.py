@@ -7,6 +7,7 @@ from bftrain.admissions import resolve_admission
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BrokenPlugin, NotAvailable
+from bftrain.exception_text import described
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
@@ -61,7 +62,7 @@ def find_solver(name: str) -> Solver:
         state = solver.available()
         usable = state.ok
     except Exception as error:
-        what = f"cannot say whether it can run here: {type(error).__name__}: {error}"
+        what = f"cannot say whether it can run here: {described(error)}"
         raise BrokenPlugin(what, where=f"solver '{name}'") from error
     if not usable:
         raise NotAvailable(state.reason, where=f"solver '{name}'", fix=state.fix or None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from bftrain import own_file, registry
 from bftrain.errors import BadInput, BrokenPlugin
+from bftrain.exception_text import described, raised
 from bftrain.ports import Metric
 
 
@@ -55,9 +56,7 @@ def resolve(name: str, given: object = None) -> Metric:
         try:
             given = given()
         except Exception as error:
-            raise BrokenPlugin(
-                f"cannot be made without arguments: {type(error).__name__}: {error}", where=where
-            ) from error
+            raise BrokenPlugin(f"cannot be made without arguments: {described(error)}", where=where) from error
     if isinstance(given, Metric):
         return given
     if callable(given):
@@ -75,7 +74,7 @@ def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
             given = dict(metric.measure(run))
             numbers = {name: _number(given.pop(name)) for name in metric.figures}
         except Exception as error:
-            raise BrokenPlugin(f"raised {type(error).__name__}: {error}", where=where) from error
+            raise BrokenPlugin(raised(error), where=where) from error
         if given:
             raise BrokenPlugin(f"gives '{next(iter(given))}', which is not among its figures", where=where)
         found |= numbers

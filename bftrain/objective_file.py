@@ -8,6 +8,7 @@ from pathlib import Path
 from bftrain import own_file, registry
 from bftrain.deciding.objectives import FunctionObjective
 from bftrain.errors import BadInput
+from bftrain.exception_text import described
 from bftrain.ports import Objective
 
 
@@ -32,7 +33,7 @@ def as_objective(name: str, found: object) -> Objective:
             found = found()
         except Exception as error:
             raise BadInput(
-                f"cannot be made without arguments: {type(error).__name__}: {error}", where=f"objective '{name}'"
+                f"cannot be made without arguments: {described(error)}", where=f"objective '{name}'"
             ) from error
     if isinstance(found, Objective):
         return found

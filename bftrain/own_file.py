@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrain.errors import BadInput, UnknownName
+from bftrain.exception_text import OWN_FILE, raised
 
 
 def parts(name: str) -> tuple[Path | None, str]:
@@ -20,7 +21,7 @@ def load(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - whoev
     """Run the file and give what it calls ``attribute``; ``where`` says what that is for."""
     if not path.is_file():
         raise BadInput(f"there is no file {path}", where=where)
-    known = f"bftrain_own_file_{abs(hash(str(path.resolve())))}"
+    known = f"{OWN_FILE}{abs(hash(str(path.resolve())))}"
     spec = spec_from_file_location(known, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} cannot be imported", where=where, fix="its name must end in .py")
@@ -29,7 +30,7 @@ def load(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - whoev
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{path} raised {type(error).__name__}: {error}", where=where) from error
+        raise BadInput(f"{path} {raised(error)}", where=where) from error
     if not hasattr(module, attribute):
         raise UnknownName.among("function or class in the file", attribute, _public(module), where=where)
     return getattr(module, attribute)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import msgspec
 
 from bftrain.errors import BrokenPlugin, UnknownName, fold
+from bftrain.exception_text import described
 from bftrain.ports import Placement, SharingPolicy, Solver
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
                 found = attrgetter(attribute)(found)
         except (Exception, SystemExit) as error:  # a module that ends the process when imported is broken, no more
             raise BrokenPlugin(
-                f"cannot be loaded from {self.target}: {type(error).__name__}: {error}",
+                f"cannot be loaded from {self.target}: {described(error)}",
                 where=f"{self.port} '{self.name}'",
                 fix=f"repair or uninstall {self.origin}",
             ) from error

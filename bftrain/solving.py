@@ -11,7 +11,8 @@ from bftrain import registry
 from bftrain.assembly import find_solver
 from bftrain.deciding.choice import ask
 from bftrain.deciding.tabulate import Tabulator
-from bftrain.errors import NotAvailable
+from bftrain.errors import BftrainError, BrokenPlugin, NotAvailable
+from bftrain.exception_text import raised
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, SharingPolicy, Solver
 from bftrain.values import wire
@@ -73,8 +74,20 @@ def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingP
     checked = problem if isinstance(problem, SharingProblem) else wire.convert(problem, SharingProblem)
     chosen: SharingPolicy = registry.load("sharing", policy or checked.policy) if isinstance(policy, str) else policy
     begun = perf_counter()
-    shares = chosen.share(checked)
+    shares = shares_of(chosen, checked)
     return msgspec.structs.replace(shares, wall_s=perf_counter() - begun)
+
+
+def shares_of(policy: SharingPolicy, problem: SharingProblem) -> Shares:
+    """Ask a policy for shares; an exception in one that is not built in is reported as its own."""
+    try:
+        return policy.share(problem)
+    except BftrainError:
+        raise
+    except Exception as error:
+        if type(policy).__module__.startswith("bftrain_solvers."):
+            raise  # a fault of ours
+        raise BrokenPlugin(raised(error), where=f"policy '{policy.name}'", fix="repair the policy") from error
 
 
 def notes_on(problem: AllocationProblem) -> Iterator[str]:

@@ -144,7 +144,7 @@ def exit_code(error: BaseException) -> int:
             error.show()
             return UsageError.exit_code
         case BftrainError():
-            return _complain(str(error), error.exit_code)
+            return _complain(f"{error}{_trace(error.__cause__)}", error.exit_code)
         case KeyboardInterrupt() | click.Abort():
             return _complain("interrupted", Interrupted.exit_code)
         case BrokenPipeError():
@@ -180,10 +180,29 @@ def _complain(text: str, code: int) -> int:
     return code
 
 
-def _fault(error: BaseException) -> int:
+def _trace(cause: BaseException | None) -> str:
+    """Print what led to an exception in code that is not ours if ``-v`` asks for it; else say that it does."""
+    from bftrain.exception_text import source_line
+
+    if cause is None or isinstance(cause, BftrainError | OSError) or source_line(cause) is None:
+        return ""
+    return "" if _traced(cause) else "; -v prints the whole traceback"
+
+
+def _traced(error: BaseException) -> bool:
     import traceback
 
-    if {"-v", "--verbose"} & set(sys.argv):
+    verbose = bool({"-v", "--verbose"} & set(sys.argv))
+    if verbose:
         traceback.print_exception(error)
+    return verbose
+
+
+def _fault(error: BaseException) -> int:
+    from bftrain.exception_text import is_from_own_file, raised
+
+    if isinstance(error, Exception) and is_from_own_file(error):
+        return _complain(f"your own code {raised(error)}{_trace(error)}", BadInput.exit_code)
+    _traced(error)
     what = f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
     return _complain(what, Fault.exit_code)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from bftrain.errors import BadObjective
+from bftrain.exception_text import raised
 from bftrain.ports import Solver
 from bftrain.values.decision import STAYED, taken_from
 from bftrain.values.mapped import NOTHING
@@ -96,7 +97,7 @@ def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     except BadObjective:
         raise
     except Exception as error:  # noqa: BLE001 - a solver may be anyone's; its failure must not stop the decisions
-        return Solution.failed(solver.name, f"raised {type(error).__name__}: {error}")
+        return Solution.failed(solver.name, raised(error))
     if not isinstance(solution, Solution):
         return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")
     return solution

@@ -10,6 +10,7 @@ import msgspec
 from bftrain.deciding.queue import Queue
 from bftrain.deciding.roster import Member, Roster
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
+from bftrain.exception_text import raised
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
 from bftrain.values.events import (
     Event,
@@ -164,7 +165,7 @@ class Gate:
     def _broken(self, error: Exception) -> BftrainError:
         if isinstance(error, BadInput):
             return error
-        return BrokenPlugin(f"raised {type(error).__name__}: {error}", where=self._where, fix="use a built-in one")
+        return BrokenPlugin(raised(error), where=self._where, fix="use a built-in one")
 
 
 def _asked(admission: Admission | ChoosingAdmission) -> Callable[[Queue], Sequence[str] | Mapping[str, int]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.roster import Roster
 from bftrain.errors import BadInput, BrokenPlugin
+from bftrain.exception_text import raised
 from bftrain.ports import Placement
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.events import (
@@ -213,7 +214,7 @@ class Holdings:
             nodes = tuple(choose_nodes())
             fine = len(nodes) == count == len(set(nodes)) and all(map(allowed, nodes))
         except Exception as error:
-            raise BrokenPlugin(f"raised {type(error).__name__}: {error}", where=where, fix=fix) from error
+            raise BrokenPlugin(raised(error), where=where, fix=fix) from error
         if not fine:
             what = f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had"
             raise BrokenPlugin(what, where=where, fix=fix)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BadObjective
+from bftrain.exception_text import raised
 from bftrain.ports import Objective
 from bftrain.values.columns import largest_by_kind
 from bftrain.values.coupling import Coupling
@@ -130,7 +131,7 @@ def _recast(objective: Objective, table: ValueTable) -> ValueTable:
     try:
         given: object = objective.recast(table)  # type: ignore[attr-defined]  # the caller has looked for it
     except Exception as error:
-        raise BadObjective(f"recast() raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(f"recast() {raised(error)}", where=where) from error
     if not isinstance(given, ValueTable) or given.values.shape != table.values.shape:
         raise BadObjective("recast() did not give a table of the same tasks and sizes", where=where)
     if not (np.isfinite(given.values) == np.isfinite(table.values)).all() or not (given.values < np.inf).all():
@@ -201,7 +202,7 @@ def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]
         given = np.asarray(objective.values(task, sizes))
         worth = None if given.dtype.kind == "c" else np.asarray(given, dtype=np.float64)
     except (Exception, SystemExit) as error:
-        raise BadObjective(f"raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(raised(error), where=where) from error
     if worth is None:
         raise BadObjective("gave complex numbers", where=where, fix="return finite numbers only")
     if worth.shape != (count,):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain.errors import BadObjective
+from bftrain.exception_text import raised
 from bftrain.values.linear import Linear, linear_sum
 from bftrain_solvers.hopeless import cleared, lopsided
 from bftrain_solvers.matrix import Floats
@@ -104,7 +105,7 @@ def draft_of(table: ValueTable) -> Draft:
     except BadObjective:
         raise
     except Exception as error:
-        raise BadObjective(f"couple() raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(f"couple() {raised(error)}", where=where) from error
     if not draft.goals:
         raise BadObjective("couple() did not call maximise()", where=where)
     return draft

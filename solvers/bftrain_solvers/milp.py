@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadObjective
+from bftrain.exception_text import raised
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers.answers import kinds_of, named
 from bftrain_solvers.programme import programme_of
@@ -149,7 +150,7 @@ def _value(table: ValueTable, sizes: Mapping[str, int], kinds: Mapping[str, str]
     try:
         value = table.value_of(sizes, kinds) if table.fits(sizes, kinds) else -inf
     except Exception as error:
-        raise BadObjective(f"total() raised {type(error).__name__}: {error}", where=where) from error
+        raise BadObjective(f"total() {raised(error)}", where=where) from error
     if isnan(value):
         raise BadObjective("total() gave nan", where=where)
     return value

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
+from bftrain.exception_text import raised
 from bftrain_datasets.doubts import CENSORED_END, doubtful_times
 from bftrain_datasets.edits import close_short_gaps, mark_down
 from bftrain_datasets.importing import moments, suspicions
@@ -131,7 +132,7 @@ def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None, befo
         except Exception as error:
             if reader.name in registry.BUILT_IN["reader"]:
                 raise  # a fault of ours
-            what = f"raised {type(error).__name__}: {error}"
+            what = raised(error)
             raise BrokenPlugin(what, where=f"reader '{reader.name}', {where}", fix="repair the reader") from error
         return reader.name, file.source()
 

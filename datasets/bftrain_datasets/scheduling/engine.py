@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BftrainError, BrokenPlugin
+from bftrain.exception_text import raised
 from bftrain_datasets.scheduling.campaigns import Campaigns
 from bftrain_datasets.scheduling.cluster import NEVER, Cluster
 
@@ -173,7 +174,7 @@ class Engine:
         except Exception as error:
             if type(self._policy).__module__.startswith(OUR_OWN):
                 raise  # a fault of ours
-            raise self._fault(f"raised {type(error).__name__}: {error}") from error
+            raise self._fault(raised(error)) from error
         self._asked += 1
         cluster.told()
         for job in started:

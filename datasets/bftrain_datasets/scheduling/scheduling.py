@@ -12,6 +12,7 @@ import msgspec
 
 from bftrain import own_file, registry
 from bftrain.errors import BadInput
+from bftrain.exception_text import described
 from bftrain.ports import QueuePolicy
 from bftrain_datasets.importing import moments
 from bftrain_datasets.importing.findings import ordered
@@ -55,7 +56,7 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     try:
         made = make(options) if not callable(make) or signature(make).parameters else make()
     except Exception as error:
-        raise BadInput(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
+        raise BadInput(f"cannot be made: {described(error)}", where=where) from error
     if not isinstance(made, QueuePolicy):
         fix = "define a class with name and starts(cluster), which docs/schedule.md describes"
         raise BadInput(f"what makes it gives a {type(made).__name__}, and no policy", where=where, fix=fix)

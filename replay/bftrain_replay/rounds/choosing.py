@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain.errors import BadInput, BftrainError
+from bftrain.exception_text import place
 from bftrain_replay.rounds.packing import pack
 from bftrain_replay.rounds.settings import DRAWN, NO
 
@@ -52,7 +53,7 @@ class Chooser:
         except BftrainError:
             raise
         except Exception as error:
-            what = f"raised {type(error).__name__} at {contenders.time_s:g} s: {error}"
+            what = f"raised {type(error).__name__} at {contenders.time_s:g} s: {error}{place(error)}"
             raise BadInput(what, where=where) from error
         count, kinds = len(contenders), len(contenders.kinds)
         if given.shape not in {(count,), (count, kinds)}:

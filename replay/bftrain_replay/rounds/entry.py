@@ -11,6 +11,7 @@ import numpy as np
 
 from bftrain.admissions import resolve_admission
 from bftrain.errors import BadInput, BrokenPlugin
+from bftrain.exception_text import raised
 from bftrain.ports import ChoosingAdmission, NotingAdmission
 from bftrain.values.news import News, Told
 
@@ -150,4 +151,4 @@ class Entry:
     def _broken(self, error: Exception) -> BadInput | BrokenPlugin:
         if isinstance(error, BadInput):
             return error
-        return BrokenPlugin(f"raised {type(error).__name__}: {error}", where=self._where, fix="use a built-in one")
+        return BrokenPlugin(raised(error), where=self._where, fix="use a built-in one")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bftrain import own_file, registry
 from bftrain.errors import BadInput, UnknownName
+from bftrain.exception_text import described
 from bftrain.ports import RoundPolicy, SharingPolicy
 from bftrain_replay.rounds.priorities import ByShares
 
@@ -45,7 +46,7 @@ def _made(make: object, where: str) -> RoundPolicy | SharingPolicy:
     try:
         made = make() if callable(make) else make
     except Exception as error:
-        raise BadInput(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
+        raise BadInput(f"cannot be made: {described(error)}", where=where) from error
     if not isinstance(made, RoundPolicy | SharingPolicy):
         fix = "define a class with name and priorities(contenders), which docs/rounds.md describes"
         raise BadInput(f"what makes it gives a {type(made).__name__}, and no policy", where=where, fix=fix)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bftrain.solving import shares_of
 from bftrain.values.sharing import SharingProblem, SharingTask
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class ByShares:
         if problem is None:
             return
         begun_s = perf_counter()
-        found = self._policy.share(problem)
+        found = shares_of(self._policy, problem)
         self.wall_s += perf_counter() - begun_s
         self.computed += 1
         kinds = _names(contenders)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_datasets import summaries
 from bftrain_datasets.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
@@ -241,9 +242,19 @@ class Swept:
             write_text(folder / REPORT_FILE, page.render(self))
 
 
+def _is_of_file(spec: Spec, summary: Path) -> bool:
+    """Say whether a result came from a sweep file of the same content; its inputs may have been others."""
+    content = wire.decode(wire.encode(spec.document.data), dict[str, Any])
+    try:
+        told = wire.decode(summary.read_bytes(), dict[str, Any])
+        return bool(told["sweep_file"]["content"] == content)
+    except (OSError, BadInput, LookupError, TypeError):
+        return False  # there is none; what is there instead is for the folder to judge
+
+
 def result_folder(sweep: Sweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
-    """Give the folder of a sweep's result; it goes on there if it has a replay in common with what is done."""
-    goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder))
+    """Give the folder of a sweep's result; it goes on there if its file or any of its replays is the same."""
+    goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
     return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
 
 
