@@ -71,6 +71,11 @@ _OPTIONS: Final = (
         show_default=True,
         help="Shorter idle gaps (s) count as busy.",
     ),
+    click.option(
+        "--keep-end",
+        is_flag=True,
+        help="Keep the end of a dump of ended jobs, where nothing starts any more.",
+    ),
     click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
     click.option(
         "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."

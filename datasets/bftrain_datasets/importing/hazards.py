@@ -124,6 +124,11 @@ HAZARDS: Final[dict[str, Hazard]] = {
         "left out: the log begins when the first job ends",
         "--window A..B",
     ),
+    "cut_end": _doubt(
+        "time after the last job started: jobs that ended later may be missing, as in a dump of ended jobs",
+        "left out: the log ends when the last job starts",
+        "--keep-end",
+    ),
     "censored_end": _doubt(
         "idle after a node's last job, and no row still runs: jobs that ended later may be missing",
         "counts as idle",

@@ -76,10 +76,11 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tupl
     if not keep.any():
         raise _nothing(intake)
     start, end = jobs.start[keep], jobs.end[keep]
-    if end_s is None:
-        end_s = max(intake.last_s, float(start.max()))
+    last_s = max(intake.last_s, float(start.max())) if end_s is None else end_s
     if begin_s is None:
-        begin_s = _begin(start, end, end_s, intake)
+        begin_s = _begin(start, end, last_s, intake)
+    if end_s is None:
+        end_s = _end(start, end, begin_s, last_s, intake, runs_on=any_running(jobs, keep))
     if not begin_s < end_s:
         raise BadInput(
             f"the records leave nothing between {moments.told(begin_s)} and {moments.told(end_s)}",
@@ -126,6 +127,36 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )
     return known_s
+
+
+def _end(
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    begin_s: float,
+    last_s: float,
+    intake: Intake,
+    *,
+    runs_on: bool,
+) -> float:
+    """End with the records; or, where jobs that ended later are plainly missing, when the last one starts.
+
+    They are missing from all dumps of ended jobs: the machine seems to empty, and nothing starts any more. Records that
+    tell of starts as they happen, or of jobs that still run, show what runs at their end.
+    """
+    started_s = float(start.max())
+    after = last_s - started_s
+    if intake.options.keep_end or runs_on or intake.open_jobs.any_begun:
+        return last_s
+    if after <= max(CENSORED_FROM * (last_s - begin_s), CENSORED_FROM_S) or after > (last_s - begin_s) / 2:
+        return last_s  # where half of the time would be left out, there are a few jobs and no dump
+    intake.tally.note(
+        "cut_end",
+        count=int((end > started_s).sum()),
+        node_s=after * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
+        where=f"at {moments.told(started_s)}",
+        done=f"left out: the log ends when the last job starts, {after / 3600:,.1f} h before the last end",
+    )
+    return started_s
 
 
 def _by_nodes(

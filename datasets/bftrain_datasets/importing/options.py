@@ -13,7 +13,8 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How records are read and what is made of them; each field is an option of ``bftrain import``.
 
     ``nodes`` are the machine's, in order, and ``node_count`` how many there are where only a number is known.
-    ``window`` ends and ``down`` windows are seconds UTC. ``down_suspected`` makes suspected downtime down.
+    ``window`` ends and ``down`` windows are seconds UTC. ``down_suspected`` makes suspected downtime down;
+    ``keep_end`` keeps the time after the last job of a dump of ended jobs started.
     """
 
     format: str | None = None
@@ -26,6 +27,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     downtime_after_s: float = 3600.0
     preemptible: tuple[str, ...] = ()
     min_gap_s: float = 0.0
+    keep_end: bool = False
     counts: bool = False
     columns: tuple[str, ...] | None = None
 

@@ -114,6 +114,30 @@ def test_a_dump_of_ended_jobs_begins_when_the_first_one_ends() -> None:
     assert "censored_start" not in found
 
 
+def test_a_dump_of_ended_jobs_ends_when_the_last_one_starts() -> None:
+    day = 86400.0
+    jobs = ((0, 0.01 * day, "b"), (0, 2 * day, "a"), (4 * day, 5 * day, "a"), (4 * day, 7 * day, "b"))
+    log, found = taken(*jobs)
+    assert (log.start_s, log.end_s) == (DAY, DAY + 4 * day)
+    assert found["cut_end"] == (2, 3 * day * 2)
+    assert found["censored_end"] == (2, (2 + 3.99) * day)  # jobs that ended later may have begun before that
+    for kept in ({"keep_end": True}, {"window": (None, DAY + 7 * day)}):
+        log, found = taken(*jobs, **kept)
+        assert log.end_s == DAY + 7 * day
+        assert "cut_end" not in found
+    log, found = taken(*jobs, (1 * day, RUNNING, "c"))  # of all that ran, those that still run included
+    assert log.end_s == DAY + 7 * day
+    assert "cut_end" not in found
+
+
+def test_an_end_of_less_than_an_hour_or_most_of_the_time_is_kept() -> None:
+    day = 86400.0
+    log, found = taken((0, 100, "b"), (0, day, "a"), (day, day + 3600, "a"))
+    assert (log.end_s, "cut_end" in found) == (DAY + day + 3600, False)
+    log, found = taken((0, 100, "b"), (0, day, "a"), (200, 3 * day, "b"))  # a few jobs are no dump
+    assert (log.end_s, "cut_end" in found) == (DAY + 3 * day, False)
+
+
 def test_large_machines_are_built_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Job] = [(at, at + 7, f"n[{at % 9}-{at % 9 + 5}]") for at in range(0, 90, 3)]
     whole, found = taken(*jobs)
