@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from bftrain.short_repr import some
 from bftrain.values import checks
 from bftrain.values.mapped import NOTHING, Mapped
 
@@ -60,6 +61,12 @@ class Solution(Mapped, frozen=True, kw_only=True):
     solver_words: str = ""
     wall_s: float = 0.0
     kinds: Mapping[str, str] = NOTHING
+
+    def __repr__(self) -> str:
+        held = [f"{name}: {size}" for name, size in self.sizes.items() if size]
+        value = "no value" if self.value is None else f"value {self.value:.10g}"
+        tasks = f"{len(held):,} of {len(self.sizes):,} tasks hold nodes"
+        return f"<Solution of {self.solver}: {self.termination}, {self.quality}, {value}, {tasks}: {some(held)}>"
 
     def __post_init__(self) -> None:
         """Check that the three parts of the status do not contradict each other."""

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
+from bftrain import words
 from bftrain.errors import BadValue
+from bftrain.short_repr import ShortRepr, some
 from bftrain.values import checks
 from bftrain.values.events import NodesJoined, NodesLeft
 from bftrain_datasets.columns import first_mentioned, pack_changes, states_before
@@ -46,8 +48,8 @@ FORMAT: Final = "bftrain event log 1"  # heads every log file, and what its cont
 _BLOCK: Final = 4096  # times whose nodes are turned into names at once, so that long logs need little memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EventLog:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class EventLog(ShortRepr):
     """Changes of node states in order of time, from ``times[0]`` to ``end_s`` (seconds, UTC).
 
     At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``; ``a`` and ``b`` are ``offsets[i]`` and
@@ -91,6 +93,18 @@ class EventLog:
         self._check_kinds()
         for column in (self.times, self.offsets, self.nodes, self.states, self.before, self.node_kinds):
             column.flags.writeable = False
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        return "log of idle nodes", {
+            "nodes": f"{len(self.node_names):,}",
+            **({"kinds": some(self.kind_names)} if self.kind_names else {}),
+            "span": words.duration(self.span_s),
+            "from": words.moment(self.start_s),
+            "events": f"{len(self):,}",
+            "idle": f"{words.count(self.idle_node_s / 3600)} node-hours, {words.percent(self.idle_share)}",
+            "made by": self.provenance.made_by or "-",
+        }
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

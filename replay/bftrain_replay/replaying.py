@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from functools import cached_property
@@ -16,7 +16,9 @@ from bftrain.config import Settings
 from bftrain.errors import BftrainError, UsageError, suggestion
 from bftrain.objective_file import as_objective
 from bftrain.ports import Objective
+from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
+from bftrain_datasets.doubts import doubts_of
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.result_folder import IN_PYTHON, ResultFolder, write_page
@@ -24,6 +26,7 @@ from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from bftrain_replay import outputs, told
 from bftrain_replay.assumptions import agreed
 from bftrain_replay.drawing import pictures
+from bftrain_replay.headline import headline_of
 from bftrain_replay.origins import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.material import Material, of_study
@@ -35,15 +38,25 @@ from bftrain_replay.study import Study, Watch, study
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
 from bftrain_replay.sweeping.inputs import LogFile, TaskFile
 
+_IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
 _TABLE: Final = "sensitivity"  # as watchers are told
 
 
-@dataclass(frozen=True)
-class Replayed:
+@dataclass(frozen=True, repr=False)
+class Replayed(ShortRepr):
     """A replay and what it is compared with; its results have ``decisions_frame()`` and the like."""
 
     study: Study
     source: Source
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        title, figures = self.study.shown()
+        if self.study.fixed is not None:
+            return title, figures
+        told = headline_of(self.study.result.summary(), doubts_of(self.study.part))
+        found = {"headline": ". ".join((told.sentence.rstrip("."), *told.caveats)), "objective": figures["objective"]}
+        return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}
 
     @property
     def result(self) -> Result:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from bftrain import words
+from bftrain.short_repr import ShortRepr
 from bftrain_replay import deciders, frames
 from bftrain_replay.decisions import Bin, Spread, bins_ms, spread_ms
 from bftrain_replay.ledger import Unused
@@ -159,8 +161,8 @@ class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_samples: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Result(ShortRepr):
     """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
 
     settings: Settings
@@ -183,6 +185,20 @@ class Result:
     yardsticks: Yardsticks | None = None
     warnings: tuple[str, ...] = field(default=())
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        done = sum(task.state is TaskState.FINISHED for task in self.tasks)
+        return f"replay by {self.column_label}{'' if self.complete else ', a part'}", {
+            "objective": self.settings.objective,
+            "simulated": words.duration(self.simulated_s),
+            "idle node-hours": words.count(self.idle_node_s / SECONDS_AN_HOUR),
+            "used": words.percent(self.coverage),
+            "harvested samples": words.large(self.harvested_samples),
+            "decisions": f"{len(self.decisions):,}",
+            "tasks finished": f"{done:,} of {len(self.tasks):,}",
+        }
+
     ended: Ended | None = None  # why, on nodes that never leave
 
     @property

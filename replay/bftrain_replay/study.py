@@ -9,6 +9,7 @@ from functools import partial
 
 from msgspec.structs import replace as changed
 
+from bftrain import words
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
@@ -16,6 +17,7 @@ from bftrain.errors import BadInput, Fault, UsageError
 from bftrain.measuring import measured, metrics_of
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
+from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
 from bftrain_replay.allocations import Allocations
@@ -42,8 +44,8 @@ IDEAL = "ideal"
 DEDICATED = "dedicated pool"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Study(ShortRepr):
     """The replay asked for, and what it is compared with: ``None`` where that was not asked for or not reached.
 
     ``log`` is the one that was given, ``part`` the window and nodes of it that were replayed.
@@ -58,6 +60,16 @@ class Study:
     complete: bool = True
     fixed: Fixed | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # what the usual alternatives come to, if that was asked for
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        title, figures = self.result.shown()
+        others = {"baseline": self.baseline, "without costs": self.ceiling}
+        return title, {
+            **figures,
+            **{f"{name} harvested": words.large(each.harvested_samples) for name, each in others.items() if each},
+            **({"warnings": f"{len(self.result.warnings):,}"} if self.result.warnings else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

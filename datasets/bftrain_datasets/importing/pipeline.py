@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.exception_text import raised
+from bftrain.short_repr import ShortRepr
 from bftrain_datasets.doubts import CENSORED_END, doubtful_times
 from bftrain_datasets.edits import close_short_gaps, mark_down
 from bftrain_datasets.importing import moments, suspicions
@@ -23,21 +24,26 @@ from bftrain_datasets.importing.recognise import reader_for
 from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance, Source, tellable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bftrain_datasets.eventlog import EventLog
 
 STDIN: Final = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+@dataclass(frozen=True, slots=True, repr=False)
+class Imported(ShortRepr):
     """A log, the books of the rows, and what was found; the findings are in the log's provenance too."""
 
     log: EventLog
     format: str
     rows: RowCounts
     findings: tuple[Finding, ...]
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        _, figures = self.log.shown()
+        return f"log imported from {self.format}", {**figures, "findings": f"{len(self.findings):,}"}
 
     @property
     def doubts(self) -> tuple[Finding, ...]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bftrain import words
+from bftrain.short_repr import ShortRepr
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.scheduling.campaign_figures import CampaignFigures
     from bftrain_datasets.scheduling.engine import Schedule
@@ -15,8 +20,8 @@ if TYPE_CHECKING:
     from bftrain_datasets.scheduling.settings import ScheduleSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Result(ShortRepr):
     """What went in, what became of it, and ``wall_s``, the seconds that the simulation took.
 
     ``log`` is the derived log of idle nodes.
@@ -31,6 +36,19 @@ class Result:
     log: EventLog
     summary: ScheduleSummary
     wall_s: float
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        told = self.summary
+        return f"simulated schedule by {told.policy}", {
+            "ended": told.ended.replace("_", " "),
+            "nodes": f"{told.nodes:,}",
+            "jobs done": f"{told.done:,} of {told.jobs:,}",
+            "simulated": words.duration(told.simulated_s),
+            "utilisation": words.percent(told.utilisation),
+            "wait, mean": words.duration(told.wait_s.mean),
+            "idle": words.percent(self.log.idle_share),
+        }
 
     @property
     def complete(self) -> bool:

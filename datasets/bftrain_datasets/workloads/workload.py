@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import RowCounts, Tally, is_doubt
 from bftrain_datasets.importing.moments import SMALLEST_EPOCH_S
@@ -23,7 +24,7 @@ from bftrain_datasets.workloads.sizing import Sizing
 from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, load_speed_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
     from typing import Protocol
 
     from bftrain_datasets.provenance import Finding, Source
@@ -49,8 +50,8 @@ FORMATS: Final = tuple(reader.name for reader in _READERS)
 PICKLE: Final = b"\x80"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Workload(ShortRepr):
     """Tasks in the order in which they are handed in, and what became of every row.
 
     ``begin_s`` was subtracted from the times of submission: seconds UTC, or of the file's own clock. Where speeds were
@@ -69,6 +70,14 @@ class Workload:
     node_kind: str | None
     reference: str | None
     kinds: tuple[str, ...] = ()
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        return f"tasks imported from {self.format}", {
+            "tasks": f"{len(self.tasks):,}",
+            "refused": f"{len(self.refused):,}",
+            "findings": f"{len(self.findings):,}",
+        }
 
 
 def import_workload(

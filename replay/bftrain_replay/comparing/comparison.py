@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bftrain import words
 from bftrain.errors import BadInput, UsageError
+from bftrain.short_repr import ShortRepr
 from bftrain_replay.comparing import labels as naming
 from bftrain_replay.comparing.figures import Figure, Group, groups_of
 from bftrain_replay.comparing.making import (
@@ -26,14 +27,16 @@ from bftrain_replay.deciders import sentence
 from bftrain_replay.headline import ran_out
 from bftrain_replay.replaying import Replayed
 
+_SHOWN_FIGURES: Final = 4
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pandas import DataFrame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison(ShortRepr):
     """Replays, their figures by group, how they were made, and what must be kept in mind when reading them.
 
     ``forced`` says why they should not be compared, if that was asked for all the same.
@@ -44,6 +47,11 @@ class Comparison:
     making: Making
     notes: tuple[str, ...] = ()
     forced: str = ""
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        first = {figure.label: " | ".join(figure.said) for figure in self.figures[:_SHOWN_FIGURES]}
+        return f"comparison of {' | '.join(self.labels)}", {**first, "figures": f"{len(self.figures):,}"}
 
     @property
     def labels(self) -> tuple[str, ...]:

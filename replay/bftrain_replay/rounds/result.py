@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from bftrain import words
 from bftrain.measuring import measured, metrics_of
+from bftrain.short_repr import ShortRepr
 from bftrain_datasets.scheduling.tables import rows
 from bftrain_replay.metrics.columns import TaskColumns
 from bftrain_replay.metrics.fair import Pools, alone_s
@@ -19,6 +21,8 @@ from bftrain_replay.result import TaskRecord, TaskState
 from bftrain_replay.rounds.engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
     from pandas import DataFrame
 
@@ -75,8 +79,8 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Result(ShortRepr):
     """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares.
 
     ``specs`` are the tasks as they were given, before they were made gangs.
@@ -89,6 +93,18 @@ class Result:
     wall_s: float
     shares_computed: int = 0
     shares_wall_s: float = 0.0
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        told, figures = self.summary, self.task_figures
+        return f"run in rounds by {self.settings.policy}", {
+            "ended": self.ended.replace("_", " "),
+            "round": words.duration(self.settings.round_s),
+            "nodes": f"{sum(self.nodes.values()):,}",
+            "simulated": words.duration(told.simulated_s),
+            "tasks finished": f"{told.tasks_finished:,} of {len(self.specs):,}",
+            "completion, mean": words.duration(figures.completion_s.mean if figures.completion_s else None),
+        }
 
     @property
     def ended(self) -> str:

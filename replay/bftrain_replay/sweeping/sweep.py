@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bftrain.errors import BadInput
+from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
 from bftrain_datasets import summaries
 from bftrain_datasets.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
@@ -64,13 +65,21 @@ class Standing(NamedTuple):
     at_work: Mapping[str, AtWork]
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, repr=False)
+class Sweep(ShortRepr):
     """A sweep made ready: all that is to be done is known, and nothing of it is done."""
 
     spec: Spec
     points: tuple[Point, ...]
     plan: Plan
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        return f"sweep '{self.spec.title}'", {
+            "options": some(self.spec.swept),
+            "points": f"{len(self.points):,}",
+            "replays": f"{len(self.plan.passes):,}",
+        }
 
     @classmethod
     def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> Sweep:
@@ -161,13 +170,19 @@ class _Tally:
                 self._failed.add(number)
 
 
-@dataclass(frozen=True)
-class Swept:
+@dataclass(frozen=True, repr=False)
+class Swept(ShortRepr):
     """What a sweep came to: one row a point, those that failed or are still open included."""
 
     sweep: Sweep
     rows: tuple[Row, ...]
     warnings: Mapping[str, int]  # what is odd, and about how many passes
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        title, figures = self.sweep.shown()
+        states = Counter(row.state for row in self.rows)
+        return title, {**figures, **{str(state): f"{states[state]:,}" for state in State}}
 
     @property
     def failed(self) -> tuple[Row, ...]:

@@ -1,0 +1,50 @@
+"""Short texts for large values: what the prompt and notebooks show of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LONGEST: Final = 240  # letters of one value
+_MOST_NAMED: Final = 4
+
+
+class ShortRepr:
+    """A value that is shown by a title and a few figures; dataclasses of this kind are made with ``repr=False``."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title, and figures by name."""
+
+    def __repr__(self) -> str:
+        title, figures = self.shown()
+        told = "; ".join(f"{name} {_cut(value)}" for name, value in figures.items())
+        return f"<{_cut(title)}: {told}>"
+
+    def _repr_html_(self) -> str:
+        """Return a small table, as notebooks ask for it."""
+        title, figures = self.shown()
+        left = "style='text-align:left'"
+        rows = "".join(
+            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(str(value))}</td></tr>"
+            for name, value in figures.items()
+        )
+        return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    found = list(names)
+    more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(found[:_MOST_NAMED]) + more
+
+
+def _cut(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
