@@ -17,7 +17,7 @@ WHOLE = {
     "sacct/eagle-sample-1000.csv": (("--counts",), "sacct", 1995, None, None),
     "pernode/oar-g5k-graphene-seed8.details.json.gz": ((), "oar", 32, None, None),
     "pernode/oar-g5k-graphene-seed8.gantt.json.gz": ((), "oar", 32, None, None),
-    "pernode/wagap-2013.swf.gz": ((), "swf", 44, None, 21),
+    "pernode/wagap-2013.swf.gz": ((), "swf", 44, None, 18),
     "pernode/xdmod-phillips.sacct.log.gz": ((), "sacct", 46, None, None),
     "swf/KTH-SP2-1996-2.swf.gz": (("--counts",), "swf", 100, None, None),
     "swf/NASA-iPSC-1993-3.1-cln.swf.gz": (("--counts",), "swf", 128, None, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ import pytest
 import bftrain
 from bftrain.errors import BadConfig, BadInput
 from bftrain.ports import Availability
+from bftrain_datasets.files import save_log
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance
 from bftrain_replay.sweeping.inputs import Inputs
 from bftrain_replay.sweeping.outcomes import Status
+from bftrain_replay.sweeping.page import page
 from bftrain_replay.sweeping.passes import Kind
 from bftrain_replay.sweeping.sweep import Sweep
 from bftrain_replay.sweeping.work import Stopped, work
@@ -183,3 +188,17 @@ def test_a_broken_log_is_told_as_ever(tmp_path: Path) -> None:
     (tmp_path / "log.npz").write_text("no log")
     with pytest.raises(BadInput, match=r"log\.npz.*: not a readable log file"):
         Sweep.of(small(log="log.npz"), tmp_path)
+
+
+def test_doubts_about_a_log_stand_in_the_table(tmp_path: Path) -> None:
+    log = generate_log(12, 0.1, seed=3)
+    doubtful = DoubtfulTime(cause="censored_end", of_nodes=12, times=(log.start_s,), nodes=(12,))
+    findings = (Finding(name="which_unknown", count=1),)
+    save_log(replace(log, provenance=Provenance(doubtful=(doubtful,), findings=findings)), tmp_path / "log.npz")
+    sweep = Sweep.of(small(log=str(tmp_path / "log.npz")))
+    found = sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()})
+    (row,) = found.rows
+    assert (row.cells["doubtful_share"], row.cells["log_source"]) == (1.0, "counts")
+    assert {"doubtful_share", "log_source"} <= {column.name for column in found.columns}
+    assert any("100.0 % are doubtful: the records end" in text for text in found.warnings)
+    assert any("derived from counts" in text for text in page(found).warnings)
