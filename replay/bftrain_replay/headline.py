@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bftrain import words
+from bftrain_replay import deciders
 from bftrain_replay.ledger import Unused
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
     then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
+    ``decided`` says who decided in the solver's place where it had no plan, and is empty if it always had one.
     ``caveats`` say what the log is, if it is not out of records, and how much of its idle node-time is doubtful.
     """
 
@@ -40,6 +42,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     tasks_ran_out: bool
     doubtful_share: float | None = None
     caveats: tuple[str, ...] = ()
+    decided: str = ""
 
 
 def headline_of(figures: Summary, doubts: IdleDoubts | None = None) -> Headline:
@@ -68,6 +71,7 @@ def headline_of(figures: Summary, doubts: IdleDoubts | None = None) -> Headline:
         tasks_ran_out=ran_out(figures),
         doubtful_share=doubts.share if doubts is not None else None,
         caveats=doubts.caveats if doubts is not None else (),
+        decided=deciders.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
     return msgspec.structs.replace(found, sentence=_sentence(found))
 

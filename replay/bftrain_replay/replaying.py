@@ -55,7 +55,10 @@ class Replayed(ShortRepr):
         if self.study.fixed is not None:
             return title, figures
         told = headline_of(self.study.result.summary(), doubts_of(self.study.part))
-        found = {"headline": ". ".join((told.sentence.rstrip("."), *told.caveats)), "objective": figures["objective"]}
+        found = {
+            "headline": ". ".join(filter(None, (told.sentence.rstrip("."), told.decided, *told.caveats))),
+            "objective": figures["objective"],
+        }
         return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}
 
     @property

@@ -81,6 +81,9 @@ def test_infeasible_decisions_are_counted_in_the_summary(done: Replayed) -> None
     assert count > 2
     assert (told["infeasible_decisions"], told["fallbacks"]) == (count, count)
     assert (told["decided_by"], told["fallback_causes"]) == ({"greedy": count}, {"infeasible": count})
+    sentence_told = f"highs found no plan in {count} of {count} decisions; greedy decided"
+    assert told["headline"]["decided"] == sentence_told
+    assert sentence_told in repr(done)
     assert told["baseline"]["infeasible_decisions"] == 0
     assert told["baseline"]["decided_by"] == {"equal-share": told["baseline"]["decisions"]}
 
