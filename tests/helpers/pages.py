@@ -32,6 +32,7 @@ class Block:
     text: str
     line: int
     said: tuple[tuple[str, str], ...] = ()
+    prose: str = ""  # what a reader sees between the block before and this one
 
     def all(self, verb: str) -> list[str]:
         """Give what every comment of this kind says."""
@@ -64,7 +65,7 @@ def page(path: Path) -> Page:
     found = Page(path, path.read_text(encoding="utf-8"))
     lines = found.text.splitlines()
     said: list[tuple[str, str]] = []
-    number = 0
+    number = after = 0
     while number < len(lines):
         line = lines[number]
         if fence := _FENCE.match(line):
@@ -75,8 +76,9 @@ def page(path: Path) -> Page:
             assert end is not None, f"{found.name}:{number + 1}: a block without an end"
             indent = len(fence["indent"])
             text = "".join(f"{inside[indent:]}\n" for inside in lines[number + 1 : end])
-            found.blocks.append(Block(fence["kind"].strip(), text, number + 1, tuple(said)))
-            number, said = end, []
+            seen = "\n".join(line for line in lines[after:number] if not _COMMENT.match(line))
+            found.blocks.append(Block(fence["kind"].strip(), text, number + 1, tuple(said), seen))
+            number, said, after = end, [], end + 1
         elif comment := _COMMENT.match(line):
             said.append((comment["verb"], comment["words"] or ""))
         else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Final
 
 from bftrain.registry import BUILT_IN
@@ -23,15 +24,17 @@ VERBS: Final = {
     "not compared": "why an output is not compared",
     "file": "the block is the content of this file",
     "read as": "the block is read as events, actions or entry points",
-    "first": "typed before the block, unseen",
-    "then": "typed after the block, unseen",
-    "shows": "the block is the output of this, typed unseen",
+    "wait before": "what a test waits for before the block",
+    "wait after": "what it waits for after the block",
+    "then": "typed after the block in a copy of the folder, of which nothing is left",
+    "shows": "the block is the output of this, typed in such a copy",
 }
 ABOUT_PAGES: Final = {
     "needs": "markers of the tests that can run this page",
     "in": "where the reader is, if not in an empty folder: a checkout, or a checkout with .venv activated",
 }
 CHECKOUT: Final = "a checkout"
+_COMMENTS: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _WORDS: Final = 3  # what says less gives no reason
 
 
@@ -74,16 +77,17 @@ class Reader:
         place = self.page.said.get("in", "")
         assert place in ("", CHECKOUT, f"{CHECKOUT} with .venv activated"), f"{self.page.name}: where is {place}?"
         self.found = place != CHECKOUT
+        assert not unsaid(self.page), unsaid(self.page)
         if place:
             copytree(ROOT / "examples", self.folder / "examples")
             (self.folder / ".venv").symlink_to(sys.prefix)
         before, seen = None, ""
         for block in self.page.blocks:
-            for command in block.all("first"):
-                self._type(command, block)
+            self._wait(block, "wait before")
             seen = self._take(block, before, seen)
             for command in block.all("then"):
-                self._type(command, block)
+                self._type_aside(command, block)
+            self._wait(block, "wait after")
             before = block
 
     def _take(self, block: Block, before: Block | None, seen: str) -> str:
@@ -95,7 +99,7 @@ class Reader:
                 return self._type(block.text, block)
             case "output":
                 if command := block.one("shows"):
-                    seen = self._type(command, block)
+                    seen = self._type_aside(command, block)
                 differs = f"shows\n{block.text}--- but seen was\n{seen}"
                 assert shown_in(block.text, seen), self._at(block, differs)
             case "file":
@@ -120,8 +124,38 @@ class Reader:
         assert ended.code == 0, self._at(block, f"{lines}\n--- ended with {ended.code}\n{ended.out}")
         return ANSI.sub("", ended.out)
 
+    def _type_aside(self, lines: str, block: Block) -> str:
+        """Type lines in a copy of the folder, which is then thrown away: no later block can need what they leave."""
+        aside = self.state / "aside"
+        copytree(self.folder, aside, symlinks=True)
+        try:
+            return self._type(f"cd '{aside}'\n{lines}\ncd '{self.folder}'", block)
+        finally:
+            rmtree(aside)
+
+    def _wait(self, block: Block, verb: str) -> None:
+        for command in block.all(verb):
+            assert command.startswith("timeout "), self._at(block, f"waits without an end: {command}")
+            self._type(command, block)
+
     def _at(self, block: Block, words: str) -> str:
         return f"{self.page.name}:{block.line}: {words}"
+
+
+def unsaid(page: Page) -> list[str]:
+    """Return what readers of a page have to know and are not told: comments are not seen."""
+    said = _COMMENTS.sub("", page.text)
+    wanted = [re.compile("checkout|git clone")] if "in" in page.said else []
+    wanted += [re.compile(name, re.IGNORECASE) for name in page.said.get("needs", "").split()]
+    lacking = [f"'{words.pattern}' is needed" for words in wanted if not words.search(said)]
+    files = ((block, name) for block in page.blocks for name in block.all("file"))
+    return lacking + [f"line {block.line} is the file {name}" for block, name in files if not _is_named(name, block)]
+
+
+def _is_named(name: str, block: Block) -> bool:
+    """Whether a reader is told which file the block is: by the words above it, or by a comment it begins with."""
+    first, _, _ = block.text.partition("\n")
+    return re.search(rf"[`/]{re.escape(name)}`", block.prose) is not None or (first.startswith("#") and name in first)
 
 
 def read_as(block: Block) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.pages import PAGES, ROOT, Block, page, shown_in
-from tests.helpers.reading import ABOUT_PAGES, VERBS, way
+from tests.helpers.reading import ABOUT_PAGES, VERBS, Reader, unsaid, way
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -16,6 +16,50 @@ def test_every_block_is_tried_or_says_why_not(path: Path) -> None:
     assert set(found.said) <= set(ABOUT_PAGES), "a comment that stands neither above a block nor is about the page"
     for before, block in zip([None, *found.blocks], found.blocks, strict=False):
         way(block, before)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_needs_nothing_that_it_does_not_say(path: Path) -> None:
+    assert unsaid(page(path)) == []
+
+
+NAMED = "This is `a.json`:\n\n<!-- file: a.json -->\n```json\n{}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (NAMED, []),
+        (NAMED.replace("`a.json`", "a file"), ["line 4 is the file a.json"]),
+        (NAMED.replace("This is `a.json`:", "`a.json`\n\n```sh\ntrue\n```\n"), ["line 9 is the file a.json"]),
+        ("<!-- file: a.toml -->\n```toml\n# a.toml: an example\n```\n", []),
+        ("<!-- needs: torch -->\n", ["'torch' is needed"]),
+        ("<!-- needs: torch -->\n\nIt takes PyTorch.\n", []),
+        ("<!-- in: a checkout -->\n", ["'checkout|git clone' is needed"]),
+        ("<!-- in: a checkout -->\n\nIn a checkout:\n", []),
+    ],
+)
+def test_what_a_page_does_not_say_is_found(text: str, expected: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(text)
+    assert unsaid(page(path)) == expected
+
+
+@pytest.mark.parametrize("verb", ["then", "shows"])
+def test_what_is_typed_unseen_leaves_nothing_behind(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.helpers.pages.ROOT", tmp_path)
+    folder, state = tmp_path / "folder", tmp_path / "state"
+    folder.mkdir()
+    state.mkdir()
+    kind, shown = ("sh", "true") if verb == "then" else ("text", "made")
+    path = tmp_path / "page.md"
+    path.write_text(f"<!-- {verb}: touch made && ls -->\n```{kind}\n{shown}\n```\n\n```sh\npwd; touch seen\n```\n")
+    Reader(page(path), folder, state).read()
+    assert [made.name for made in folder.iterdir()] == ["seen"]
+
+
+def test_nothing_is_typed_before_a_block_unseen() -> None:
+    assert "first" not in VERBS
 
 
 def test_whoever_writes_a_page_is_told_what_can_be_said() -> None:
