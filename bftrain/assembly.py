@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bftrain import registry
 from bftrain.admissions import resolve_admission
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import BadConfig, BrokenPlugin, NotAvailable
 from bftrain.exception_text import described
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
+
+_PLACEMENT: Final = "neighbours"  # which tasks lose least with, where nodes have names (docs/semantics.md)
 
 
 def build_harvester(
@@ -33,7 +38,7 @@ def build_harvester(
         fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
         objective=wanted,
         admission=resolve_admission(settings.admission, settings.max_tasks, settings.entities),
-        placement=registry.load("placement", settings.placement),
+        placement=registry.load("placement", _PLACEMENT if settings.placement == AUTO else settings.placement),
         horizon_s=settings.horizon_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s,

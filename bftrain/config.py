@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import BadConfig, BadInput, suggestion
 from bftrain.values import checks, wire
 from bftrain.values.mapped import Mapped
@@ -32,8 +33,8 @@ class Settings(Mapped, frozen=True, kw_only=True):
     fallback: str = "greedy"  # asked when the solver fails or runs out of time; "" for none
     objective: str = "throughput"
     admission: str = "first-come"
-    placement: str = "grouped"
-    horizon_s: float = 120.0  # how far ahead speed counts against the cost of rescaling
+    placement: str = AUTO  # which nodes: neighbours, and by the published rules grouped
+    horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
     max_tasks: int = 35  # how many tasks may compete
     solver_deadline_s: float = 10.0
     solver_gap: float = 0.0
@@ -48,7 +49,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
             checks.text(self, name)
         if self.fallback != "":
             checks.text(self, "fallback")
-        checks.number(self, "horizon_s", above=0.0)
+        _check_horizon(self)
         checks.integer(self, "max_tasks", at_least=1)
         checks.number(self, "solver_deadline_s", above=0.0)
         checks.number(self, "solver_gap", at_least=0.0)
@@ -56,6 +57,15 @@ class Settings(Mapped, frozen=True, kw_only=True):
         checks.integer(self, "max_failures", at_least=1)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
+
+
+def _check_horizon(settings: Settings) -> None:
+    if settings.horizon_s == AUTO:
+        return
+    if isinstance(settings.horizon_s, str):
+        problem = f"must be a number of seconds or '{AUTO}', not {settings.horizon_s!r}"
+        checks.reject(settings, "horizon_s", problem)
+    checks.number(settings, "horizon_s", above=0.0)
 
 
 def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:

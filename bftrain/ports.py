@@ -22,6 +22,7 @@ from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:  # types only: whoever imports the ports still touches no file, and no sibling
+    from bftrain.deciding.ordered_nodes import OrderedNodes
     from bftrain_datasets.importing.intake import Intake
     from bftrain_datasets.importing.rawfile import RawFile
     from bftrain_datasets.scheduling.cluster import Cluster
@@ -207,6 +208,19 @@ class Placement(Protocol):
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
         """Choose ``count`` of the free nodes (group -> nodes) for a task that holds ``held`` (node -> group)."""
+        ...
+
+
+@runtime_checkable
+class OrderedPlacement(Placement, Protocol):
+    """Chooses nodes by a position. The free ones are kept in its order, so that choosing is fast in any pool."""
+
+    def position(self, node: str) -> int:
+        """Return where a node lies, as a number of at most 63 bits that never changes."""
+        ...
+
+    def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
+        """Choose ``count`` of the free nodes for a task that holds ``held`` (node -> group)."""
         ...
 
 

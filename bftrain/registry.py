@@ -75,7 +75,10 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "quota": "bftrain.deciding.admission:quota",
         "campaigns": "bftrain.deciding.campaigns:campaigns",
     },
-    "placement": {"grouped": "bftrain.deciding.placement:grouped"},
+    "placement": {
+        "grouped": "bftrain.deciding.placement:grouped",
+        "neighbours": "bftrain.deciding.neighbours:neighbours",
+    },
     # What makes one, given whom to tell and the hub of all agents
     "launcher": {
         "native": "bftrain_elastic.launchers:native",

@@ -13,27 +13,13 @@ from bftrain.cli.logfiles import kinds_option
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.overwrite_option import overwrite_option
 from bftrain.cli.replay_asked import Asked
+from bftrain.cli.seconds_or_word import SecondsOrWord
 from bftrain.cli.sensitivity import quick_option
 from bftrain.cli.settings import decides, with_options
 from bftrain.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-class _Latency(click.ParamType["float | str"]):
-    """Seconds, or the word ``measured``."""
-
-    name = "SECONDS|measured"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """Leave the word as it is."""
-        if value == "measured":
-            return "measured"
-        try:
-            return float(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is neither a number of seconds nor 'measured'", param, ctx)
 
 
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
@@ -43,7 +29,10 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "window": (str, "Replay A..B only, seconds UTC or ISO times; either may be left out."),
     "nodes": (str, "Nodes to replay: a set such as nid[0001-0100], or a slice such as 0:1024 in the log's own order."),
     "skip_events": (int, "Leave out so many events at the begin [0]."),
-    "decision_latency_s": (_Latency(), "Seconds until new sizes take effect; measured: the solver's own time [0]."),
+    "decision_latency_s": (
+        SecondsOrWord("measured"),
+        "Seconds until new sizes take effect; measured: the solver's own time [0].",
+    ),
     "min_interval_s": (float, "Seconds between decisions at least; nodes are given back at once all the same [0]."),
     "grow_cost_s": (float, "Seconds that every growth takes [what the tasks say]."),
     "shrink_cost_s": (float, "Seconds that every shrinking takes [what the tasks say]."),

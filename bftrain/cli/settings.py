@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.seconds_or_word import SecondsOrWord
+
 if TYPE_CHECKING:
     import msgspec
 
@@ -19,13 +21,16 @@ S = TypeVar("S", bound="msgspec.Struct")
 
 # setting: its type, and what its option says. They repeat bftrain.config, which would make --help slow to import;
 # a test holds them to it.
-OPTIONS: Final[dict[str, tuple[type, str]]] = {
+OPTIONS: Final[dict[str, tuple[Any, str]]] = {
     "solver": (str, "Who decides the sizes [exact]."),
     "fallback": (str, 'Who decides when the solver fails or is late; "" for nobody [greedy].'),
     "objective": (str, "What decisions maximise; a name, or FILE.py:FUNCTION [throughput]."),
     "admission": (str, "Who chooses the tasks that compete [first-come]."),
-    "placement": (str, "Who chooses the nodes [grouped]."),
-    "horizon_s": (float, "Seconds ahead for which speed counts [120]."),
+    "placement": (str, "Who chooses the nodes; auto: neighbours, by the published rules grouped [auto]."),
+    "horizon_s": (
+        SecondsOrWord("auto"),
+        "Seconds ahead for which speed counts; auto: as costs and nodes ask for [auto].",
+    ),
     "max_tasks": (int, "How many tasks may compete [35]."),
     "solver_deadline_s": (float, "Seconds after which a solver must answer [10]."),
     "solver_gap": (float, "Relative gap at which a solver may stop [0]."),

@@ -13,7 +13,8 @@ from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.choice import Choice, choose
 from bftrain.deciding.gate import Gate
 from bftrain.deciding.holdings import Holdings
-from bftrain.deciding.placement import grouped
+from bftrain.deciding.neighbours import neighbours
+from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
 from bftrain.deciding.question import Question
 from bftrain.deciding.standing import Standing
 from bftrain.deciding.tabulate import Tabulator
@@ -41,8 +42,8 @@ class Harvester:
         objective: Objective,
         fallback: Solver | None = None,
         admission: Admission | ChoosingAdmission | None = None,
-        placement: Placement = grouped,
-        horizon_s: float = 120.0,
+        placement: Placement = neighbours,
+        horizon_s: float | str = AUTO,
         limits: Limits | None = None,
         max_failures: int = 3,
         entities: Mapping[str, Entity] = NOTHING,
@@ -51,7 +52,9 @@ class Harvester:
         self._solver = solver
         self._fallback = fallback
         self._tabulator = Tabulator(objective)
-        self._horizon_s = horizon_s
+        self._fits_costs = isinstance(horizon_s, str)  # to how long nodes stay; otherwise costs count as tasks say
+        self._horizon_s = fixed_horizon_s(horizon_s)
+        self._node_stay = NodeStay()
         self._limits = limits or Limits()
         self._history = any(getattr(part, "uses_history", False) for part in (objective, solver, fallback))
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
@@ -146,6 +149,7 @@ class Harvester:
             owed=tuple(self._at_once),
             notes=tuple(self._holdings.notes),
             admission=self._gate.kept,
+            node_stay=self._node_stay,
         )
 
     def take_up(self, standing: Standing) -> None:
@@ -156,6 +160,7 @@ class Harvester:
         self._decisions = standing.decisions
         self._competed = list(standing.competed)
         self._at_once = list(standing.owed)
+        self._node_stay = standing.node_stay
         self._gate.take_up(standing.admission, standing.time_s or 0.0)
 
     # -- what the outside tells
@@ -175,6 +180,7 @@ class Harvester:
         here waits for a solver. A finished task leads to no action: its processes have ended by themselves.
         """
         self._advance(events)
+        self._node_stay = self._node_stay.after(self._time_s, self.pool_size, self._holdings.departing(events))
         self._changes += 1
         self._held = None
         self._holdings.roster.now_s = self._time_s
@@ -200,12 +206,15 @@ class Harvester:
         admitted = roster.known(named)
         problem = None
         if admitted:
+            stay_s = self._node_stay.expected_s if self._fits_costs else None
             problem = AllocationProblem(
                 pool=len(self._holdings.pool),
                 pools=self._holdings.pool.counts or NOTHING,
                 horizon_s=self._horizon_s,
                 objective=self._tabulator.objective.name,
-                tasks=self._gate.limited(roster.competing(admitted, time_s, history=self._history), chosen),
+                tasks=self._gate.limited(
+                    roster.competing(admitted, time_s, history=self._history, stay_s=stay_s), chosen
+                ),
                 entities=self._entities,
                 prices=self._prices,
             )

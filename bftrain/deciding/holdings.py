@@ -8,7 +8,7 @@ from bftrain.deciding.pool import NodePool
 from bftrain.deciding.roster import Roster
 from bftrain.errors import BadInput, BrokenPlugin
 from bftrain.exception_text import raised
-from bftrain.ports import Placement
+from bftrain.ports import OrderedPlacement, Placement
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.events import (
     Event,
@@ -33,7 +33,8 @@ class Holdings:
     def __init__(self, placement: Placement, max_failures: int) -> None:
         self._placement = placement
         self._max_failures = max_failures
-        self.pool = NodePool()
+        self._ordered = placement if isinstance(placement, OrderedPlacement) else None
+        self.pool = NodePool(self._ordered.position if self._ordered else None)
         self.roster = Roster()
         self.notes: list[str] = []
 
@@ -43,6 +44,11 @@ class Holdings:
             return True
         self.notes.append(f"task '{task}' is unknown or over")
         return False
+
+    def departing(self, events: Iterable[Event]) -> int:
+        """Return how many nodes of the pool leave in these events."""
+        left = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
+        return sum(map(self.pool.__contains__, left))
 
     def holds_nodes(self, task: str) -> bool:
         """Say whether a task is unfinished and has a node."""
@@ -198,10 +204,14 @@ class Holdings:
         return Shrink(task=task, nodes=nodes)
 
     def _grow(self, task: str, count: int, kind: str) -> Action:
-        held, free = self.roster[task].held, self.pool.free_of(kind)
-        nodes = self._placed(
-            lambda: self._placement.take(held, free, count), count, lambda node: self.pool.is_free_as(node, kind)
-        )
+        held, ordered = self.roster[task].held, self._ordered
+
+        def choose_nodes() -> Iterable[str]:
+            if ordered is None:
+                return self._placement.take(held, self.pool.free_of(kind), count)
+            return ordered.take_ordered(held, self.pool.ordered_of(kind), count)
+
+        nodes = self._placed(choose_nodes, count, lambda node: self.pool.is_free_as(node, kind))
         action = Grow if held else Start
         self.roster.assign(task, self.pool.take(nodes), kind)
         return action(task=task, nodes=nodes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from bftrain.deciding.ordered_nodes import OrderedNodes
 from bftrain.values.kinds import ANY_KIND
 
 
@@ -16,9 +17,11 @@ class NodePool:
     containers keep insertion order, so the same events always give the same choices.
     """
 
-    __slots__ = ("_count", "_free", "_group", "_kind", "_next_group")
+    __slots__ = ("_count", "_free", "_group", "_kind", "_next_group", "_ordered", "_position")
 
-    def __init__(self) -> None:
+    def __init__(self, position: Callable[[str], int] | None = None) -> None:
+        self._position = position
+        self._ordered: dict[str, OrderedNodes] = {}  # by kind, those that no task holds; from when they are asked for
         self._group: dict[str, int] = {}
         self._kind: dict[str, str] = {}  # of the nodes of which it is told
         self._count: Counter[str] = Counter()  # of these
@@ -28,6 +31,10 @@ class NodePool:
     def __len__(self) -> int:
         """Give the number of idle nodes, held by tasks or not."""
         return len(self._group)
+
+    def __contains__(self, node: object) -> bool:
+        """Say whether a node is idle, held by a task or not."""
+        return node in self._group
 
     @property
     def free(self) -> Mapping[int, Mapping[str, None]]:
@@ -40,6 +47,13 @@ class NodePool:
     def free_of(self, kind: str) -> Mapping[int, Mapping[str, None]]:
         """Give those of ``kind`` that no task holds."""
         return self._free.get(kind, {})
+
+    def ordered_of(self, kind: str) -> OrderedNodes:
+        """Return those of ``kind`` that no task holds in the order of their positions; only for a pool that has one."""
+        if kind not in self._ordered and self._position is not None:
+            nodes = (node for group in self.free_of(kind).values() for node in group)
+            self._ordered[kind] = OrderedNodes(self._position, nodes)
+        return self._ordered[kind]
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -104,6 +118,8 @@ class NodePool:
         if fresh:
             self._next_group += 1
             self._free.setdefault(kind, {})[group] = fresh
+            if kind in self._ordered:
+                self._ordered[kind].add(fresh)
             known.update(dict.fromkeys(fresh, group))
             if kind != ANY_KIND:
                 self._kind.update(dict.fromkeys(fresh, kind))
@@ -126,21 +142,29 @@ class NodePool:
 
     def give_back(self, nodes: Iterable[str]) -> None:
         """Mark held nodes as free again; those that left the pool meanwhile are passed over."""
+        returned: dict[str, list[str]] = {}
         for node in nodes:
             group = self._group.get(node)
             if group is not None:
                 self._free_groups(node).setdefault(group, {})[node] = None
+                returned.setdefault(self.kind_of(node), []).append(node)
+        for kind in returned.keys() & self._ordered.keys():
+            self._ordered[kind].add(returned[kind])
 
     def _free_groups(self, node: str) -> dict[int, dict[str, None]]:
         return self._free[self._kind.get(node, ANY_KIND)]
 
     def _drop_free(self, nodes: Mapping[str, int]) -> None:
         """Take nodes (node -> group) out of those that nobody holds."""
-        kinds = self._kind
+        kinds, dropped = self._kind, dict[str, list[str]]()
         for node, group in nodes.items():
-            of_kind = self._free[kinds.get(node, ANY_KIND)]
+            kind = kinds.get(node, ANY_KIND)
+            of_kind = self._free[kind]
             members = of_kind.get(group)
-            if members is not None:
-                members.pop(node, None)
+            if members is not None and node in members:
+                del members[node]
+                dropped.setdefault(kind, []).append(node)
                 if not members:
                     del of_kind[group]
+        for kind in dropped.keys() & self._ordered.keys():
+            self._ordered[kind].remove(dropped[kind])

@@ -6,6 +6,7 @@ import msgspec
 
 from bftrain.deciding.gate import KeptBooks
 from bftrain.deciding.holdings import Holdings
+from bftrain.deciding.node_stay import NodeStay
 from bftrain.deciding.past import Past
 from bftrain.deciding.roster import Member
 from bftrain.values.actions import Action
@@ -48,6 +49,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     owed: tuple[Action, ...]
     notes: tuple[str, ...]
     admission: KeptBooks | None = None  # of one that keeps books
+    node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
 
 
 def free_of(holdings: Holdings) -> tuple[Group, ...]:

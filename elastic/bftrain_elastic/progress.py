@@ -1,10 +1,11 @@
 """Progress: one line of JSON a step, to the agent or to the file that the environment names.
 
 A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
-or null}``; an agent is told two numbers more: ``"total"`` is the sum of all samples since step ``"since"``, so that
-samples are counted right whatever lines are lost, and ``"nan"`` is true if the loss was no number. A line is written
-with a single system call that never waits, so lines of several workers do not mix, a worker that is killed leaves no
-half of one behind, and a slow manager slows no training.
+or null}``; an agent is told more: ``"total"`` is the sum of all samples since step ``"since"``, so that samples are
+counted right whatever lines are lost; ``"nan"`` is true if the loss was no number, and ``"restarted"`` if the script's
+own count of steps fell, as it does when it does not go on from its state. A line is written with a single system call
+that never waits, so lines of several workers do not mix, a worker that is killed leaves no half of one behind, and a
+slow manager slows no training.
 """
 
 from __future__ import annotations
@@ -80,11 +81,14 @@ def through(channel: Channel, state: State, place: Place) -> Report:
     own = inner(state)
 
     def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+        restarted = step is not None and step < own.counted
+        own.counted = own.counted if step is None else step
         # A script may count something else, such as epochs: what is counted here never goes back
         own.step = own.step + 1 if step is None else max(own.step + 1, step)
         own.samples += int(samples)
         if place.rank == 0:
-            channel.mention("report", _said(own.step, place.size, samples, loss, (own.samples, own.samples_since)))
+            sums = own.samples, own.samples_since
+            channel.mention("report", _said(own.step, place.size, samples, loss, sums, restarted=restarted))
 
     return write
 
@@ -114,10 +118,13 @@ def _counting(channel: Channel, size: int) -> Report:
     return write
 
 
-def _said(step: int, size: int, samples: int, loss: SupportsFloat | None, sums: tuple[int, int]) -> bytes:
+def _said(
+    step: int, size: int, samples: int, loss: SupportsFloat | None, sums: tuple[int, int], *, restarted: bool = False
+) -> bytes:
     number, is_nan = _number(loss)
     line = _fields(step, size, samples, number)
-    return json.dumps({"say": "report", **line, "total": sums[0], "since": sums[1], "nan": is_nan}).encode()
+    more = {"total": sums[0], "since": sums[1], "nan": is_nan, "restarted": restarted}
+    return json.dumps({"say": "report", **line, **more}).encode()
 
 
 def _line(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:

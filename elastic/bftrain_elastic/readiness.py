@@ -219,6 +219,11 @@ def _keeps_progress(lines: Sequence[Message]) -> Finding:
         fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
         detail = f"steps were done again: {back[0][0]} -> {back[0][1]}"
         return Finding("keeps its progress", ok=False, detail=detail, fix=fix)
+    restarted = next((one["step"] for one in lines if one.get("restarted")), None)
+    if restarted is not None:
+        fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
+        detail = f"its own count of steps began again at step {restarted}"
+        return Finding("keeps its progress", ok=False, detail=detail, fix=fix)
     return Finding("keeps its progress", ok=True, detail=f"steps 1 to {lines[-1]['step']}, none done again")
 
 

@@ -47,6 +47,7 @@ class Inner:
         self.step = 0
         self.samples = 0  # of all steps since the one ``samples_since``
         self.samples_since = 0
+        self.counted = 0  # the last step that the script counted itself
         self.commit_step = 0  # the step of the last commit
         self.lineage = 0  # how often somebody went on from the folder
         self.large = LargeValues()

@@ -62,6 +62,7 @@ _OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
         "total": (lambda it: it is None or _count(it), None),
         "since": (_whole, 0),
         "nan": (lambda it: isinstance(it, bool), False),
+        "restarted": (lambda it: isinstance(it, bool), False),
     },
 }
 

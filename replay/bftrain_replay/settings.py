@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from bftrain.config import Settings
+from bftrain.deciding.node_stay import AUTO, HORIZON_S
 from bftrain.errors import suggestion
 from bftrain.values import checks
 from bftrain_replay.assumptions import FORMS, MEMORY, ProgressKept, agreed
@@ -70,6 +71,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         checks.optional_number(self, "checkpoint_interval_s", above=0.0)
         checks.integer(self, "seed", at_least=0)
         if self.semantics == PUBLISHED:
+            _as_published(self)
             for name in _REFUSED_BY_PUBLISHED:
                 if getattr(self, name) not in (None, 0.0):
                     checks.reject(self, name, "is unknown to the published rules", "leave it out, or replay realistic")
@@ -86,6 +88,14 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def of(cls, settings: Settings) -> ReplaySettings:
         """Give ``settings`` as those of a replay; what they do not say is left at its default."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+
+
+def _as_published(settings: ReplaySettings) -> None:
+    """Let the published rules decide what is not chosen."""
+    if settings.horizon_s == AUTO:
+        force_setattr(settings, "horizon_s", HORIZON_S)
+    if settings.placement == AUTO:
+        force_setattr(settings, "placement", "grouped")
 
 
 def _progress(settings: ReplaySettings) -> None:

@@ -13,6 +13,7 @@ from bftrain import words
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.node_stay import fixed_horizon_s
 from bftrain.errors import BadInput, Fault, UsageError
 from bftrain.measuring import measured, metrics_of
 from bftrain.objective_file import resolve_objective
@@ -135,7 +136,7 @@ def cluster_study(
     # Whoever says when to end wants to see it until then
     gauges = Unwatched if cluster.until_s is not None else partial(Queue, cluster.nodes, tasks)
     objective = check_parts(settings, baseline, objective)
-    fluid = Fluid(tasks, cluster.nodes, objective, settings.horizon_s) if ideally else None
+    fluid = Fluid(tasks, cluster.nodes, objective, fixed_horizon_s(settings.horizon_s)) if ideally else None
     passes = Passes(cluster.log(), tasks, settings, objective, watch, answers, gauges=gauges)
     main = passes.replay(Allocations(passes.part.node_names))
     if main is None:

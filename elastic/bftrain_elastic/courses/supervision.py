@@ -13,7 +13,7 @@ from bftrain_elastic.courses.stalls import StallAction, StallInspection, StallWa
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 
-_REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan")
+_REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan", "restarted")
 _BAD_LOSSES: Final = 3  # in a row before anybody is told
 _STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
 _LEAST_START_S: Final = 120.0  # and at least so long, whatever the limit is

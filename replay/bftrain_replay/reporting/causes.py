@@ -69,7 +69,7 @@ CAUSES: Final = (
         meaning="taking them would have cost more than it gained",
         happened="stayed unused because taking them would have cost more than it gained",
         colour="@unused",
-        help="Make rescaling and start-up cheaper, or look further ahead: raise --horizon.",
+        help="Make rescaling and start-up cheaper.",
         lost=False,
     ),
     Cause(
@@ -105,7 +105,7 @@ CAUSES: Final = (
         meaning="waits while running tasks changed their size",
         happened="went by while running tasks changed their size",
         colour="@rescaling",
-        help="Make rescaling cheaper, or rarer: raise --horizon.",
+        help="Make rescaling cheaper, or rarer: --min-interval.",
         lost=True,
     ),
     Cause(

@@ -79,7 +79,7 @@ def test_json_has_everything_and_nothing_else(bftrain: CommandLine, folders: lis
     assert told["figures"]["harvested"]["values"] == [each["harvested"] for each in summaries]
     assert told["figures"]["harvested"]["better"] == "more"
     assert told["differs"] == {"settings.solver": ["exact", "equal-share", "greedy"]}
-    assert told["same"]["settings.horizon_s"] == 120.0
+    assert told["same"]["settings.horizon_s"] == "auto"
     assert (told["notes"], told["forced"], told["page"]) == ([], None, None)
 
 

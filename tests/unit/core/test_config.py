@@ -62,7 +62,7 @@ def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('horizon_s = "long"', "Expected `float`, got `str` - at `horizon_s`"),
+        ('horizon_s = "long"', "Settings.horizon_s: must be a number of seconds or 'auto', not 'long'"),
         ("max_tasks = 1.5", "Expected `int`, got `float` - at `max_tasks`"),
         ("max_tasks = true", "Expected `int`, got `bool` - at `max_tasks`"),
         ("max_tasks = 0", "Settings.max_tasks: must be at least 1, not 0"),
@@ -124,7 +124,7 @@ def test_settings_with_tables_read_back() -> None:
 def test_the_defaults_are_these() -> None:
     assert config.dump(Settings()) == (
         'solver = "exact"\nfallback = "greedy"\nobjective = "throughput"\nadmission = "first-come"\n'
-        'placement = "grouped"\nhorizon_s = 120.0\nmax_tasks = 35\nsolver_deadline_s = 10.0\nsolver_gap = 0.0\n'
+        'placement = "auto"\nhorizon_s = "auto"\nmax_tasks = 35\nsolver_deadline_s = 10.0\nsolver_gap = 0.0\n'
         "solver_threads = 1\nmax_failures = 3\n"
     )
 

@@ -97,7 +97,10 @@ def test_usage_help_and_epilog_are_told_whole(path: tuple[str, ...]) -> None:
 
 
 def test_an_option_with_a_default_of_its_own_shows_it() -> None:
-    assert rows(page_of(("replay",)))["--horizon FLOAT"] == ("Seconds ahead for which speed counts.", "120")
+    assert rows(page_of(("replay",)))["--horizon SECONDS|AUTO"] == (
+        "Seconds ahead for which speed counts; auto: as costs and nodes ask for.",
+        "auto",
+    )
     assert rows(page_of(("tasks", "generate")))["--count INTEGER RANGE"] == ("How many tasks.", "100, x>=1")
     assert rows(page_of(("schedule",)))["-o, --output DIR"][1] == "required"
 

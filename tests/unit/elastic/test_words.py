@@ -59,7 +59,7 @@ def test_a_reason_is_cut() -> None:
 
 
 def test_what_may_be_left_out_of_a_report_is_filled_in_and_what_cannot_be_is_left_out() -> None:
-    assert checked(REPORT) == REPORT | {"total": None, "since": 0, "nan": False}
-    more = {"total": 12, "since": 3, "nan": True}
+    assert checked(REPORT) == REPORT | {"total": None, "since": 0, "nan": False, "restarted": False}
+    more = {"total": 12, "since": 3, "nan": True, "restarted": True}
     assert checked(REPORT | more) == REPORT | more
     assert checked(REPORT | {"total": -1, "since": "x", "nan": 1}) == checked(REPORT)

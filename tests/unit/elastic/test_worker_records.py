@@ -22,10 +22,10 @@ def test_a_worker_is_told_to_the_next_manager_with_all_that_it_said(tmp_path: Pa
     known = Left.read(worker.known())
     assert (known.generation, known.rank, known.workers, known.step, known.report) == (2, 1, 3, -1, None)
     report = {"say": "report", "t": 1.0, "step": 5, "size": 1, "samples": 8, "loss": 0.5, "total": 40, "since": 0}
-    worker.said(report | {"nan": False})
+    worker.said(report | {"nan": False, "restarted": False})
     worker.said({"say": "ready", "step": 6, "generation": 2, "store": ["h", 1], "reason": ""})
     known = Left.read(worker.known())
-    assert known.report == report | {"nan": False}
+    assert known.report == report | {"nan": False, "restarted": False}
     assert known.ready is not None
     assert known.step == 6
     worker.told({"do": "go", "generation": 3, "rank": 0, "workers": 2, "size": 2, "store": ["h", 1]})

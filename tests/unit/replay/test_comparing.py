@@ -54,6 +54,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         watch: Any = None,  # noqa: ANN401 - as study() takes it
         **settings: Any,  # noqa: ANN401 - the fields' own types
     ) -> Path:
+        settings = {"horizon_s": 120.0, "placement": "grouped", **settings}
         done = study(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
         folder = tmp_path / name
         outputs.write(done, folder, Source(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables)
@@ -314,7 +315,7 @@ def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:
 
 
 def test_the_course_over_time_is_the_same_from_a_folder(make: Callable[..., Path]) -> None:
-    found = compare(make("saved"), bftrain.replay(LOG, TASKS))
+    found = compare(make("saved"), bftrain.replay(LOG, TASKS, horizon_s=120.0, placement="grouped"))
     one, two = (side.over_time for side in found.sides)
     for name in ("from_s", "to_s", "idle", "used", "harvested"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))

@@ -28,7 +28,7 @@ def made(*, users: tuple[str, ...] = ("", "", ""), work: float = 2000.0, **given
         task(f"t{place}", rate=(10.0,), work_samples=work * (place + 1), user=user, submit_s=20.0 * place, **given)
         for place, user in enumerate(users)
     ]
-    return of_study(study(LOG, tasks, Settings()), Source())
+    return of_study(study(LOG, tasks, Settings(horizon_s=120.0, placement="grouped")), Source())
 
 
 def text_of(material: Material) -> str:

@@ -63,8 +63,8 @@ def test_cases_are_options_that_go_together(tmp_path: Path) -> None:
         horizon_s = 60
     """
     assert [tuple(point.options.values()) for point in points(tmp_path, text)] == [
-        ("max-min-now", "highs", 120.0, 5),
-        ("max-min-now", "highs", 120.0, 10),
+        ("max-min-now", "highs", "auto", 5),
+        ("max-min-now", "highs", "auto", 10),
         ("throughput", "exact", 60.0, 5),
         ("throughput", "exact", 60.0, 10),
     ]

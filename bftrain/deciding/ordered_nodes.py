@@ -1,0 +1,84 @@
+"""OrderedNodes: nodes sorted by a position, with cheap changes: few are inserted, many are merged."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FEW = 32  # so many are inserted one by one
+
+
+class OrderedNodes:
+    """Nodes in the order of their positions, those of the same position in the order of their names."""
+
+    __slots__ = ("_nodes", "_places", "_position")
+
+    def __init__(self, position: Callable[[str], int], nodes: Iterable[str] = ()) -> None:
+        self._position = position
+        pairs = sorted((position(node), node) for node in nodes)
+        self._nodes = [node for _, node in pairs]
+        self._places = array("q", [place for place, _ in pairs])
+
+    def __len__(self) -> int:
+        """Return how many nodes there are."""
+        return len(self._nodes)
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The positions in their order, as an array of its own."""
+        return np.array(self._places, dtype=np.int64)
+
+    def between(self, first: int, end: int) -> list[str]:
+        """Return the nodes from the one of index ``first`` up to the one of index ``end``, which is left out."""
+        return self._nodes[first:end]
+
+    def add(self, nodes: Collection[str]) -> None:
+        """Put in nodes that are not there yet."""
+        if len(nodes) > _FEW:
+            self._merge(OrderedNodes(self._position, nodes))
+            return
+        for node in nodes:
+            index = self._index(node)
+            self._nodes.insert(index, node)
+            self._places.insert(index, self._position(node))
+
+    def remove(self, nodes: Collection[str]) -> None:
+        """Take out nodes that are there."""
+        for first, end in _runs(sorted(map(self._index, nodes))):
+            del self._nodes[first:end]
+            del self._places[first:end]
+
+    def _merge(self, others: OrderedNodes) -> None:
+        nodes: list[str] = []
+        places = array("q")
+        done = 0
+        for node, place in zip(others._nodes, others._places, strict=True):
+            index = self._index(node)
+            nodes += self._nodes[done:index]
+            places += self._places[done:index]
+            nodes.append(node)
+            places.append(place)
+            done = index
+        self._nodes = nodes + self._nodes[done:]
+        self._places = places + self._places[done:]
+
+    def _index(self, node: str) -> int:
+        """Return where a node is, or where it belongs."""
+        place = self._position(node)
+        index = bisect_left(self._places, place)
+        while index < len(self._nodes) and self._places[index] == place and self._nodes[index] < node:
+            index += 1
+        return index
+
+
+def _runs(indices: list[int]) -> Iterator[tuple[int, int]]:
+    """Split rising indices into runs without gaps, the last one first, so that removing one moves no other."""
+    end = len(indices)
+    for at in range(len(indices) - 1, -1, -1):
+        if at == 0 or indices[at - 1] != indices[at] - 1:
+            yield indices[at], indices[end - 1] + 1
+            end = at

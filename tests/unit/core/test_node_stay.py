@@ -1,0 +1,97 @@
+"""How long nodes stay is learned from the past alone, and costs count by it as they should."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrain.assembly import find_solver
+from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.node_stay import HORIZON_S, NodeStay, with_fitted_costs
+from bftrain.deciding.objectives import throughput
+from bftrain.deciding.tabulate import value_row
+from bftrain.errors import BadValue
+from bftrain.values import wire
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import CompetingTask
+from tests.unit.core.samples import joined, left, spec, submitted
+
+
+def task(size: int = 0, **costs: float) -> CompetingTask:
+    curve = SpeedCurve(nodes=(1, 2, 4, 8), rate=(10.0, 19.0, 36.0, 68.0))
+    return CompetingTask(name="a", size=size, max_nodes=8, curve=curve, **costs)  # type: ignore[arg-type]  # costs only
+
+
+def test_before_anything_is_known_a_quarter_of_an_hour_is_expected() -> None:
+    assert 700.0 < NodeStay().expected_s < 1100.0
+
+
+def test_it_learns_the_mean_and_forgets_what_was_long_ago() -> None:
+    stay = NodeStay().after(0.0, 0, 0)
+    for moment in range(1, 101):
+        stay = stay.after(moment * 100.0, 50, 50)  # fifty nodes idle, all of them for 100 s
+    assert 90.0 < stay.expected_s < 130.0
+    for moment in range(1, 401):
+        stay = stay.after(10_000.0 + moment * 1000.0, 50, 50)
+    assert 850.0 < stay.expected_s < 1200.0
+
+
+def test_it_stays_within_bounds_whatever_happens() -> None:
+    stay = NodeStay().after(0.0, 100, 0).after(1e9, 100, 0)
+    assert stay.expected_s <= 20_000.0
+    assert NodeStay().after(0.0, 10_000, 10_000).expected_s >= 20.0
+    assert NodeStay().after(-math.inf, 0, 0) == NodeStay()
+
+
+def test_what_is_expected_takes_few_values_so_that_tables_are_kept() -> None:
+    seen = {NodeStay(until_s=0.0, idle_node_s=float(total), departures=1.0).expected_s for total in range(30, 14_400)}
+    assert len(seen) < 24
+
+
+@given(start=st.floats(0.0, 1e6), stay=st.floats(30.0, 14_400.0))
+def test_a_start_always_pays_where_nothing_else_wants_the_nodes(start: float, stay: float) -> None:
+    row = value_row(with_fitted_costs(task(start_cost_s=start), stay), HORIZON_S, throughput)
+    assert row[8] > row[0] == 0.0
+
+
+@given(cost=st.floats(0.1, 1e4), stay=st.floats(30.0, 14_400.0))
+def test_fitted_costs_count_as_the_true_ones_over_their_own_horizon(cost: float, stay: float) -> None:
+    fitted = value_row(with_fitted_costs(task(4, grow_cost_s=cost), stay), HORIZON_S, throughput)
+    own_s = math.sqrt(cost * stay / 4.0)
+    true = value_row(task(4, grow_cost_s=cost), own_s, throughput)
+    assert fitted[5] / HORIZON_S == pytest.approx(true[5] / own_s)
+    assert fitted[4] / HORIZON_S == pytest.approx(true[4] / own_s)
+
+
+def test_a_task_without_costs_is_left_as_it_is() -> None:
+    free = task()
+    assert with_fitted_costs(free, 900.0) is free
+
+
+def test_a_harvester_learns_from_what_leaves_and_restarts_where_it_was() -> None:
+    first = Harvester(solver=find_solver("exact"), objective=throughput)
+    first.handle(joined(0.0, "n1", "n2", "n3"), submitted(0.0, spec("a", 1, 3)))
+    first.handle(left(50.0, "n2", "elsewhere"))
+    stay = first.standing.node_stay
+    assert stay.departures == pytest.approx(5.0, abs=0.01)
+    assert stay.idle_node_s == pytest.approx(3600.0 + 150.0, rel=0.001)
+    again = Harvester(solver=find_solver("exact"), objective=throughput)
+    again.take_up(wire.decode(wire.encode(first.standing), type(first.standing)))
+    assert again.standing == first.standing
+
+
+def test_a_start_that_takes_as_long_as_a_fixed_horizon_never_pays_and_with_auto_it_does() -> None:
+    for horizon, held in ((120.0, 0), ("auto", 3)):
+        core = Harvester(solver=find_solver("exact"), objective=throughput, horizon_s=horizon)
+        core.handle(joined(0.0, "n1", "n2", "n3"), submitted(0.0, spec("a", 1, 3, start_cost_s=120.0)))
+        assert len(core.held.get("a", ())) == held
+
+
+def test_a_horizon_is_a_number_of_seconds_or_auto() -> None:
+    assert Settings().horizon_s == "auto"
+    with pytest.raises(BadValue, match="must be a number of seconds or 'auto', not 'long'"):
+        Settings(horizon_s="long")
