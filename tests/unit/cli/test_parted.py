@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROBLEMS = Path(__file__).parents[3] / "examples" / "problems"
 KINDS = {"v100": 4.0, "k80": 1.0}
 ROUNDS = ("replay", "--cluster", "v100=2,k80=1", "--round", "360", "--policy", "max-min", "--tasks", "tasks.toml")
-SCHEDULE = ("schedule", "log.swf", "-o", "out")
+SCHEDULE = ("schedule", "log.swf", "-o", "out", "--overwrite")
 
 
 @pytest.fixture(autouse=True)

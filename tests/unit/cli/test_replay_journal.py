@@ -68,7 +68,7 @@ def test_what_a_journal_says_itself_is_refused(
 
 
 def test_without_a_journal_all_the_rest_is_needed(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:
-    for words, missing in ((), "LOG"), ((journal,), "--tasks"), ((journal, "--tasks", journal), "-o"):
+    for words, missing in ((), "LOG"), ((journal,), "-o"), ((journal, "--tasks", journal), "-o"):
         ended = bftrain("replay", *words)
         assert ended.code == 2
         assert f"bftrain: {missing}: is missing" in ended.err

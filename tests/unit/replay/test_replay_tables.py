@@ -53,7 +53,7 @@ def test_the_documents_name_every_column_in_its_order(name: str, tmp_path: Path)
 
 
 def test_the_documents_name_every_figure_and_the_format() -> None:
-    section = DOCUMENT.split("\n## Figures\n")[1].split("\n## ")[0]
+    section = DOCUMENT.split("\n## Figures\n")[1].split("\n## ")[0].split("\n### ")[0]
     named = {
         name
         for line in section.splitlines()

@@ -22,6 +22,7 @@ from bftrain_replay.drawing.static.scales import (
     Tick,
     TickLook,
     TimeScale,
+    band_name,
     padded,
 )
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
@@ -219,9 +220,9 @@ def _bands(
     layers: Sequence[Layer], channel: str, described: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
 ) -> BandScale:
     order = asked.get("domain") or next((each["sort"] for each in described if each.get("sort")), None)
-    names = order or dict.fromkeys(str(layer.value(row, channel)) for layer in layers for row in layer.rows)
+    names = order or dict.fromkeys(band_name(layer.value(row, channel)) for layer in layers for row in layer.rows)
     bars = any(layer.kind == "bar" for layer in layers)
-    return BandScale(tuple(map(str, names)), padding=0.1 if bars else 0.0, reverse=channel == "y")
+    return BandScale(tuple(map(band_name, names)), padding=0.1 if bars else 0.0, reverse=channel == "y")
 
 
 def _shown(places: Sequence[float], axis: Axis, width: float) -> set[int]:

@@ -147,6 +147,11 @@ class TimeScale:
         return [place for place in _months(self.low, self.high, step) if self.low <= place <= self.high]
 
 
+def band_name(value: object) -> str:
+    """Return a value as the name of its band: whole numbers without a decimal point, as the interactive picture has."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class BandScale:
     """Names beside each other, each in a band; ``padding`` is the part of a band that stays free on each side."""
@@ -157,7 +162,7 @@ class BandScale:
 
     def place(self, value: object) -> float:
         """Return the middle of a name's band."""
-        middle = (self.names.index(str(value)) + 0.5) / (len(self.names) or 1)
+        middle = (self.names.index(band_name(value)) + 0.5) / (len(self.names) or 1)
         return 1.0 - middle if self.reverse else middle
 
     @property
