@@ -1,4 +1,4 @@
-"""The sensitivity table of a replay: replayed after it with progress shown, and laid out for a terminal."""
+"""The sensitivity table and the advice of a replay: replayed after it with progress shown; the table for a terminal."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sensitivity import SensitivityRow
     from bftrain_replay.settings import ReplaySettings
     from bftrain_replay.study import Study
+    from bftrain_replay.sweeping.alternatives import AlternativeReplays
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,12 +38,12 @@ QUICK: Final = "BFTRAIN_QUICK"  # in the environment: as if --quick was given
 
 def quick_option(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command ``--quick``."""
-    text = "Leave out the table of what other assumptions would come to."
+    text = "Leave out the table of what other assumptions would come to, and the advice."
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
 
 class SensitivityTable:
-    """Adds the table to a replay of these files, if that is ``wanted`` and the rules are the realistic ones."""
+    """Adds table and advice to a replay of these files, if that is ``wanted`` and the rules are the realistic ones."""
 
     def __init__(
         self,
@@ -63,18 +64,18 @@ class SensitivityTable:
         self._interrupted = False
 
     def added_to(self, study: Study) -> Study:
-        """Return a complete ``study`` with its table; without one if that is not wanted, interrupted or fails."""
+        """Return a complete ``study`` with table and advice; without if that is not wanted, interrupted or fails."""
         if not (self._wanted and study.complete):
             return study
         with interruption() as interrupted:  # what is imported and planned first takes a moment too
-            rows = self._rows(study, interrupted)
+            found = self._replays(study, interrupted)
             self._interrupted = interrupted()
         from dataclasses import replace
 
-        return replace(study, sensitivity=rows)
+        return replace(study, sensitivity=found.rows, advice=found.advice)
 
-    def _rows(self, study: Study, interrupted: Callable[[], bool]) -> tuple[SensitivityRow, ...] | None:
-        """Replay the alternatives; return nothing if interrupted, or if one of them fails."""
+    def _replays(self, study: Study, interrupted: Callable[[], bool]) -> AlternativeReplays:
+        """Replay the alternatives; return no rows if interrupted, or if one of them fails."""
         if isinstance(self._tasks, Path):
             return self._replayed(study, self._tasks, interrupted)
         from bftrain_datasets.taskfiles import save_tasks
@@ -83,9 +84,7 @@ class SensitivityTable:
             save_tasks(self._tasks, Path(folder) / "tasks.toml")
             return self._replayed(study, Path(folder) / "tasks.toml", interrupted)
 
-    def _replayed(
-        self, study: Study, task_file: Path, interrupted: Callable[[], bool]
-    ) -> tuple[SensitivityRow, ...] | None:
+    def _replayed(self, study: Study, task_file: Path, interrupted: Callable[[], bool]) -> AlternativeReplays:
         from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
         from bftrain_replay.sweeping.inputs import LogFile, TaskFile
 
@@ -93,8 +92,8 @@ class SensitivityTable:
         log, tasks = LogFile(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(task_file.absolute()))
         planned = plan(study, self._settings, log, tasks)
         self._out.say(
-            f"sensitivity to what is assumed: {len(planned.passes)} more replays, {planned.workers} at a time, "
-            f"about {planned.expected_s:,.0f} s; --quick leaves them out"
+            f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays, "
+            f"{planned.workers} at a time, about {planned.expected_s:,.0f} s; --quick leaves them out"
         )
         with self._out.progress() as bars:
             shown = _ReplaysDone(bars, self._out)
@@ -106,7 +105,7 @@ class SensitivityTable:
             found = replay_alternatives(planned, watch)
         for reason in found.failed:
             self._out.warn(f"no sensitivity table: a replay for it failed: {reason}")
-        return found.rows
+        return found
 
     def leave_if_interrupted(self, folder: Path) -> None:
         """End as interrupted if the table was; the replay itself is complete."""

@@ -24,6 +24,7 @@ from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.result_folder import IN_PYTHON, ResultFolder, write_page
 from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from bftrain_replay import outputs, told
+from bftrain_replay.advice import AdviceRow
 from bftrain_replay.assumptions import agreed
 from bftrain_replay.drawing import pictures
 from bftrain_replay.headline import headline_of
@@ -81,6 +82,11 @@ class Replayed(ShortRepr):
         """What the usual alternatives to what is assumed come to, if that was asked for."""
         return self.study.sensitivity
 
+    @property
+    def advice(self) -> tuple[AdviceRow, ...] | None:
+        """Changes of settings that were tried and gain, the largest gain first, if ``sensitivity`` was asked for."""
+        return self.study.advice
+
     @cached_property
     def summary(self) -> dict[str, Any]:
         """All figures, as in ``summary.json``."""
@@ -125,8 +131,8 @@ def replay(
 
     ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``objective`` is a
     name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
-    moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed are replayed too, in other
-    processes, which takes about four times as long on two processors.
+    moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed and the changes of settings
+    that may be advice are replayed too, in other processes, which takes about four times as long on two processors.
 
     >>> import bftrain
     >>> done = bftrain.replay("log.npz", "tasks.toml", progress="disk:300")  # doctest: +SKIP
@@ -184,4 +190,4 @@ def _with_table(done: Study, how: ReplaySettings, source: Source, watch: Watch |
         found = replay_alternatives(plan(done, how, *files), going)
     if found.failed:
         raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)
-    return with_changes(done, sensitivity=found.rows)
+    return with_changes(done, sensitivity=found.rows, advice=found.advice)

@@ -19,7 +19,7 @@ from bftrain_replay.semantics import as_replayed
 from bftrain_replay.settings import PUBLISHED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bftrain.values.task import TaskSpec
     from bftrain_replay.result import Result, Summary
@@ -145,7 +145,7 @@ def _starting(settings: ReplaySettings, start_s: float) -> ReplaySettings:
     return replace(settings, cost_factor=1.0, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=start_s)
 
 
-def rows_of(found: Sequence[Alternative], main: Result, replayed: dict[int, Figures]) -> tuple[SensitivityRow, ...]:
+def rows_of(found: Sequence[Alternative], main: Result, replayed: Mapping[int, Figures]) -> tuple[SensitivityRow, ...]:
     """Give the rows: of alternatives that were ``replayed``, by their places; the others are as the main replay."""
     own = Figures.of(main.summary())
     dedicated = main.yardsticks.dedicated_samples if main.yardsticks else 0.0

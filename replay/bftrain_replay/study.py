@@ -21,6 +21,7 @@ from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.eventlog import EventLog
+from bftrain_replay.advice import AdviceRow
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
 from bftrain_replay.deciders import CEILING
@@ -61,6 +62,7 @@ class Study(ShortRepr):
     complete: bool = True
     fixed: Fixed | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # what the usual alternatives come to, if that was asked for
+    advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried and gain, if any were tried
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""

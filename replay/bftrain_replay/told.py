@@ -13,7 +13,7 @@ from typing import Any, Final
 from bftrain.values import wire
 from bftrain_datasets import summaries
 from bftrain_datasets.doubts import doubts_of
-from bftrain_replay import assumptions, sensitivity
+from bftrain_replay import advice, assumptions, sensitivity
 from bftrain_replay.headline import headline_of
 from bftrain_replay.ideal import Ideal
 from bftrain_replay.ledger import Unused
@@ -24,8 +24,8 @@ from bftrain_replay.study import Study
 
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(Timings.__struct_fields__)
-# What is not part of the figures' sum: these, the table that --quick leaves out, and what is told of them in words
-_NOT_SUMMED: Final = MEASURED | {"sensitivity", "headline", "doubtful"}
+# What is not part of the figures' sum: these, what --quick leaves out, and what is told of them in words
+_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "headline", "doubtful"}
 
 
 def summary(study: Study, source: Source) -> dict[str, Any]:
@@ -42,6 +42,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         "doubtful": doubts_of(study.part).told() if on_log else None,
         "progress": _progress(study),
         "sensitivity": sensitivity.told(study.sensitivity),
+        "advice": advice.to_plain(study.advice),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {

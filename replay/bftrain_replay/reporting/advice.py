@@ -1,38 +1,79 @@
-"""Advice: what would help most."""
+"""Advice: the changes of settings that were tried and gain, and what the largest steps depend on otherwise."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 from bftrain import words
+from bftrain_replay.advice import LEAST_GAIN, AdviceRow
 from bftrain_replay.drawing.page import Html
+from bftrain_replay.reporting.causes import CAUSES
 from bftrain_replay.reporting.material import Material
 from bftrain_replay.reporting.waterfall import hints
 
+_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
+_CHANGES: Final = ("rescales", "starts", "preemptions")
+_TRIED: Final = (
+    "Each was tried: a replay of the same log and tasks with that option added. Gains of several changes do not add up."
+)
+_NOT_TRIED: Final = "No change of a setting was tried."
+_NO_GAIN: Final = (
+    "No change of a setting is advised: those that answer the largest steps, if there are any, were tried and gain "
+    f"less than {words.percent(LEAST_GAIN)} of the harvest."
+)
+_DEPENDS: Final = "What the largest of the other steps depend on; what a change of it brings is not tried here:"
+
 
 def advice(material: Material) -> Html:
-    """Say what would help most, the most first."""
+    """Write the changes that were tried and gain, the largest gain first, then what the other large steps depend on."""
+    found = material.told.get("advice")
+    parts = [
+        _tried([AdviceRow(**row) for row in found]) if found else f"<p>{_NO_GAIN if found == [] else _NOT_TRIED}</p>"
+    ]
+    explained = "".join(_explanations(material))
+    if explained:
+        parts.append(f'<p class="soft">{_DEPENDS}</p><ul class="advice">{explained}</ul>')
+    if not hints(material):
+        parts = ["<p>Hardly anything: nearly all idle node-time became work that counts.</p>"]
+    return Html("".join(parts))
+
+
+def _tried(rows: list[AdviceRow]) -> str:
+    items = "".join(f"<li>{_sentence(row)}</li>" for row in rows)
+    return f'<ol class="advice">{items}</ol><p class="soft">{_TRIED}</p>'
+
+
+def _sentence(row: AdviceRow) -> str:
+    """Write an option, what it gains, and how many more or fewer changes of tasks it takes."""
+    node_h = f"{'-' if row.gain_node_h < 0.0 else ''}{words.count(abs(row.gain_node_h))} node-hours"
+    gain = f"+{words.percent(row.gain)} harvest ({node_h}, {words.large(row.gain_samples)} samples), tried"
+    differences = [(name, getattr(row, name)) for name in _CHANGES]
+    changed = [f"{abs(by):,} {'more' if by > 0 else 'fewer'} {name}" for name, by in differences if by]
+    takes = f"; {', '.join(changed)}" if changed else ""
+    answers = f"Answers: {escape(_NAMES[row.cause])}."
+    return f"<code>{escape(row.option)}</code>: <strong>{_joined(gain)}</strong>{takes}. {answers}"
+
+
+def _explanations(material: Material) -> Iterator[str]:
+    """Give what each large step depends on, where that is more than settings that are tried."""
     idle_h = float(material.told["idle_node_h"])
-    items = "".join(
-        f"<li><strong>{_with_options(cause.help, material.told['settings'])}</strong> {escape(cause.name)}: "
-        f"{words.count(hours)}&nbsp;node-hours, {words.percent(hours / idle_h)} of the idle node-time.</li>".replace(
-            " %", "&nbsp;%"
-        )
-        for cause, hours in hints(material)
-    )
-    if not items:
-        return Html("<p>Hardly anything: nearly all idle node-time became work that counts.</p>")
-    return Html(
-        f'<ol class="advice">{items}</ol><p class="soft">These are the largest steps above, with what usually makes '
-        "them smaller. A replay with that setting shows what it brings; steps depend on each other.</p>"
-    )
+    for cause, hours in hints(material):
+        if cause.explanation:
+            told = f"{words.count(hours)} node-hours, {words.percent(hours / idle_h)} of the idle node-time"
+            text = _with_options(cause.explanation, material.told["settings"])
+            yield f"<li>{escape(cause.name)}, {_joined(told)}. {text}</li>"
+
+
+def _joined(text: str) -> str:
+    """Keep numbers and their units on one line."""
+    return text.replace(" %", "&nbsp;%").replace(" node-hours", "&nbsp;node-hours")
 
 
 def _with_options(text: str, settings: Mapping[str, Any]) -> str:
-    """Mark options in it as such, and say what they were."""
+    """Mark options in it as such, and add their values."""
 
     def marked(found: re.Match[str]) -> str:
         name = found[0].removeprefix("--").replace("-", "_")

@@ -1,4 +1,4 @@
-"""Causes: why idle node-time did not become work that counts, in words and colours, and what would help."""
+"""Causes: why idle node-time did not become work that counts, in words and colours."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from bftrain_replay.progress import Loss
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One way in which idle node-time went; ``key`` names it in the figures, ``help`` says what would make it less.
+    """One way in which idle node-time went; ``key`` names it in the figures, ``meaning`` says what it is.
 
-    ``meaning`` says what it is; ``happened`` ends a sentence that begins with so many node-hours.
+    ``happened`` ends a sentence that begins with so many node-hours. ``explanation`` says on what a cause depends that
+    no setting changes; it is empty where only settings do, and replays try these (:mod:`bftrain_replay.advice`).
     """
 
     key: str
@@ -22,7 +23,7 @@ class Cause:
     meaning: str
     happened: str
     colour: str
-    help: str
+    explanation: str
     lost: bool  # nodes were held, but the work was lost; otherwise they were not used
 
 
@@ -33,7 +34,7 @@ CAUSES: Final = (
         meaning="every task that had arrived was finished",
         happened="stayed unused because every task that had arrived was finished",
         colour="@unused",
-        help="Hand in more tasks, or longer ones.",
+        explanation="The tasks that were handed in need no more: only more tasks, or longer ones, use this time.",
         lost=False,
     ),
     Cause(
@@ -42,7 +43,7 @@ CAUSES: Final = (
         meaning="those that may compete were full, others waited outside (max_tasks)",
         happened="stayed unused because the tasks that may compete were full while others waited outside",
         colour="@unused",
-        help="Let more tasks compete: raise --max-tasks.",
+        explanation="",
         lost=False,
     ),
     Cause(
@@ -51,7 +52,7 @@ CAUSES: Final = (
         meaning="every task was at its largest size",
         happened="stayed unused because every task was at its largest size",
         colour="@unused",
-        help="Hand in more tasks, or tasks that can grow larger (max_nodes).",
+        explanation="The number of tasks and the largest size of each (max_nodes) limit what is used.",
         lost=False,
     ),
     Cause(
@@ -60,7 +61,7 @@ CAUSES: Final = (
         meaning="fewer were left than any waiting task needs",
         happened="stayed unused because they were fewer nodes than any waiting task needs",
         colour="@unused",
-        help="Hand in some tasks that run on fewer nodes (min_nodes).",
+        explanation="Only tasks that run on fewer nodes (min_nodes) can use them.",
         lost=False,
     ),
     Cause(
@@ -69,7 +70,7 @@ CAUSES: Final = (
         meaning="taking them would have cost more than it gained",
         happened="stayed unused because taking them would have cost more than it gained",
         colour="@unused",
-        help="Make rescaling and start-up cheaper.",
+        explanation="How much it is depends on what rescaling and start-up cost, and on how long nodes stay.",
         lost=False,
     ),
     Cause(
@@ -78,7 +79,7 @@ CAUSES: Final = (
         meaning="the decision on them was still to take effect",
         happened="stayed unused until a decision on them took effect",
         colour="@unused",
-        help="Decide faster or more often: --decision-latency, --min-interval, a faster solver.",
+        explanation="How much it is depends on how soon decisions take effect: --decision-latency and --min-interval.",
         lost=False,
     ),
     Cause(
@@ -87,7 +88,7 @@ CAUSES: Final = (
         meaning="tasks that wanted more run on other kinds of nodes, or held some",
         happened="stayed unused because tasks that wanted more run on other kinds of nodes, or held some",
         colour="@unused",
-        help="Hand in tasks that run on these nodes, and measure their speed there.",
+        explanation="Only tasks whose speed on these nodes is measured can use them.",
         lost=False,
     ),
     Cause(
@@ -96,7 +97,7 @@ CAUSES: Final = (
         meaning="waits while tasks began on fresh nodes",
         happened="went by while tasks began on fresh nodes",
         colour="@start",
-        help="Keep workers warm, or let tasks start from a checkpoint that is near.",
+        explanation="How much it is depends on what a start takes: launching workers and reading a checkpoint.",
         lost=True,
     ),
     Cause(
@@ -105,7 +106,7 @@ CAUSES: Final = (
         meaning="waits while running tasks changed their size",
         happened="went by while running tasks changed their size",
         colour="@rescaling",
-        help="Make rescaling cheaper, or rarer: --min-interval.",
+        explanation="",
         lost=True,
     ),
     Cause(
@@ -114,7 +115,7 @@ CAUSES: Final = (
         meaning="work to be done again after the batch queue took nodes back",
         happened="of work had to be done again after the batch queue took nodes back",
         colour="@preempted",
-        help="Commit more often, so that less is lost when nodes are taken back.",
+        explanation="How much it is depends on how tasks keep their progress: --progress.",
         lost=True,
     ),
     Cause(
@@ -123,7 +124,7 @@ CAUSES: Final = (
         meaning="spent by tasks that had ended, until the next event",
         happened="went to tasks that were finished already, before that was noticed",
         colour="@unnoticed",
-        help="This is a rule of the published replayer; realistic replays notice at once.",
+        explanation="This is a rule of the published replayer; realistic replays notice at once.",
         lost=True,
     ),
 )

@@ -51,6 +51,15 @@ def test_the_table_is_printed_and_written(bftrain: CommandLine, command: tuple[o
     assert max(map(len, ended.out[begin:].splitlines()[:13])) <= 79
 
 
+def test_advice_is_tried_and_written(bftrain: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
+    save_tasks(generate_mix(8, 3, shape=TaskShape(max_nodes=3, work_samples=1e9)), tmp_path / "tasks.toml")
+    assert bftrain(*command, "--max-tasks", 1).code == 0
+    advice = told(tmp_path)["advice"]
+    assert isinstance(advice, list)
+    assert advice[0]["option"] == "--max-tasks 2"
+    assert "<code>--max-tasks 2</code>: <strong>+" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("option", ["--quick", "BFTRAIN_QUICK"])
 def test_it_can_be_left_out(
     bftrain: CommandLine,
@@ -68,6 +77,7 @@ def test_it_can_be_left_out(
     assert (ended.code, "more replays" in ended.err) == (0, False)
     assert "costs x 1/4" not in ended.out
     assert told(tmp_path)["sensitivity"] is None
+    assert told(tmp_path)["advice"] is None
 
 
 def test_the_published_rules_have_no_such_table(

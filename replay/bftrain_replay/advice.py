@@ -1,0 +1,102 @@
+"""Advice: changes of settings that answer the large causes of loss, and what replays with them gain.
+
+This module says what is to be replayed and what its rows are; :mod:`bftrain_replay.sweeping.alternatives` replays it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from bftrain.values import wire
+from bftrain_replay.assumptions import MEMORY, ProgressKept
+from bftrain_replay.headline import harvest_node_h
+from bftrain_replay.ledger import Unused
+from bftrain_replay.progress import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain_replay.result import Summary
+    from bftrain_replay.settings import ReplaySettings
+
+LEAST_GAIN: Final = 0.001  # of the harvest; a change that gains less is no advice
+_LARGE: Final = 0.002  # of the idle node-time; a smaller cause is no reason for a change
+_MIN_INTERVAL_S: Final = 60.0
+
+
+class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay with ``option`` gains over the one that was asked for, and how many changes of tasks it takes.
+
+    ``cause`` is the loss, or the reason for unused node-time, that the option answers. ``gain`` is the gain in samples
+    as a share of the harvest. ``rescales``, ``starts`` and ``preemptions`` are differences: below 0 there are fewer.
+    """
+
+    cause: str
+    option: str
+    gain: float
+    gain_samples: float
+    gain_node_h: float
+    rescales: int
+    starts: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceTrial:
+    """One change of the settings that is to be tried."""
+
+    cause: str
+    option: str
+    settings: ReplaySettings
+
+    def row(self, main: Summary, tried: Summary) -> AdviceRow:
+        """Return what it gains, from the figures of both replays."""
+        samples = tried.harvested - main.harvested
+        return AdviceRow(
+            cause=self.cause,
+            option=self.option,
+            gain=samples / main.harvested if main.harvested else 0.0,
+            gain_samples=samples,
+            gain_node_h=harvest_node_h(tried) - harvest_node_h(main),
+            rescales=tried.rescales - main.rescales,
+            starts=tried.starts - main.starts,
+            preemptions=tried.preemptions - main.preemptions,
+        )
+
+
+def trials(main: Summary, settings: ReplaySettings) -> list[AdviceTrial]:
+    """Return the changes of ``settings`` to try, at most one for each large cause in the figures of the replay."""
+    node_h = {**main.unused_node_h, **{cause: lost.node_h for cause, lost in main.lost.items()}}
+    least_h = _LARGE * main.idle_node_h
+    large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
+    return [each for each in _changes(settings) if each.cause in large]
+
+
+def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
+    """Give the change of settings that answers each cause, where there is one."""
+    most = 2 * settings.max_tasks
+    yield AdviceTrial(cause=Unused.TASK_CAP, option=f"--max-tasks {most}", settings=replace(settings, max_tasks=most))
+    if settings.min_interval_s > 0.0:
+        at_once = replace(settings, min_interval_s=0.0)
+        yield AdviceTrial(cause=Unused.UNDECIDED, option="--min-interval 0", settings=at_once)
+    if settings.min_interval_s < _MIN_INTERVAL_S:
+        rarer = replace(settings, min_interval_s=_MIN_INTERVAL_S)
+        yield AdviceTrial(cause=Loss.RESCALING, option=f"--min-interval {_MIN_INTERVAL_S:g}", settings=rarer)
+    if settings.progress is not None and ProgressKept.parse(settings.progress).kept != MEMORY:
+        in_memory = replace(settings, progress=MEMORY)
+        yield AdviceTrial(cause=Loss.PREEMPTION, option=f"--progress {MEMORY}", settings=in_memory)
+
+
+def rows_of(found: Sequence[AdviceTrial], main: Summary, tried: Mapping[int, Summary]) -> tuple[AdviceRow, ...]:
+    """Return the rows that gain enough to be advice, the largest gain first; ``tried`` has the figures by place."""
+    rows = [found[place].row(main, figures) for place, figures in tried.items()]
+    return tuple(sorted((row for row in rows if row.gain >= LEAST_GAIN), key=lambda row: -row.gain))
+
+
+def to_plain(rows: Sequence[AdviceRow] | None) -> list[dict[str, Any]] | None:
+    """Return what ``summary.json`` holds of it; ``None`` where nothing was tried."""
+    return None if rows is None else [dict(wire.plain(row)) for row in rows]

@@ -1,0 +1,124 @@
+"""Advice: which changes of settings are tried, that only those that gain are shown, and none that was not tried."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace as with_changes
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import bftrain
+from bftrain_datasets.generators import generate_log
+from bftrain_datasets.task_generators import TaskShape, generate_mix
+from bftrain_replay import advice, told
+from bftrain_replay.advice import AdviceRow
+from bftrain_replay.origins import Source
+from bftrain_replay.replaying import Replayed
+from bftrain_replay.reporting import report
+from bftrain_replay.reporting.causes import CAUSES
+from bftrain_replay.reporting.material import of_study
+from bftrain_replay.result import Summary
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import Study, study
+
+LOG = generate_log(16, 0.2, 3)
+TASKS = generate_mix(8, 3, shape=TaskShape(max_nodes=3, work_samples=1e9, start_cost_s=18.0))
+SOURCES = Path(advice.__file__).parent
+ROW = AdviceRow(
+    cause="task_cap",
+    option="--max-tasks 4",
+    gain=0.031,
+    gain_samples=1.2e9,
+    gain_node_h=39.0,
+    rescales=120,
+    starts=-2,
+    preemptions=0,
+)
+
+
+def page_of(done: Study) -> str:
+    return report.render(of_study(done, Source()))
+
+
+@pytest.fixture(scope="module")
+def few() -> Replayed:
+    """Replay with one task that may compete, which leaves most nodes unused, and with what is tried."""
+    return bftrain.replay(LOG, TASKS, sensitivity=True, max_tasks=1)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Study:
+    """Replay the same without trying anything, as with --quick."""
+    return study(LOG, TASKS, ReplaySettings(max_tasks=1))
+
+
+def options(figures: Summary, settings: ReplaySettings) -> dict[str, str]:
+    return {each.cause: each.option for each in advice.trials(figures, settings)}
+
+
+def test_a_change_that_gains_is_shown_with_the_gain_of_its_replay(few: Replayed) -> None:
+    (row,) = [each for each in few.advice or () if each.cause == "task_cap"]
+    alone = bftrain.replay(LOG, TASKS, max_tasks=2)
+    assert row.option == "--max-tasks 2"
+    assert row.gain_samples == alone.result.harvested_samples - few.result.harvested_samples > 0.0
+    assert row.gain == row.gain_samples / few.result.harvested_samples
+    headlines = alone.summary["headline"], few.summary["headline"]
+    assert row.gain_node_h == pytest.approx(headlines[0]["harvest_node_h"] - headlines[1]["harvest_node_h"])
+    assert row.rescales == alone.summary["rescales"] - few.summary["rescales"]
+    assert few.summary["advice"][0]["option"] == "--max-tasks 2"
+    assert "<code>--max-tasks 2</code>: <strong>+" in page_of(few.study)
+
+
+def test_the_page_names_gain_and_cost(plain: Study) -> None:
+    page = page_of(with_changes(plain, advice=(ROW,))).replace("&nbsp;", " ")
+    assert "<code>--max-tasks 4</code>: <strong>+3.1 % harvest (39 node-hours, 1.20 billion samples), tried" in page
+    assert "; 120 more rescales, 2 fewer starts. Answers: Too few compete." in page
+
+
+def test_a_change_without_a_gain_is_not_shown(plain: Study) -> None:
+    figures = plain.result.summary()
+    found = advice.trials(figures, ReplaySettings(max_tasks=1))
+    assert "--max-tasks 2" in {each.option for each in found}
+    for gain in (-0.1, 0.0, 0.0009):
+        same = replace(figures, harvested=figures.harvested * (1.0 + gain))
+        assert advice.rows_of(found, figures, dict.fromkeys(range(len(found)), same)) == ()
+    page = page_of(with_changes(plain, advice=()))
+    assert "<code>--max-tasks" not in page
+    assert "No change of a setting is advised: those" in page
+
+
+def test_nothing_is_shown_that_was_not_tried(plain: Study) -> None:
+    page = page_of(plain)
+    assert told.summary(plain, Source())["advice"] is None
+    assert "No change of a setting was tried." in page
+    assert "tried; " not in page
+    assert "<code>--max-tasks" not in page
+    tried = with_changes(plain, advice=(ROW,))
+    assert told.summary(tried, Source())["figures_sha256"] == told.summary(plain, Source())["figures_sha256"]
+
+
+def test_each_large_cause_has_the_change_that_answers_it(plain: Study) -> None:
+    figures = plain.result.summary()
+    large = figures.idle_node_h / 10.0
+    every = replace(
+        figures,
+        unused_node_h=dict.fromkeys(figures.unused_node_h, large) | {"task_cap": large, "undecided": large},
+        lost={cause: replace(lost, node_h=large) for cause, lost in figures.lost.items()},
+    )
+    assert options(every, ReplaySettings()) == {"task_cap": "--max-tasks 70", "rescaling": "--min-interval 60"}
+    assert options(every, ReplaySettings(progress="disk:300", min_interval_s=90.0, max_tasks=4)) == {
+        "task_cap": "--max-tasks 8",
+        "undecided": "--min-interval 0",
+        "preemption": "--progress memory",
+    }
+    small = replace(every, idle_node_h=large * 1000.0)
+    assert options(small, ReplaySettings(progress="task")) == {}
+
+
+def test_no_words_of_a_cause_give_advice_that_was_not_tried() -> None:
+    assert all("raise --" not in cause.explanation.lower() for cause in CAUSES)
+    promised = re.compile(r"raise --?horizon|longer horizon|rarer: ", re.IGNORECASE)
+    found = [path.name for path in SOURCES.rglob("*.py") if promised.search(path.read_text(encoding="utf-8"))]
+    assert found == []
