@@ -58,10 +58,11 @@ def _sentence(row: AdviceRow) -> str:
 
 
 def _explanations(material: Material) -> Iterator[str]:
-    """Give what each large step depends on, where that is more than settings that are tried."""
+    """Give what each large step without advice depends on, where that is more than settings that are tried."""
+    answered = {row["cause"] for row in material.told.get("advice") or ()}
     idle_h = float(material.told["idle_node_h"])
     for cause, hours in hints(material):
-        if cause.explanation:
+        if cause.explanation and cause.key not in answered:
             told = f"{words.count(hours)} node-hours, {words.percent(hours / idle_h)} of the idle node-time"
             text = _with_options(cause.explanation, material.told["settings"])
             yield f"<li>{escape(cause.name)}, {_joined(told)}. {text}</li>"

@@ -77,6 +77,15 @@ def test_the_page_names_gain_and_cost(plain: Study) -> None:
     assert "; 120 more rescales, 2 fewer starts. Answers: Too few compete." in page
 
 
+def test_a_step_with_advice_is_not_explained_besides() -> None:
+    starting = replace(ROW, cause="start_up")
+    said = "How much it is depends on what a start takes"
+    full = study(LOG, TASKS, ReplaySettings(max_tasks=8))
+    assert said in page_of(full)
+    assert said not in page_of(with_changes(full, advice=(starting,)))
+    assert "What the largest of the other steps depend on" in page_of(with_changes(full, advice=(ROW,)))
+
+
 def test_a_change_without_a_gain_is_not_shown(plain: Study) -> None:
     figures = plain.result.summary()
     found = advice.trials(figures, ReplaySettings(max_tasks=1))
