@@ -206,15 +206,13 @@ class Harvester:
         admitted = roster.known(named)
         problem = None
         if admitted:
-            stay_s = self._node_stay.expected_s if self._fits_costs else None
+            fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
             problem = AllocationProblem(
                 pool=len(self._holdings.pool),
                 pools=self._holdings.pool.counts or NOTHING,
                 horizon_s=self._horizon_s,
                 objective=self._tabulator.objective.name,
-                tasks=self._gate.limited(
-                    roster.competing(admitted, time_s, history=self._history, stay_s=stay_s), chosen
-                ),
+                tasks=self._gate.limited(roster.competing(admitted, time_s, history=self._history, fit=fit), chosen),
                 entities=self._entities,
                 prices=self._prices,
             )

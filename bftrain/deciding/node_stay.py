@@ -26,7 +26,7 @@ _FIRST_WEIGHT: Final = 4.0  # ... as if so many nodes had been seen to leave
 _HALVED_AFTER: Final = 2000.0  # departures after which what was seen before them counts half
 _LEAST_S: Final = 30.0
 _MOST_S: Final = 14400.0  # tasks begin and end too, so sizes change even where nodes stay for days
-_CHANGES: Final = 4.0  # of a task's size while one node stays: it has several, and any of them may leave
+_MOST_CHANGES: Final = 4.0  # of a size while one node stays: nodes that lie together leave together
 _STEPS: Final = 2  # per factor of two: tables are kept while the expected stay is the same
 
 
@@ -57,18 +57,31 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def expected_s(self) -> float:
         """Return how long a node stays on average, rounded to a power of the square root of two."""
-        mean_s = min(max(self.idle_node_s / self.departures, _LEAST_S), _MOST_S)
-        return math.exp2(round(math.log2(mean_s) * _STEPS) / _STEPS)
+        return _rounded(min(max(self.idle_node_s / self.departures, _LEAST_S), _MOST_S))
+
+    def fit(self, nodes_each: float) -> CostFit:
+        """Return how costs count where every task that competes has so many nodes on average."""
+        changes = min(max(nodes_each / 2.0, 1.0), _MOST_CHANGES)  # nodes seldom leave one by one
+        return CostFit(stay_s=self.expected_s, size_lasts_s=_rounded(self.expected_s / changes))
 
 
-def with_fitted_costs(task: CompetingTask, stay_s: float) -> CompetingTask:
-    """Return a task whose costs count over ``HORIZON_S`` as they should where nodes stay for ``stay_s``."""
-    if not (task.grow_cost_s or task.shrink_cost_s or task.start_cost_s):
-        return task
-    lasts_s = stay_s / _CHANGES
-    return replace(
-        task,
-        grow_cost_s=HORIZON_S * math.sqrt(task.grow_cost_s / lasts_s),
-        shrink_cost_s=HORIZON_S * math.sqrt(task.shrink_cost_s / lasts_s),
-        start_cost_s=HORIZON_S * task.start_cost_s / (stay_s + task.start_cost_s),
-    )
+class CostFit(msgspec.Struct, frozen=True, kw_only=True):
+    """How costs are fitted: a node stays for ``stay_s`` on average, and a task keeps its size for ``size_lasts_s``."""
+
+    stay_s: float
+    size_lasts_s: float
+
+    def applied(self, task: CompetingTask) -> CompetingTask:
+        """Return a task whose costs count over ``HORIZON_S`` as they should."""
+        if not (task.grow_cost_s or task.shrink_cost_s or task.start_cost_s):
+            return task
+        return replace(
+            task,
+            grow_cost_s=HORIZON_S * math.sqrt(task.grow_cost_s / self.size_lasts_s),
+            shrink_cost_s=HORIZON_S * math.sqrt(task.shrink_cost_s / self.size_lasts_s),
+            start_cost_s=HORIZON_S * task.start_cost_s / (self.stay_s + task.start_cost_s),
+        )
+
+
+def _rounded(seconds: float) -> float:
+    return math.exp2(round(math.log2(seconds) * _STEPS) / _STEPS)

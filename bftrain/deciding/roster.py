@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from bftrain.deciding.node_stay import with_fitted_costs
+from bftrain.deciding.node_stay import CostFit
 from bftrain.deciding.past import Past, speed_at
 from bftrain.values.events import TaskMeasured
 from bftrain.values.kinds import ANY_KIND
@@ -27,7 +27,7 @@ class Member:
     work_left_samples: float | None = None
     paused: bool = False
     _seen: CompetingTask | None = None  # both until size, kind or what is known of it change
-    _seen_stay_s: float | None = None
+    _seen_fit: CostFit | None = None
     _speed: float | None = None
 
     @property
@@ -62,13 +62,13 @@ class Member:
         if event.work_left_samples is not None:
             self.work_left_samples = event.work_left_samples
 
-    def competing(self, time_s: float, *, history: bool = False, stay_s: float | None = None) -> CompetingTask:
+    def competing(self, time_s: float, *, history: bool = False, fit: CostFit | None = None) -> CompetingTask:
         """Describe it for a decision at ``time_s``; built anew only if something changed since the last one.
 
-        With ``history`` it tells what the task had so far; with ``stay_s`` its costs are fitted to how long nodes stay.
+        With ``history`` it tells what the task had so far; with ``fit`` its costs are fitted to how long nodes stay.
         """
         spec = self.spec
-        if self._seen is not None and self._seen_stay_s == stay_s and spec.deadline_s is None and not history:
+        if self._seen is not None and self._seen_fit == fit and spec.deadline_s is None and not history:
             return self._seen
         size = len(self.held)
         had = self.past.until(time_s, size, self.speed) if history else None
@@ -91,8 +91,8 @@ class Member:
             held_node_s=had.held_node_s if had else 0.0,
             done_samples=had.done_samples if had else 0.0,
         )
-        self._seen = seen if stay_s is None else with_fitted_costs(seen, stay_s)
-        self._seen_stay_s = stay_s
+        self._seen = seen if fit is None else fit.applied(seen)
+        self._seen_fit = fit
         return self._seen
 
 
@@ -128,11 +128,11 @@ class Roster:
         return tuple([name for name in tasks if name in members])
 
     def competing(
-        self, tasks: Iterable[str], time_s: float, *, history: bool, stay_s: float | None = None
+        self, tasks: Iterable[str], time_s: float, *, history: bool, fit: CostFit | None = None
     ) -> list[CompetingTask]:
         """Describe each of these tasks for a decision at ``time_s``."""
         members = self._members
-        return [members[name].competing(time_s, history=history, stay_s=stay_s) for name in tasks]
+        return [members[name].competing(time_s, history=history, fit=fit) for name in tasks]
 
     @property
     def used(self) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bftrain.assembly import find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.node_stay import HORIZON_S, NodeStay, with_fitted_costs
+from bftrain.deciding.node_stay import HORIZON_S, CostFit, NodeStay
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.tabulate import value_row
 from bftrain.errors import BadValue
@@ -54,14 +54,16 @@ def test_what_is_expected_takes_few_values_so_that_tables_are_kept() -> None:
 
 @given(start=st.floats(0.0, 1e6), stay=st.floats(30.0, 14_400.0))
 def test_a_start_always_pays_where_nothing_else_wants_the_nodes(start: float, stay: float) -> None:
-    row = value_row(with_fitted_costs(task(start_cost_s=start), stay), HORIZON_S, throughput)
+    fit = CostFit(stay_s=stay, size_lasts_s=stay)
+    row = value_row(fit.applied(task(start_cost_s=start)), HORIZON_S, throughput)
     assert row[8] > row[0] == 0.0
 
 
-@given(cost=st.floats(0.1, 1e4), stay=st.floats(30.0, 14_400.0))
-def test_fitted_costs_count_as_the_true_ones_over_their_own_horizon(cost: float, stay: float) -> None:
-    fitted = value_row(with_fitted_costs(task(4, grow_cost_s=cost), stay), HORIZON_S, throughput)
-    own_s = math.sqrt(cost * stay / 4.0)
+@given(cost=st.floats(0.1, 1e4), lasts=st.floats(7.0, 14_400.0))
+def test_fitted_costs_count_as_the_true_ones_over_their_own_horizon(cost: float, lasts: float) -> None:
+    fit = CostFit(stay_s=900.0, size_lasts_s=lasts)
+    fitted = value_row(fit.applied(task(4, grow_cost_s=cost)), HORIZON_S, throughput)
+    own_s = math.sqrt(cost * lasts)
     true = value_row(task(4, grow_cost_s=cost), own_s, throughput)
     assert fitted[5] / HORIZON_S == pytest.approx(true[5] / own_s)
     assert fitted[4] / HORIZON_S == pytest.approx(true[4] / own_s)
@@ -69,7 +71,13 @@ def test_fitted_costs_count_as_the_true_ones_over_their_own_horizon(cost: float,
 
 def test_a_task_without_costs_is_left_as_it_is() -> None:
     free = task()
-    assert with_fitted_costs(free, 900.0) is free
+    assert NodeStay().fit(5.0).applied(free) is free
+
+
+def test_a_size_lasts_less_long_the_more_nodes_a_task_has() -> None:
+    stay = NodeStay()
+    lasts = [stay.fit(nodes).size_lasts_s for nodes in (0.5, 2.0, 4.0, 8.0, 100.0)]
+    assert lasts == [stay.expected_s / changes for changes in (1.0, 1.0, 2.0, 4.0, 4.0)]
 
 
 def test_a_harvester_learns_from_what_leaves_and_restarts_where_it_was() -> None:

@@ -98,7 +98,7 @@ def test_every_setting_is_described_with_its_default() -> None:
         if field.default is msgspec.NODEFAULT:
             default = f"`{field.default_factory()}`"
         else:
-            default = f"`{field.default}`" if field.type is str else field.default
+            default = f"`{field.default}`" if isinstance(field.default, str) else field.default
         assert re.search(rf"^\| `{field.name}` \| .* \| {re.escape(str(default))} \|$", section, re.MULTILINE)
 
 
