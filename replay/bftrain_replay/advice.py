@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from bftrain.deciding.node_stay import AUTO
 from bftrain.values import wire
 from bftrain_replay.assumptions import MEMORY, ProgressKept
 from bftrain_replay.headline import harvest_node_h
@@ -32,7 +33,8 @@ class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay with ``option`` gains over the one that was asked for, and how many changes of tasks it takes.
 
     ``cause`` is the loss, or the reason for unused node-time, that the option answers. ``gain`` is the gain in samples
-    as a share of the harvest. ``rescales``, ``starts`` and ``preemptions`` are differences: below 0 there are fewer.
+    as a share of the harvest, 1 if there was none. ``rescales``, ``starts`` and ``preemptions`` are differences: below
+    0 there are fewer.
     """
 
     cause: str
@@ -59,7 +61,7 @@ class AdviceTrial:
         return AdviceRow(
             cause=self.cause,
             option=self.option,
-            gain=samples / main.harvested if main.harvested else 0.0,
+            gain=samples / main.harvested if main.harvested else float(samples > 0.0),
             gain_samples=samples,
             gain_node_h=harvest_node_h(tried) - harvest_node_h(main),
             rescales=tried.rescales - main.rescales,
@@ -86,6 +88,9 @@ def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
     if settings.min_interval_s < _MIN_INTERVAL_S:
         rarer = replace(settings, min_interval_s=_MIN_INTERVAL_S)
         yield AdviceTrial(cause=Loss.RESCALING, option=f"--min-interval {_MIN_INTERVAL_S:g}", settings=rarer)
+    if not isinstance(settings.horizon_s, str):
+        fitted = replace(settings, horizon_s=AUTO)
+        yield AdviceTrial(cause=Unused.NOT_WORTH, option=f"--horizon {AUTO}", settings=fitted)
     if settings.progress is not None and ProgressKept.parse(settings.progress).kept != MEMORY:
         in_memory = replace(settings, progress=MEMORY)
         yield AdviceTrial(cause=Loss.PREEMPTION, option=f"--progress {MEMORY}", settings=in_memory)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bftrain import words
 from bftrain.config import Settings
 from bftrain.registry import note_on_name
 from bftrain.values.kinds import ANY_KIND
 from bftrain_datasets.measures import largest_by_kind
 from bftrain_replay import deciders
 from bftrain_replay.fixed import fits
+from bftrain_replay.semantics import as_replayed
+from bftrain_replay.settings import ReplaySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,12 +47,27 @@ def odd_settings(settings: Settings | RoundSettings, tasks: Iterable[TaskSpec], 
     renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
     if renamed:
         yield renamed
+    if isinstance(settings, ReplaySettings):
+        yield from _never_started(settings, tasks)
     users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
     if users:
         yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
     priced = sorted({*settings.prices}.difference(kinds))
     if priced:
         yield f"no node is of a kind that has a price: {', '.join(priced[:_MOST_NAMED])}"
+
+
+def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Iterator[str]:
+    """Name tasks whose start takes as long as a fixed horizon, and so is never worth it."""
+    horizon_s = settings.horizon_s
+    if isinstance(horizon_s, str):
+        return
+    never = [spec.name for spec in as_replayed(tasks, settings) if spec.start_cost_s >= horizon_s]
+    if never:
+        start = (
+            f"{_some(never, 'takes', 'take')} as long to start as the horizon of {words.duration(horizon_s)}, or longer"
+        )
+        yield f"{start}, so no start is worth it: replay with --horizon auto, or a longer one"
 
 
 def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:

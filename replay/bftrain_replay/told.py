@@ -40,7 +40,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         "ceiling": _figures(study.ceiling) if study.ceiling else None,
         "workload": _workload(study, source),
         "doubtful": doubts_of(study.part).told() if on_log else None,
-        "progress": _progress(study),
+        "progress": assumed_progress(study),
         "sensitivity": sensitivity.told(study.sensitivity),
         "advice": advice.to_plain(study.advice),
         "warnings": list(study.result.warnings),
@@ -81,7 +81,8 @@ def workload_ran_dry(study: Study) -> bool:
     return study.result.unused_node_s.get(Unused.NO_TASK, 0.0) > 0.0
 
 
-def _progress(study: Study) -> dict[str, Any]:
+def assumed_progress(study: Study) -> dict[str, Any]:
+    """Return how tasks were assumed to keep their progress, with a sentence that says so."""
     settings = study.result.settings
     progress = settings.progress if isinstance(settings, ReplaySettings) else assumptions.TASK
     return assumptions.told(progress, nodes_leave=study.fixed is None)

@@ -21,7 +21,7 @@ _TRIED: Final = (
 )
 _NOT_TRIED: Final = "No change of a setting was tried."
 _NO_GAIN: Final = (
-    "No change of a setting is advised: those that answer the largest steps, if there are any, were tried and gain "
+    "No change of a setting is advised: those that were tried, if there are any that answer a large step, gain "
     f"less than {words.percent(LEAST_GAIN)} of the harvest."
 )
 _DEPENDS: Final = "What the largest of the other steps depend on; what a change of it brings is not tried here:"

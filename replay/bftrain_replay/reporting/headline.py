@@ -94,6 +94,8 @@ def lead(material: Material) -> Html:
     if best:
         cause, hours = best[0]
         said.append(f"What took most: <strong>{words.count(hours)} node-hours</strong> {cause.happened}.")
+    if told.get("progress"):  # not in results of earlier versions
+        said.append(escape(told["progress"]["sentence"]))
     return Html(" ".join(said))
 
 

@@ -147,3 +147,10 @@ def test_a_solver_whose_decisions_others_made_is_named() -> None:
     tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective="max-min-now"))
     assert ["highs without costs ran out of time" in warning for warning in tied.result.warnings] == [False, True]
     assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()
+
+
+@pytest.mark.parametrize(("horizon", "warned"), [(120.0, True), (121.0, False), ("auto", False)])
+def test_a_start_that_can_never_be_worth_it_is_warned_of(horizon: float | str, warned: bool) -> None:  # noqa: FBT001
+    done = study(LOG, [task("a"), task("b")], ReplaySettings(horizon_s=horizon, start_cost_s=120.0))
+    assert warned == any("no start is worth it" in text for text in done.result.warnings)
+    assert warned == (done.result.harvested_samples == 0.0)
