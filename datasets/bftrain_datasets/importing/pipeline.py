@@ -98,14 +98,9 @@ def import_files(
         by_counts="which_unknown" in names,
         downtime=suspicions.all_idle(log, options.downtime_after_s),
     )
-    doubtful = (*doubtful, *intake.doubtful)
     rows = intake.tally.rows()
-    return Imported(
-        _with_story(log, name, options, tuple(sources), rows, findings, (*doubtful, *intake.doubtful)),
-        name,
-        rows,
-        findings,
-    )
+    log = _with_story(log, name, options, tuple(sources), rows, findings, (*doubtful, *intake.doubtful))
+    return Imported(log, name, rows, findings)
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
+from bftrain_datasets.doubts import doubts_of
 from tests.helpers.records import finding, imported, kinds
 from tests.helpers.site_data import site_data
 
@@ -68,6 +69,12 @@ def test_what_is_set_aside_and_why(tmp_path: Path) -> None:
 def test_more_busy_than_there_are_is_cut_off(tmp_path: Path) -> None:
     found = imported(tmp_path, f"time,active,total\n{DAY},5,4\n{DAY + 60},1,4\n")
     assert finding(found, "over_capacity").node_s == 60
+
+
+def test_node_time_over_capacity_is_doubtful_once(tmp_path: Path) -> None:
+    found = imported(tmp_path, f"time,active,total\n{DAY},5,4\n{DAY + 60},1,4\n{DAY + 3600},1,4\n")
+    assert finding(found, "over_capacity").node_s == 60
+    assert doubts_of(found.log).causes["over_capacity"] == pytest.approx(60 / 3600)
 
 
 def test_without_a_header_the_error_names_the_columns(tmp_path: Path) -> None:
