@@ -212,11 +212,10 @@ def _plain(value: object) -> str:
 def _marked(name: str, row: Row) -> str:
     """Give a figure, marked where it only says that there were too few tasks."""
     from bftrain_replay.headline import RAN_OUT
-    from bftrain_replay.sweeping.metrics import EFFICIENCY
-    from bftrain_replay.sweeping.table import TASKS_RAN_OUT
+    from bftrain_replay.sweeping.metrics import metric_of, tasks_ran_out
 
     text = _figure(name, row.cells.get(name))
-    return f"{text} ({RAN_OUT})" if name == EFFICIENCY.column and row.cells.get(TASKS_RAN_OUT) else text
+    return f"{text} ({RAN_OUT})" if tasks_ran_out(metric_of(name), row) else text
 
 
 def _figure(name: str, value: object) -> str:

@@ -71,6 +71,7 @@ class Figure:
     better: Better | None = None
     best: tuple[int, ...] = ()
     marks: tuple[str, ...] = ()  # what stands behind each value, if anything
+    compares: bool = True  # otherwise no change is given, since the values do not measure the same
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ class Figure:
     def change(self, place: int) -> str:
         """Say how much the value at ``place`` differs from the first."""
         first, value = self.amounts[0], self.amounts[place]
-        if first is None or value is None:
+        if first is None or value is None or not self.compares:
             return words.UNKNOWN
         if self.unit is Unit.SHARE:
             points = round(100.0 * (value - first), 1)
@@ -194,20 +195,22 @@ def _harvest(told: Sequence[Told]) -> Iterator[Figure]:
     yield _row("harvest_node_h", "harvest, node-hours", Unit.NODE_HOURS, hours)
     shares = [_share(hours_of, each.idle_node_h) for hours_of, each in zip(hours, told, strict=True)]
     yield _row("harvest_share", "of the idle node-hours", Unit.SHARE, shares)
-    yield _efficiency(told)
+    lacking = [ran_out(each) for each in told]
+    for row in _shares_of_yardsticks(told):
+        yield replace(row, compares=False, best=(), marks=_marks(row, lacking)) if any(lacking) else row
+
+
+def _shares_of_yardsticks(told: Sequence[Told]) -> Iterator[Figure]:
+    """Give the harvest as shares of what the same tasks do elsewhere; where tasks run out that depends on the tasks."""
+    yield _row("efficiency", "efficiency U", Unit.SHARE, [each.efficiency for each in told], Better.MORE)
     yield _row("ceiling_efficiency", "U without costs", Unit.SHARE, [each.ceiling_efficiency for each in told])
     shares = [_share(each.harvested, each.ceiling_samples) for each in told]
     yield _row("harvested_of_ceiling", "harvest / without costs", Unit.SHARE, shares, Better.MORE)
 
 
-def _efficiency(told: Sequence[Told]) -> Figure:
-    """Give U; where the tasks ran out it compares nothing, and so is marked and never the best."""
-    lacking = [ran_out(each) for each in told]
-    row = _row("efficiency", "efficiency U", Unit.SHARE, [each.efficiency for each in told], Better.MORE)
-    marks = tuple(
-        RAN_OUT if without and each.efficiency is not None else "" for without, each in zip(lacking, told, strict=True)
-    )
-    return replace(row, marks=marks, best=() if any(lacking) else row.best)
+def _marks(row: Figure, lacking: Sequence[bool]) -> tuple[str, ...]:
+    known = (amount is not None for amount in row.amounts)
+    return tuple(RAN_OUT if without and there else "" for without, there in zip(lacking, known, strict=True))
 
 
 def _node_time(told: Sequence[Told]) -> Iterator[Figure]:

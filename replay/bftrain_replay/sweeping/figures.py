@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from bftrain import words
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.theme import SHADES
-from bftrain_replay.sweeping.metrics import BASELINE, CEILING, EFFICIENCY, Metric, metric_of
+from bftrain_replay.sweeping.metrics import BASELINE, CEILING, EFFICIENCY, Metric, metric_of, tasks_ran_out
 from bftrain_replay.sweeping.options import SEED
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ def _lines(
     return Figure(
         name=_file_name(f"{metric.column}-by-{name}"),
         title=f"{metric.title[:1].upper()}{metric.title[1:]} by {name}",
-        says=_says(rows, metric, name),
-        alt=f"{metric.title} against {name}. {_says(rows, metric, name)}",
+        says=_says(rows, metric, [name]),
+        alt=f"{metric.title} against {name}. {_says(rows, metric, [name])}",
         caption=_caption(others, hue, len(combinations), over_seeds=SEED in options and name != SEED),
         height=300,
         spec={
@@ -256,7 +257,7 @@ def _map(rows: Sequence[Row], metric: Metric, x: str, y: str, options: Mapping[s
         }
         for axis, name in (("x", x), ("y", y))
     }
-    says = _says_best(found, metric, (x, y))
+    says = _says(rows, metric, (x, y))
     # Steps, since colours that are known by their role alone cannot be mixed; the darkest would hide the words
     color = {"type": "quantize", "range": [f"@shade{step}" for step in range(SHADES // 2)], "zero": False}
     return Figure(
@@ -295,9 +296,12 @@ def _told(metric: Metric, names: Sequence[str], cells: Cells, spread: Spread) ->
     return text
 
 
-def _says(rows: Sequence[Row], metric: Metric, name: str) -> str:
-    found = spreads(rows, metric, [name])
-    return _says_best(found, metric, [name])
+def _says(rows: Sequence[Row], metric: Metric, names: Sequence[str]) -> str:
+    short = sum(tasks_ran_out(metric, row) for row in rows)
+    if short:
+        points = words.counted(len(rows), "point")
+        return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
+    return _says_best(spreads(rows, metric, names), metric, names)
 
 
 def _says_best(found: Mapping[Cells, Spread], metric: Metric, names: Sequence[str]) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bftrain import words
 from bftrain.errors import suggestion
+from bftrain_replay.headline import RAN_OUT
+from bftrain_replay.sweeping.table import BASELINE as BASELINE_PREFIX
 from bftrain_replay.sweeping.table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, columns_of
 from bftrain_replay.tables import Kind
 
@@ -66,6 +68,7 @@ COMPLETION: Final = _times("completion_s_mean", "completion time, mean")
 COVERAGE: Final = _share("coverage", "idle node-time used")
 CEILING: Final = "ceiling_efficiency"
 BASELINE: Final = "baseline_efficiency"
+_OF_YARDSTICKS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
 _KNOWN: Final = {
     metric.column: metric
     for metric in (
@@ -113,6 +116,20 @@ _KNOWN: Final = {
 def metric_of(column: str) -> Metric:
     """Give the metric of a column."""
     return _KNOWN.get(column) or Metric(column, column)
+
+
+def tasks_ran_out(metric: Metric, row: Row) -> bool:
+    """Return whether this figure of a point only says that its tasks were done: U, or U of a yardstick."""
+    column = f"{BASELINE_PREFIX}{TASKS_RAN_OUT}" if metric.column == BASELINE else TASKS_RAN_OUT
+    return metric.column in _OF_YARDSTICKS and metric.of(row) is not None and bool(row.cells.get(column))
+
+
+def said_of(metric: Metric, row: Row) -> str:
+    """Return the figure of a point in words, marked where it only says that the tasks were done."""
+    value = metric.of(row)
+    if value is None:
+        return words.UNKNOWN
+    return f"{metric.said(value)} ({RAN_OUT})" if tasks_ran_out(metric, row) else metric.said(value)
 
 
 def check_plot(spec: Spec, points: Sequence[Point]) -> None:

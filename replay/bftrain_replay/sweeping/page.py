@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain import words
 from bftrain_replay.drawing import pictures
 from bftrain_replay.drawing.page import Card, Cell, Html, Page, Section, Table, html
-from bftrain_replay.headline import RAN_OUT
 from bftrain_replay.sweeping.figures import as_drawn, figures, plain, spreads, varied
-from bftrain_replay.sweeping.metrics import BASELINE, CEILING, EFFICIENCY, HARVEST, metric_of, metrics_of
+from bftrain_replay.sweeping.metrics import (
+    BASELINE,
+    CEILING,
+    EFFICIENCY,
+    HARVEST,
+    metric_of,
+    metrics_of,
+    said_of,
+    tasks_ran_out,
+)
 from bftrain_replay.sweeping.options import SEED
 from bftrain_replay.sweeping.table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, State
 
@@ -42,8 +50,9 @@ def write_figures(swept: Swept, folder: Path, form: str) -> list[Path]:
 def page(swept: Swept) -> Page:
     """Lay the page out."""
     metrics = metrics_of(swept.sweep.spec.plot, swept.rows)
-    main = metrics[0] if metrics else None
     rows = as_drawn(swept.rows, swept.sweep.spec)
+    # Where tasks ran out U has no best: the next metric leads
+    main = next((each for each in metrics if not any(tasks_ran_out(each, row) for row in rows)), None)
     return Page(
         title=swept.sweep.spec.title,
         subtitle=_subtitle(swept),
@@ -105,14 +114,6 @@ def _lead(rows: Sequence[Row], metric: Metric) -> Html | str:
     text = f"{title}{over}: <strong>{told(best)}</strong> {ends[0]}, {told(worst)} {ends[1]}."
     name, low, high = _ranked(rows, metric)[0]
     return Html(f"{text} <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average.")
-
-
-def _said(metric: Metric, row: Row) -> str:
-    value = metric.of(row)
-    if value is None:
-        return words.UNKNOWN
-    text = metric.said(value)
-    return f"{text} ({RAN_OUT})" if metric == EFFICIENCY and row.cells.get(TASKS_RAN_OUT) else text
 
 
 def _ranked(rows: Sequence[Row], metric: Metric) -> list[tuple[str, str, str]]:
@@ -202,7 +203,7 @@ def _table(swept: Swept, metrics: Sequence[Metric]) -> Table:
         [
             Cell(f"{number:,}", number),
             *(Cell(plain(row.point.options[name]), row.point.options[name]) for name in options),
-            *(Cell(_said(metric, row), metric.of(row)) for metric in shown),
+            *(Cell(said_of(metric, row), metric.of(row)) for metric in shown),
             str(row.state),
             *([row.error] if failed else []),
         ]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import bftrain
+from bftrain import words
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay import outputs
 from bftrain_replay.comparing import pictures
@@ -210,7 +211,11 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
     assert many.harvested > 5 * few.harvested
     (row,) = [figure for figure in found.figures if figure.name == "efficiency"]
     assert row.said == ("100.0 % (tasks ran out)", f"{100 * (many.efficiency or 0):.1f} %")
-    assert best(found, "efficiency") == []
+    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
+        (row,) = [figure for figure in found.figures if figure.name == name]
+        assert (best(found, name), row.change(1)) == ([], words.UNKNOWN)
+    (harvest,) = [figure for figure in found.figures if figure.name == "harvested"]
+    assert "times" in harvest.change(1)
     cards = page(found).cards
     assert [card.figure for card in cards] == ["900", f"{many.harvested:,.0f}"]
     assert ["tasks ran out" in card.note for card in cards] == [True, False]

@@ -59,6 +59,27 @@ def test_u_is_marked_and_not_drawn_where_tasks_ran_out() -> None:
     assert "90.0 % (tasks ran out)" not in text
 
 
+def test_a_page_that_is_to_draw_u_does_not_say_where_it_is_best_if_tasks_ran_out() -> None:
+    grid = ({"max_tasks": tasks} for tasks in (1, 2))
+    found = rows(*grid, value=lambda one: 1.0 if one["max_tasks"] == 1 else 0.9)
+    found = [row._replace(cells={**row.cells, "tasks_ran_out": int(row.cells["efficiency"] == 1.0)}) for row in found]
+    drawn = page(swept(found, plot=["efficiency"]))
+    assert drawn.lead == ""
+    assert [card.name for card in drawn.cards] == ["points"]
+    assert "What makes a difference" not in [section.heading for section in drawn.sections if section]
+    (figure,) = [part for section in drawn.sections if section and section.heading == "Plots" for part in section.parts]
+    assert figure.says == "In 1 of 2 points the tasks ran out: there efficiency U compares nothing."
+    assert page(swept(found, plot=["efficiency", "harvested"])).lead.startswith("Harvest, samples")
+
+
+def test_yardsticks_are_marked_as_u_is_where_tasks_ran_out() -> None:
+    cells = {"efficiency": 1.0, "ceiling_efficiency": 0.99, "baseline_efficiency": 0.8}
+    (row,) = rows({"max_tasks": 1}, value=lambda _: None)
+    row = row._replace(cells={**row.cells, **cells, "tasks_ran_out": 1, "baseline_tasks_ran_out": 0})
+    text = render(swept([row])).replace("\xa0", " ").replace("&nbsp;", " ")
+    assert [f"{share} (tasks ran out)" in text for share in ("100.0 %", "99.0 %", "80.0 %")] == [True, True, False]
+
+
 SOME = rows(
     *(
         {"max_tasks": tasks, "solver": solver, "seed": seed}
