@@ -48,3 +48,15 @@ class Asked:
             fix = "leave it out, or replay realistic"
             raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
         return settings
+
+    @property
+    def note_on_config(self) -> str:
+        """Say what the file of settings leaves open that an earlier version had decided otherwise."""
+        from bftrain.config import parsed, read
+        from bftrain_replay.assumptions import agreed
+        from bftrain_replay.old_settings import note_on_progress
+
+        if self.config is None or agreed(self.given).get("progress") is not None:
+            return ""
+        note = note_on_progress(parsed(read(self.config), str(self.config)))
+        return f"{self.config}: {note}" if note else ""

@@ -30,6 +30,8 @@ def replay_log(asked: Asked, out: Output) -> None:
     from bftrain_replay.told import workload_ran_dry
 
     settings = asked.settings
+    if asked.note_on_config:
+        out.warn(asked.note_on_config)
     baseline, kinds = asked.baseline, asked.kinds
     check_parts(settings, baseline)
     outputs.check_tables(asked.tables)
