@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import platform
@@ -16,6 +17,7 @@ import msgspec
 
 from bftrain.errors import BadInput, UsageError
 from bftrain.values import wire
+from bftrain_datasets.storage import naming
 
 NAME: Final = ".bftrain.lock"
 _LONGEST_COMMAND: Final = 120
@@ -32,7 +34,9 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def this_process(cls) -> Self:
         """Describe this process."""
-        command = shlex.join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])
+        program = Path(sys.argv[0])
+        name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME
+        command = shlex.join([name or "python", *sys.argv[1:]])
         if len(command) > _LONGEST_COMMAND:
             command = f"{command[: _LONGEST_COMMAND - 3]}..."
         since = datetime.now(tz=UTC).astimezone().isoformat(sep=" ", timespec="seconds")
@@ -65,7 +69,7 @@ class FolderLock:
 
     def _locked(self) -> bool:
         """Lock the file; return ``False`` if its holder has removed it meanwhile, so that another one is needed."""
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = self._opened()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -83,9 +87,27 @@ class FolderLock:
         if not same:
             self._close()
             return False
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, wire.encode(LockHolder.this_process()), 0)
+        self._describe()
         return True
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            what = "is a link, and is left as it is"  # its target would be overwritten
+            raise BadInput(what, where=str(self._path), fix="remove it, or name another folder") from error
+
+    def _describe(self) -> None:
+        """Write into the locked file who holds it; release it if that fails."""
+        try:
+            with naming(self._path):
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, wire.encode(LockHolder.this_process()), 0)
+        except OSError:
+            self.__exit__()
+            raise
 
     def _holder(self) -> str:
         try:

@@ -96,8 +96,8 @@ class ResultFolder:
         """Let ``write`` write all files of a result into a draft folder, then put them in the place of the old ones."""
         draft = self.path / DRAFT
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
         try:
+            draft.mkdir()
             write(draft)
             new = {path.name for path in draft.iterdir()}
             write_text(draft / SUMS, _sums(draft, new - {REPORT_FILE}))

@@ -38,17 +38,24 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that appears complete under its name, or not at all."""
     draft = path.with_name(f".{path.name}.{token_hex(4)}.part")  # a killed writer's draft must not stand in the way
     try:
-        with _opened(draft, path) as file:
+        with naming(path), _opened(draft, path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name ``path`` in an ``OSError`` that names no file, such as that of a full disk."""
+    try:
+        yield
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk does not say what was written
-    finally:
-        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_text(path: Path, text: str) -> None:

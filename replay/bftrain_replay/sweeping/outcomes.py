@@ -15,6 +15,7 @@ import msgspec
 
 from bftrain.errors import BadInput
 from bftrain.values import wire
+from bftrain_datasets.storage import naming
 from bftrain_replay.metrics.figures import TaskFigures
 from bftrain_replay.result import Summary, Timings, Yardsticks
 from bftrain_replay.rounds.result import RoundSummary
@@ -99,12 +100,10 @@ class Outcomes:
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None  # noqa: S101 - for the type checker: only used inside the block
-        try:
+        with naming(self._path):
             self._file.write(line + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:  # a full disk does not say what was written
-            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def _read(self) -> None:
         assert self._file is not None  # noqa: S101 - as above

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput, UsageError
 from bftrain_datasets import result_folder
-from bftrain_datasets.folder_lock import NAME, FolderLock
+from bftrain_datasets.folder_lock import NAME, FolderLock, LockHolder
 from bftrain_datasets.result_folder import (
     DRAFT,
     PAGE_MARK,
@@ -239,6 +241,32 @@ def test_a_lock_whose_holder_was_killed_before_it_said_who_it_is(tmp_path: Path)
         (tmp_path / NAME).write_text("?", encoding="utf-8")
         with pytest.raises(UsageError, match="is in use by another process"):
             FolderLock(tmp_path).__enter__()
+
+
+def test_a_link_of_the_lock_s_name_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine", encoding="utf-8")
+    (tmp_path / NAME).symlink_to("mine")
+    with pytest.raises(BadInput, match=r"\.bftrain\.lock: is a link, and is left as it is \(remove it"):
+        replace(tmp_path, files(1))
+    assert content_of(tmp_path) == {"mine": "mine", NAME: "mine"}
+
+
+def test_a_lock_on_a_full_disk_is_named_and_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OSError, match="No space left on device") as ended:
+        FolderLock(tmp_path).__enter__()
+    assert ended.value.filename == str(tmp_path / NAME)
+    monkeypatch.undo()
+    with FolderLock(tmp_path):
+        assert (tmp_path / NAME).exists()
+
+
+def test_the_holder_is_named_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/bftrain/__main__.py", "replay", "-o", "out"])
+    assert LockHolder.this_process().command == "bftrain replay -o out"
 
 
 def test_pages_replace_pages_only(tmp_path: Path) -> None:
