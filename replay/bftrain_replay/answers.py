@@ -6,6 +6,7 @@ in a replay follows from its inputs, so it comes to where it was, and its files 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -15,6 +16,7 @@ from bftrain.deciding.choice import ask
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.solution import Quality, Solution, Termination
+from bftrain_datasets.storage import naming
 from bftrain_replay import own_files
 from bftrain_replay.origins import tasks_sha256, versions_with
 
@@ -128,7 +130,7 @@ class Answers:
         self._path = path
         self._line = 0
         self._unsaved_s = 0.0
-        self._trouble: BadInput | None = None
+        self._trouble: BadInput | OSError | None = None
         self._old: IO[bytes] | None = None
         self._new: IO[bytes] | None = None
         self._origin = origin
@@ -147,7 +149,8 @@ class Answers:
     def __exit__(self, *_: object) -> None:
         for file in (self._old, self._new):
             if file is not None:
-                file.close()
+                with naming(self._path):
+                    file.close()
 
     @property
     def repeating(self) -> bool:
@@ -156,6 +159,9 @@ class Answers:
 
     def discard(self) -> None:
         """Remove the file: the replay is complete."""
+        if self._new is not None:
+            with suppress(OSError):  # what a full disk has no room for is not needed
+                self._new.close()
         self._path.unlink(missing_ok=True)
 
     def begin(self, replay: str) -> None:
@@ -163,8 +169,7 @@ class Answers:
         self.repeated_s = 0.0
         if self._old is None and self._new is None:
             self._new = self._path.open("wb")
-            self._append(wire.encode(self._origin))
-            self._new.flush()
+            self._append(wire.encode(self._origin), flush=True)
         heading = wire.encode(replay)
         line = self._next()
         if line is None:
@@ -173,7 +178,7 @@ class Answers:
             raise self._foreign()
 
     def check(self) -> None:
-        """Complain of an answer that was of no use: where it was found, a solver would merely seem to have failed."""
+        """Raise what went wrong in :meth:`ask`: there it seems that a solver failed, and the replay goes on."""
         if self._trouble is not None:
             raise self._trouble
 
@@ -193,10 +198,14 @@ class Answers:
             self.repeated_s += answer.wall_s
             return answer.told(table)
         solution = ask(solver, table, limits)
-        self._append(wire.encode(_Answer.of(solution, table)))
         self._unsaved_s += solution.wall_s
-        if self._unsaved_s > _FLUSH_AFTER_S and self._new is not None:
-            self._new.flush()
+        flush = self._unsaved_s > _FLUSH_AFTER_S
+        try:
+            self._append(wire.encode(_Answer.of(solution, table)), flush=flush)
+        except OSError as error:
+            self._trouble = error
+            raise
+        if flush:
             self._unsaved_s = 0.0
         return solution
 
@@ -216,9 +225,13 @@ class Answers:
         self._new.truncate()
         return None
 
-    def _append(self, line: bytes) -> None:
-        if self._new is not None:
+    def _append(self, line: bytes, *, flush: bool = False) -> None:
+        if self._new is None:
+            return
+        with naming(self._path):
             self._new.write(line + b"\n")
+            if flush:
+                self._new.flush()
 
     def _compare(self) -> None:
         line = self._next()

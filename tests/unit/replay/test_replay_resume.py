@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +23,8 @@ from tests.helpers.tables import table_of
 from tests.unit.replay.cases import log_of, task
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from bftrain.values.table import ValueTable
 
 LOG = log_of(
@@ -185,7 +189,30 @@ def test_answers_for_another_pool_are_noticed(tmp_path: Path) -> None:
         replayed(path, stop_after=None)
 
 
-def test_without_resume_it_begins_anew(in_one_go: dict[str, bytes], tmp_path: Path) -> None:
+class FillingDisk(io.BytesIO):
+    """A file on a disk that is full after a thousand bytes."""
+
+    def write(self, data: Buffer) -> int:
+        if self.tell() + len(bytes(data)) > 1000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+def test_a_full_disk_ends_the_replay_and_does_not_pass_for_failed_solvers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, disk, really = tmp_path / "answers", FillingDisk(), Path.open
+
+    def opened(self: Path, mode: str = "r", **how: Any) -> IO[Any]:  # noqa: ANN401 - handed through
+        return disk if self == path else really(self, mode, **how)
+
+    monkeypatch.setattr(Path, "open", opened)
+    with pytest.raises(OSError, match="No space left on device") as ended:
+        replayed(path, stop_after=None)
+    assert ended.value.filename == str(path)
+
+
+def test_without_resume_it_begins_from_the_start(in_one_go: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "answers"
     path.write_text("anything\n", encoding="utf-8")
     assert files(replayed(path, stop_after=None, resume=False), tmp_path / "out") == in_one_go
