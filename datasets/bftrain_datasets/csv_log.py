@@ -10,7 +10,6 @@ import io
 from typing import IO, TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog
 from bftrain_datasets.storage import CsvFile
@@ -38,7 +37,7 @@ KIND: Final = "CSV"
 def save(log: EventLog, file: IO[bytes]) -> None:
     """Write the log."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    story = wire.encode(log.provenance).decode()
+    story = log.provenance.in_json().decode()
     text.write(f"# {FORMAT}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n# {PROVENANCE}{story}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*COLUMNS, KIND_COLUMN) if log.kind_names else COLUMNS)

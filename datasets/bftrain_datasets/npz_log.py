@@ -42,7 +42,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     """Write the log."""
     columns = {
         "format": _bytes(FORMAT.encode()),
-        "provenance": _bytes(wire.encode(log.provenance)),
+        "provenance": _bytes(log.provenance.in_json()),
         "node_names": _bytes("\n".join(log.node_names).encode()),
         "end_s": np.array([log.end_s], dtype="<f8"),
         "times": log.times.astype("<f8"),

@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.values import wire
 from bftrain_datasets.builder import LogBuilder
 from bftrain_datasets.columns import epochs
 from bftrain_datasets.eventlog import FORMAT, STATE_WORDS, EventLog
@@ -75,7 +74,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
             FORMAT_KEY: FORMAT.encode(),
             END_KEY: repr(log.end_s).encode(),
             CHECKSUM_KEY: log.sha256.encode(),
-            PROVENANCE_KEY: wire.encode(log.provenance),
+            PROVENANCE_KEY: log.provenance.in_json(),
         }
     )
     parquet.write_table(

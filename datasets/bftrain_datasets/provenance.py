@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 
 import bftrain
 from bftrain.errors import BadValue
-from bftrain.values import checks
+from bftrain.values import checks, wire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,6 +112,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         checks.instances(self, "findings", Finding)
         checks.instances(self, "doubtful", DoubtfulTime)
         checks.texts(self, "steps")
+
+    def in_json(self) -> bytes:
+        """Return the JSON for log files; without ``doubtful`` if that is empty, so that earlier versions read it."""
+        told = wire.plain(self)
+        if not self.doubtful:
+            del told["doubtful"]
+        return wire.encode(told)
 
     def and_then(self, step: str) -> Provenance:
         """Give the same story with one more step."""

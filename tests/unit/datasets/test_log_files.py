@@ -13,10 +13,11 @@ import pytest
 
 from bftrain.errors import BadInput, BadValue
 from bftrain_datasets.builder import log_from_transitions
+from bftrain_datasets.doubts import ALWAYS_IDLE
 from bftrain_datasets.eventlog import EventLog, NodeState
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.generators import sample_log
-from bftrain_datasets.provenance import Provenance, Source
+from bftrain_datasets.provenance import DoubtfulTime, Provenance, Source
 from bftrain_datasets.storage import whole_file
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
@@ -62,6 +63,19 @@ def test_the_same_log_gives_the_same_bytes_and_nothing_is_left_beside(tmp_path: 
     save_log(load_log(first), second)
     assert first.read_bytes() == second.read_bytes()
     assert sorted(tmp_path.iterdir()) == [first, second]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_earlier_versions_can_read_a_log_without_doubts(tmp_path: Path, suffix: str) -> None:
+    """They refuse a provenance with a key that they do not know."""
+    path = tmp_path / f"log{suffix}"
+    save_log(awkward_log(), path)
+    story = zipfile.ZipFile(path).read("provenance.npy") if suffix == ".npz" else path.read_bytes()
+    assert (b"made_by" in story, b"doubtful" in story) == (True, False)
+    doubt = DoubtfulTime(cause=ALWAYS_IDLE, of_nodes=3, times=(0.0,), nodes=(1,))
+    doubted = replace(awkward_log(), provenance=Provenance(doubtful=(doubt,)))
+    save_log(doubted, path)
+    assert load_log(path).provenance.doubtful == (doubt,)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
