@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -40,14 +41,19 @@ __all__ = ["CASES", "PATIENCE_S", "TRIAL", "Case", "Message", "Nonconformance", 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One check; ``check(stage)`` raises :class:`Nonconformance` with what is wrong."""
+    """One check; ``check(stage)`` raises :class:`Nonconformance` with what is wrong, and restores the stage then."""
 
     name: str
     run: Callable[[Stage], None]
 
     def check(self, stage: Stage) -> None:
-        """Put the stage's launcher through it."""
-        self.run(stage)
+        """Put the stage's launcher through it. If that fails, the next case finds no task and all nodes."""
+        try:
+            self.run(stage)
+        except BaseException:
+            with suppress(Nonconformance):  # the first problem is the one to be seen
+                stage.restore()
+            raise
 
 
 def check(make: Callable[[Tell, Hub], Launches], script: Sequence[str] = TRIAL) -> None:
@@ -230,7 +236,7 @@ def _two_tasks(stage: Stage) -> None:
     stage.told.steps(other, 2)
     stage.told.steps(one, 1)
     stage.launcher.drop(one)
-    stage.end(other)
+    stage.end(other)  # and nothing is left of the first one either
 
 
 def _apply_returns_at_once(stage: Stage) -> None:

@@ -186,15 +186,35 @@ class Stage:
             self.told.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
 
     def end(self, task: str) -> None:
-        """Forget a task, and know that nothing of it is left."""
+        """Drop a task, and demand that nothing of it is left."""
+        self._drop(task)
+        self._no_worker_is_left(f"of {task}")
+
+    def restore(self) -> None:
+        """Drop all tasks and start the agents that are missing: what a check that failed leaves behind."""
+        for task in list(self._jobs):
+            self._drop(task)
+        registered = self.hub_nodes()
+        for node in self._nodes:
+            agent = self.agents.running.get(node)
+            if agent is not None and (node not in registered or agent.poll() is not None):
+                self.agents.terminate(node)
+            if node not in self.agents.running:
+                self.agents.start(node)
+        self._no_worker_is_left("of tasks that were dropped")
+        self.told.until(lambda: self.hub_nodes() == set(self._nodes), "all agents are registered")
+
+    def _drop(self, task: str) -> None:
         self._jobs.pop(task, None)
         self._held.pop(task, None)
         self.launcher.drop(task)
+
+    def _no_worker_is_left(self, of_what: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while self.leftovers() and time.monotonic() < deadline:
+        while left := self.leftovers():
+            if time.monotonic() > deadline:
+                raise Nonconformance(f"processes are left {of_what}: {left}")
             time.sleep(0.01)
-        if self.leftovers():
-            raise Nonconformance(f"processes are left of {task}: {self.leftovers()}")
 
     def replace_manager(self) -> None:
         """Let the manager end as if it were killed, and start the next one at the same address.

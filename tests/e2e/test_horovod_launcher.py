@@ -9,7 +9,7 @@ import pytest
 
 from bftrain import registry
 from bftrain_elastic import commits, conformance, trial_horovod
-from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, storm
+from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, planned_change_s, storm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +20,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[conformance.Stage]:
+def agents() -> Iterator[conformance.Stage]:
     make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
     with conformance.Stage(make, script, nodes=NODES) as running:
         yield running
+
+
+@pytest.fixture
+def stage(agents: conformance.Stage) -> Iterator[conformance.Stage]:
+    yield agents
+    agents.restore()  # a test that failed must not fail those after it
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
@@ -49,13 +55,14 @@ def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.Stage, no
     task = stage.new("--steps", "100000")
     stage.do("start", task, *NODES[:3])
     stage.told.steps(task, 3, 20)
+    usual_s = planned_change_s(stage, task, NODES[:3])  # long only on a machine that has other work
     safe, since = stage.told.of("in_memory", task)[-1]["step"], len(stage.told.all)
     killed_at = kill_worker(stage, node)
     stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the others go on")
     again = stage.told.of("confirmed", task, since)[0]
     assert again["size"] == 2
     assert again["step"] >= safe
-    assert again["t"] - killed_at < 2.0
+    assert again["t"] - killed_at < 2.0 + usual_s
     stage.told.steps(task, 3)  # and another has taken its place
     stage.end(task)
 
@@ -90,11 +97,13 @@ def final(folder: Path) -> list:  # type: ignore[type-arg] # of tensors
 def test_random_sizes_and_deaths(stage: conformance.Stage) -> None:
     task = stage.new("--steps", "100000")
     storm(stage, task, rounds=12)
+    stage.do("stop", task, *NODES, cause="decided")
+    stage.told.until(lambda: bool(stage.told.of("paused", task)), "all is given up, and no worker writes")
     assert not stage.told.of("failed", task)
     assert_never_behind_a_commit(stage, task)
     losses = [one["loss"] for one in stage.told.of("report", task)]
     assert losses[-1] < losses[0] / 10
-    assert {path.name for path in (stage.folder / task).iterdir()} <= {"state", "logs"}
+    assert {path.name for path in (stage.folder / task).iterdir()} == {"state", "logs"}
     stage.end(task)
 
 

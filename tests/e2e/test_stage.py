@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from bftrain_elastic import launchers, trial_plain
+from bftrain_elastic.conformance import Case
 from bftrain_elastic.footprints import alive
-from bftrain_elastic.stage import Stage
+from bftrain_elastic.stage import Nonconformance, Stage
 
 
 def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> None:
@@ -42,3 +45,23 @@ def test_parts_of_a_node_are_stopped_and_killed() -> None:
         assert stage.processes("agent", "n1") != [agent]
         stage.told.steps(task, 1)
         stage.send(signal.SIGSTOP, "agent", "n1")
+
+
+def test_a_case_that_fails_leaves_nothing_to_the_next_one() -> None:
+    def fails(stage: Stage) -> None:
+        stage.do("start", stage.new("--steps", "100000"), "n1")
+        stage.launcher.drop(stage.new())
+        stage.lose("n2")
+        stage.send(signal.SIGKILL, "agent", "n3")
+        stage.told.until(lambda: stage.hub_nodes() == {"n1"}, "two nodes are gone")
+        raise Nonconformance("as wanted")
+
+    names = ("n1", "n2", "n3")
+    with Stage(launchers.process, [str(trial_plain.__file__)], nodes=names, preload=()) as stage:
+        with pytest.raises(Nonconformance, match="as wanted"):
+            Case("fails", fails).check(stage)
+        assert (stage.leftovers(), stage.hub_nodes()) == ([], set(names))
+        task = stage.new("--steps", "100000")
+        stage.do("start", task, *names)
+        stage.told.steps(task, 3)
+        stage.end(task)

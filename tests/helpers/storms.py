@@ -14,6 +14,7 @@ from bftrain_elastic.processes import descendants, kill
 from tests.helpers.storm_site import StormSite
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bftrain_elastic.stage import Stage
@@ -39,6 +40,18 @@ def storm(stage: Stage, task: str, *, rounds: int) -> int:
         held = wanted
         stage.told.steps(task, len(held), 2)
     return kills
+
+
+def planned_change_s(stage: Stage, task: str, held: Sequence[str]) -> float:
+    """Take the last of these nodes from a task and give it back; return how long this machine took for the first."""
+    since, begun = len(stage.told.all), time.time()
+    stage.do("shrink", task, held[-1], cause="decided")
+    stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the task leaves a node")
+    took_s = float(stage.told.of("confirmed", task, since)[0]["t"]) - begun
+    stage.told.steps(task, len(held) - 1, 2)
+    stage.do("grow", task, held[-1])
+    stage.told.steps(task, len(held), 2)
+    return took_s
 
 
 def kill_worker(stage: Stage, node: str) -> float:
