@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PIPE_WIDTH: Final = 80  # what goes into a pipe is often looked at in the end
 HEIGHT: Final = 8  # even: the middle is named too
 LOW: Final = 6  # for a picture that shares its screen with a table
+_AXIS_LINES: Final = 2  # below each picture
 _LEAST_WIDTH: Final = 12  # columns of the picture itself; less shows nothing
 _LARGEST_WIDTH: Final = 400
 _WIDE: Final = 44  # from here on the axis has room for times of day
@@ -109,15 +110,20 @@ class PartPlot:
         width, plain = _room(console, options)
         signs = _ASCII if plain else _BLOCKS
         part = set(signs.parts.strip())
-        for number, line in enumerate(self.lines(width, plain=plain)):
+        lines = self.lines(width, plain=plain)
+        first = len(lines) - LOW - _AXIS_LINES
+        for number, line in enumerate(lines):
             text = Text(line, no_wrap=True, overflow="crop")
-            if 1 <= number <= LOW:  # not the legend and not the axis: their letters are letters
+            if first <= number < first + LOW:  # not the legend and not the axis: their letters are letters
                 for place in range(max(line.find(signs.side), line.find(signs.tick)) + 1, len(line)):
                     text.stylize(_PART_STYLE if line[place] in part else _REST_STYLE, place, place + 1)
             yield text
 
     def lines(self, width: int, *, plain: bool = False) -> list[str]:
-        """Draw the picture, title first, no line wider than ``width``; nothing where there is nothing to draw."""
+        """Draw the picture, no line wider than ``width``; nothing where there is nothing to draw.
+
+        The legend stands below it in the middle, or above it where there is too little room.
+        """
         signs = _ASCII if plain else _BLOCKS
         top = float(self.values.max()) if self.values.size else 0.0
         frame = _Frame.of(self.times, self.end_s, top, width, LOW)
@@ -128,7 +134,9 @@ class PartPlot:
         top = float(whole.max())  # short bursts would leave little room for what is usual
         frame = replace(frame, labels=_labels(top, LOW))
         legend = f"{self.title}: {signs.parts[-1]} {self.names[0]}, {signs.rest} {self.names[1]}"
-        return [legend[:width], *frame.around(_parted(whole / top, part / top, signs), signs)]
+        rows = _parted(whole / top, part / top, signs)
+        drawn = frame.around(rows, signs, legend)
+        return drawn or [legend[:width], *frame.around(rows, signs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +159,11 @@ class _Frame:
         columns = min(width, _LARGEST_WIDTH) - max(map(len, labels)) - 2
         return cls(float(times[0]), end_s, labels, columns, height) if columns >= _LEAST_WIDTH else None
 
-    def around(self, rows: Sequence[str], signs: _Signs) -> list[str]:
-        """Put the axes around the rows."""
+    def around(self, rows: Sequence[str], signs: _Signs, legend: str = "") -> list[str]:
+        """Put the axes around the rows, with ``legend`` below; nothing if there is no room for it."""
+        axis = self._axis(legend)
+        if legend not in axis:
+            return []
         margin = max(map(len, self.labels)) + 1
         named = {0: self.labels[0], self.height // 2: self.labels[1]}
         picture = [
@@ -160,11 +171,12 @@ class _Frame:
             for number, row in enumerate(rows)
         ]
         floor = f"{self.labels[2]:>{margin - 1}} {signs.corner}{signs.floor * self.columns}"
-        return [*picture, floor, f"{'':{margin}} {self._axis()}"]
+        return [*picture, floor, f"{'':{margin}} {axis}"]
 
-    def _axis(self) -> str:
-        """Write when the picture begins and ends, and when its middle is, if there is room."""
+    def _axis(self, legend: str) -> str:
+        """Write when the picture begins and ends, and the ``legend`` or when its middle is, if there is room."""
         left, middle, right = self._moments()
+        middle = legend or middle
         room = self.columns - len(left) - len(right)
         if room < 1:
             return left[: self.columns]

@@ -33,8 +33,6 @@ def in_words(study: Study, title: str) -> RenderableType:
     from rich.text import Text
 
     from bftrain import words
-    from bftrain_datasets.doubts import doubts_of
-    from bftrain_replay.headline import headline_of
 
     result = study.result
     columns = replays(study)
@@ -53,10 +51,8 @@ def in_words(study: Study, title: str) -> RenderableType:
     share = words.percent(result.idle_node_s / whole_s if whole_s else None)
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"
     heading = Text(f"{title}: {idle_h} {idle}")
-    said = []
-    if study.fixed is None:
-        headline = headline_of(result.summary(), doubts_of(study.part))
-        said = [Text(text) for text in (headline.sentence, *headline.caveats)]
+    headline = study.headline
+    said = [Text(text) for text in (headline.sentence, *headline.caveats, headline.assumed)] if headline else []
     ends = [Text(line) for line in (*_deciders(result), *_ends(study))]
     more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
     return Group(heading, *said, figures, *ends, *more, *([] if said and not more else [Text("")]), picture)

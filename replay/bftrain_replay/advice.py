@@ -75,6 +75,8 @@ def trials(main: Summary, settings: ReplaySettings) -> list[AdviceTrial]:
     node_h = {**main.unused_node_h, **{cause: lost.node_h for cause, lost in main.lost.items()}}
     least_h = _LARGE * main.idle_node_h
     large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
+    if main.tasks > settings.max_tasks:
+        large.add(Unused.TASK_CAP)  # tasks that compete may hold all nodes, and those that wait make more of them
     return [each for each in _changes(settings) if each.cause in large]
 
 
@@ -97,11 +99,22 @@ def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
 
 
 def rows_of(found: Sequence[AdviceTrial], main: Summary, tried: Mapping[int, Summary]) -> tuple[AdviceRow, ...]:
-    """Return the rows that gain enough to be advice, the largest gain first; ``tried`` has the figures by place."""
+    """Return a row for each change that was tried, the largest gain first; ``tried`` has the figures by place."""
     rows = [found[place].row(main, figures) for place, figures in tried.items()]
-    return tuple(sorted((row for row in rows if row.gain >= LEAST_GAIN), key=lambda row: -row.gain))
+    return tuple(sorted(rows, key=lambda row: -row.gain))
 
 
-def to_plain(rows: Sequence[AdviceRow] | None) -> list[dict[str, Any]] | None:
-    """Return what ``summary.json`` holds of it; ``None`` where nothing was tried."""
-    return None if rows is None else [dict(wire.plain(row)) for row in rows]
+def gaining(rows: Sequence[AdviceRow]) -> tuple[AdviceRow, ...]:
+    """Return those that gain enough to be advice."""
+    return tuple(row for row in rows if row.gain >= LEAST_GAIN)
+
+
+def to_plain(rows: Sequence[AdviceRow] | None) -> dict[str, Any]:
+    """Return what ``summary.json`` holds of it: the advice, and the options without a gain; ``None`` if not tried."""
+    if rows is None:
+        return {"advice": None, "tried_without_gain": None}
+    kept = gaining(rows)
+    return {
+        "advice": [dict(wire.plain(row)) for row in kept],
+        "tried_without_gain": [row.option for row in rows if row not in kept],
+    }

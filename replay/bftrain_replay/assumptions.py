@@ -50,6 +50,15 @@ class ProgressKept:
         return f"{self.kept}:{repr(self.disk_s).removesuffix('.0')}"
 
     @property
+    def short(self) -> str:
+        """Say what is assumed in few words."""
+        option = f"(--progress {self.text})"
+        if self.disk_s is None:
+            return f"Assumed: a preemption takes what the task says {option}"
+        on_disk = f"on disk every {words.duration(self.disk_s)}"
+        return f"Assumed: progress is kept {on_disk if self.kept == DISK else f'in memory, and {on_disk}'} {option}"
+
+    @property
     def sentence(self) -> str:
         """Say what is assumed, and the option that says otherwise."""
         option = f"(--progress {self.text})."
@@ -65,6 +74,13 @@ class ProgressKept:
             "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at once goes "
             f"back to its last save on disk, at most {period} old {option}"
         )
+
+
+def in_short(progress: str | None) -> str:
+    """Return the assumption in few words; ``progress`` is the setting, ``None`` by the published rules."""
+    if progress is None:
+        return "Assumed: a preemption takes what the task says (--semantics published)"
+    return ProgressKept.parse(progress).short
 
 
 def told(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
     then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
     ``decided`` says who decided in the solver's place where it had no plan, and is empty if it always had one.
+    ``assumed`` says in few words how tasks keep their progress.
     ``caveats`` say what the log is, if it is not out of records, and how much of its idle node-time is doubtful.
     """
 
@@ -40,13 +41,14 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     no_task_share: float | None
     efficiency: float | None
     tasks_ran_out: bool
+    assumed: str = ""
     doubtful_share: float | None = None
     caveats: tuple[str, ...] = ()
     decided: str = ""
 
 
-def headline_of(figures: Summary, doubts: IdleDoubts | None = None) -> Headline:
-    """Return the headline of a replay's figures, with the doubts about the log.
+def headline_of(figures: Summary, doubts: IdleDoubts | None = None, assumed: str = "") -> Headline:
+    """Return the headline of a replay's figures, with the doubts about the log and what is assumed of progress.
 
     >>> from bftrain_replay.settings import ReplaySettings
     >>> from bftrain_replay.study import study
@@ -69,6 +71,7 @@ def headline_of(figures: Summary, doubts: IdleDoubts | None = None) -> Headline:
         no_task_share=no_task,
         efficiency=figures.efficiency,
         tasks_ran_out=ran_out(figures),
+        assumed=assumed,
         doubtful_share=doubts.share if doubts is not None else None,
         caveats=doubts.caveats if doubts is not None else (),
         decided=deciders.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
@@ -109,7 +112,7 @@ def _sentence(found: Headline) -> str:
     used = words.percent(found.used_share)
     if found.tasks_ran_out:
         return (
-            f"The tasks ran out: they needed {used} of {idle}; harvest {harvest}, {samples}. "
+            f"The tasks ran out: they needed {used} of {idle}; harvest {harvest} node-hours, {samples}. "
             f"U says nothing then; {ENOUGH_WORK}"
         )
     text = f"Harvest: {harvest} of {idle} ({words.percent(found.harvest_share)}), {samples}"

@@ -18,16 +18,14 @@ from bftrain.objective_file import as_objective
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.doubts import doubts_of
 from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.result_folder import IN_PYTHON, ResultFolder, write_page
 from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from bftrain_replay import outputs, told
-from bftrain_replay.advice import AdviceRow
+from bftrain_replay.advice import AdviceRow, gaining
 from bftrain_replay.assumptions import agreed
 from bftrain_replay.drawing import pictures
-from bftrain_replay.headline import headline_of
 from bftrain_replay.origins import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.material import Material, of_study
@@ -53,11 +51,11 @@ class Replayed(ShortRepr):
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
         title, figures = self.study.shown()
-        if self.study.fixed is not None:
+        told = self.study.headline
+        if told is None:
             return title, figures
-        told = headline_of(self.study.result.summary(), doubts_of(self.study.part))
         found = {
-            "headline": ". ".join(filter(None, (told.sentence.rstrip("."), told.decided, *told.caveats))),
+            "headline": ". ".join(filter(None, (told.sentence.rstrip("."), told.decided, *told.caveats, told.assumed))),
             "objective": figures["objective"],
         }
         return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}
@@ -85,7 +83,7 @@ class Replayed(ShortRepr):
     @property
     def advice(self) -> tuple[AdviceRow, ...] | None:
         """Changes of settings that were tried and gain, the largest gain first, if ``sensitivity`` was asked for."""
-        return self.study.advice
+        return None if self.study.advice is None else gaining(self.study.advice)
 
     @cached_property
     def summary(self) -> dict[str, Any]:

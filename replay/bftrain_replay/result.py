@@ -222,9 +222,8 @@ class Result(ShortRepr):
         return sum(task.state is TaskState.FINISHED for task in self.tasks)
 
     def lost_share(self, *losses: Loss) -> float | None:
-        """Share of all samples that the held nodes could have done that went to these losses."""
-        lost = math.fsum(self.lost_samples.values())
-        return _share(math.fsum(self.lost_samples[loss] for loss in losses), self.harvested_samples + lost)
+        """Share of the idle node-time that tasks held and that went to these losses."""
+        return _share(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
 
     @property
     def makespan_s(self) -> float | None:

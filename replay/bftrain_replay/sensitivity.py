@@ -42,7 +42,7 @@ class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
     chosen: bool
     efficiency: float | None
     harvested: float
-    lost_preemption: float | None  # share of all samples that the held nodes could have done
+    lost_preemption: float | None  # share of the idle node-time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,8 @@ class Figures:
     @classmethod
     def of(cls, summary: Summary) -> Self:
         """Take them from all figures of a replay."""
-        lost = {name: one.samples for name, one in summary.lost.items()}
-        made = summary.harvested + sum(lost.values())
-        share = lost[Loss.PREEMPTION] / made if made else None
+        idle_h = summary.idle_node_h
+        share = summary.lost[Loss.PREEMPTION].node_h / idle_h if idle_h else None
         return cls(harvested=summary.harvested, lost_preemption=share)
 
 

@@ -12,7 +12,7 @@ from bftrain.config import Settings
 from bftrain.deciding.node_stay import AUTO, HORIZON_S
 from bftrain.errors import suggestion
 from bftrain.values import checks
-from bftrain_replay.assumptions import FORMS, MEMORY, ProgressKept, agreed
+from bftrain_replay.assumptions import FORMS, MEMORY, TASK, ProgressKept, agreed
 
 REALISTIC: Final = "realistic"
 PUBLISHED: Final = "published"
@@ -83,6 +83,11 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def progress_kept(self) -> ProgressKept | None:
         """How tasks keep their progress; ``None`` by the published rules."""
         return None if self.progress is None else ProgressKept.parse(self.progress)
+
+    @classmethod
+    def progress_in(cls, settings: Settings) -> str | None:
+        """Return the setting ``progress``; of settings that are not of a replay, that tasks say it themselves."""
+        return settings.progress if isinstance(settings, cls) else TASK
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:

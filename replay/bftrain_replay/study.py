@@ -20,7 +20,9 @@ from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
+from bftrain_datasets.doubts import doubts_of
 from bftrain_datasets.eventlog import EventLog
+from bftrain_replay import assumptions
 from bftrain_replay.advice import AdviceRow
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
@@ -28,6 +30,7 @@ from bftrain_replay.deciders import CEILING
 from bftrain_replay.engine import Gauge, run
 from bftrain_replay.fixed import Cluster, Ended, never_held
 from bftrain_replay.fluid import Fluid
+from bftrain_replay.headline import Headline, headline_of
 from bftrain_replay.ideal import Ideal, ideal
 from bftrain_replay.oddities import odd_decisions, odd_inputs, odd_settings
 from bftrain_replay.pace import Pace
@@ -62,7 +65,15 @@ class Study(ShortRepr):
     complete: bool = True
     fixed: Fixed | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # what the usual alternatives come to, if that was asked for
-    advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried and gain, if any were tried
+    advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried, if any were
+
+    @property
+    def headline(self) -> Headline | None:
+        """What came of the nodes that were idle; ``None`` on clusters, whose nodes are no find."""
+        if self.fixed is not None:
+            return None
+        assumed = assumptions.in_short(ReplaySettings.progress_in(self.result.settings))
+        return headline_of(self.result.summary(), doubts_of(self.part), assumed)
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""

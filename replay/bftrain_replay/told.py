@@ -14,7 +14,6 @@ from bftrain.values import wire
 from bftrain_datasets import summaries
 from bftrain_datasets.doubts import doubts_of
 from bftrain_replay import advice, assumptions, sensitivity
-from bftrain_replay.headline import headline_of
 from bftrain_replay.ideal import Ideal
 from bftrain_replay.ledger import Unused
 from bftrain_replay.origins import FORMAT, Source, tasks_sha256, versions_with
@@ -25,7 +24,7 @@ from bftrain_replay.study import Study
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(Timings.__struct_fields__)
 # What is not part of the figures' sum: these, what --quick leaves out, and what is told of them in words
-_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "headline", "doubtful"}
+_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "doubtful"}
 
 
 def summary(study: Study, source: Source) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
     on_log = study.fixed is None
     told: dict[str, Any] = {
         "format": FORMAT,
-        "headline": wire.plain(headline_of(study.result.summary(), doubts_of(study.part))) if on_log else None,
+        "headline": wire.plain(study.headline) if on_log else None,
         **_figures(study.result),
         "complete": study.complete,
         "baseline": _figures(study.baseline) if study.baseline else None,
@@ -42,7 +41,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         "doubtful": doubts_of(study.part).told() if on_log else None,
         "progress": assumed_progress(study),
         "sensitivity": sensitivity.told(study.sensitivity),
-        "advice": advice.to_plain(study.advice),
+        **advice.to_plain(study.advice),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {
@@ -83,8 +82,7 @@ def workload_ran_dry(study: Study) -> bool:
 
 def assumed_progress(study: Study) -> dict[str, Any]:
     """Return how tasks were assumed to keep their progress, with a sentence that says so."""
-    settings = study.result.settings
-    progress = settings.progress if isinstance(settings, ReplaySettings) else assumptions.TASK
+    progress = ReplaySettings.progress_in(study.result.settings)
     return assumptions.told(progress, nodes_leave=study.fixed is None)
 
 

@@ -309,5 +309,4 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 def _lost(told: Told, *losses: Loss) -> float | None:
-    every = math.fsum(each.samples for each in told.lost.values())
-    return _share(math.fsum(told.lost[loss].samples for loss in losses), told.harvested + every)
+    return _share(math.fsum(told.lost[loss].node_h for loss in losses), told.idle_node_h)

@@ -20,25 +20,37 @@ _TRIED: Final = (
     "Each was tried: a replay of the same log and tasks with that option added. Gains of several changes do not add up."
 )
 _NOT_TRIED: Final = "No change of a setting was tried."
-_NO_GAIN: Final = (
-    "No change of a setting is advised: those that were tried, if there are any that answer a large step, gain "
-    f"less than {words.percent(LEAST_GAIN)} of the harvest."
-)
+_NO_ADVICE: Final = "No change of a setting is advised."
+_NO_CAUSE: Final = "None of the settings that are tried answers a large step."
+_WITHOUT_GAIN: Final = f"with a gain below {words.percent(LEAST_GAIN)} of the harvest:"
 _DEPENDS: Final = "What the largest of the other steps depend on; what a change of it brings is not tried here:"
 
 
 def advice(material: Material) -> Html:
     """Write the changes that were tried and gain, the largest gain first, then what the other large steps depend on."""
-    found = material.told.get("advice")
-    parts = [
-        _tried([AdviceRow(**row) for row in found]) if found else f"<p>{_NO_GAIN if found == [] else _NOT_TRIED}</p>"
-    ]
+    parts = [_of_settings(material.told)]
     explained = "".join(_explanations(material))
     if explained:
         parts.append(f'<p class="soft">{_DEPENDS}</p><ul class="advice">{explained}</ul>')
-    if not hints(material):
+    if not hints(material) and not material.told.get("advice"):
         parts = ["<p>Hardly anything: nearly all idle node-time became work that counts.</p>"]
     return Html("".join(parts))
+
+
+def _of_settings(told: Mapping[str, Any]) -> str:
+    """Write which changes of settings were tried: those that gain, then those that do not."""
+    found = told.get("advice")
+    if found is None:
+        return f"<p>{_NOT_TRIED}</p>"
+    parts = [_tried([AdviceRow(**row) for row in found]) if found else f"<p>{_NO_ADVICE}</p>"]
+    options = told.get("tried_without_gain") or ()
+    if options:
+        listed = ", ".join(f"<code>{escape(option)}</code>" for option in options)
+        tried = "Tried as well" if found else "Tried"
+        parts.append(f'<p class="soft">{tried}, {_joined(_WITHOUT_GAIN)} {listed}.</p>')
+    elif not found:
+        parts.append(f'<p class="soft">{_NO_CAUSE}</p>')
+    return "".join(parts)
 
 
 def _tried(rows: list[AdviceRow]) -> str:

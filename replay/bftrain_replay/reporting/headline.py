@@ -17,6 +17,7 @@ from bftrain_replay.reporting.material import Material
 from bftrain_replay.reporting.waterfall import hints
 from bftrain_replay.result import SECONDS_AN_HOUR
 
+_ROUNDED: Final = 0.001  # of the nodes that were idle on average: as much or more is seen in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
 _LEFT_BY: Final = {
     RECORDS: "The batch queue",
@@ -69,10 +70,9 @@ def _mean(told: Mapping[str, Any], name: str) -> float | None:
 
 
 def lost_share(told: Mapping[str, Any], *losses: Loss) -> float | None:
-    """Share of all samples that the held nodes could have done that went to these losses."""
-    lost = {name: float(one["samples"]) for name, one in told["lost"].items()}
-    made = float(told["harvested"]) + sum(lost.values())
-    return sum(lost[loss] for loss in losses) / made if made else None
+    """Share of the idle node-time that tasks held and that went to these losses."""
+    idle_h = float(told["idle_node_h"])
+    return sum(float(told["lost"][loss]["node_h"]) for loss in losses) / idle_h if idle_h else None
 
 
 def lead(material: Material) -> Html:
@@ -112,8 +112,10 @@ def _of_the_tasks(told: Mapping[str, Any]) -> list[str]:
 def _of_enough_work(told: Mapping[str, Any]) -> list[str]:
     """Say what was harvested, and how good that is."""
     useful_h = useful_node_hours(told)
+    if not told["used_node_h"]:
+        return ["<strong>No task held any of it.</strong>"]
     text = (
-        f"Training tasks could have held <strong>{words.percent(told['coverage'])}</strong> of it and done "
+        f"In the replay tasks held <strong>{words.percent(told['coverage'])}</strong> of it and did "
         f"<strong>{words.large(told['harvested'])} samples</strong> of work in <strong>{words.count(useful_h)} "
         f"node-hours</strong> that count"
     )
@@ -193,10 +195,18 @@ def _efficiency_note(told: Mapping[str, Any]) -> str:
         return "not known"
     if told_ran_out(told):
         return "U compares nothing where there was too little work"
-    note = "of what nodes of their own would do"
+    pool = words.counted(told["dedicated_nodes"], "node")
+    note = f"of what {pool} of their own would do{_rounded(told)}"
     if told["ceiling_efficiency"] is not None:
         note += f"; {words.percent(told['ceiling_efficiency'])} without costs"
     return note
+
+
+def _rounded(told: Mapping[str, Any]) -> str:
+    """Say how many nodes were idle on average, where the whole number of the pool is not near it."""
+    mean = float(told["idle_node_h"]) * SECONDS_AN_HOUR / float(told["simulated_s"]) if told["simulated_s"] else 0.0
+    pool = int(told["dedicated_nodes"])
+    return f" (on average {words.count(mean)} were idle)" if abs(mean - pool) >= _ROUNDED * mean else ""
 
 
 def _idle_share(material: Material) -> float | None:

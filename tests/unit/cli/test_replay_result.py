@@ -13,6 +13,8 @@ from rich.console import Console
 
 from bftrain.cli.replay_result import _decision_time, in_words, replays
 from bftrain_replay.decisions import Spread
+from bftrain_replay.headline import headline_of
+from bftrain_replay.progress import Loss
 from bftrain_replay.result import Timings
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, study
@@ -53,7 +55,8 @@ def test_it_fits_on_a_screen_of_24_lines(done: Study) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0] == "log.npz with tasks.toml: 2.0 idle node-hours, 91.9 % of the node-time"
     assert lines[1].startswith("Harvest: ")
-    assert lines[2].split() == ["exact", "equal-share", "without", "costs"]
+    assert lines[2] == "Assumed: progress is kept in memory, and on disk every 60 s (--progress memory)"
+    assert lines[3].split() == ["exact", "equal-share", "without", "costs"]
 
 
 def test_the_figures_are_those_of_the_replays(done: Study) -> None:
@@ -70,6 +73,14 @@ def test_the_figures_are_those_of_the_replays(done: Study) -> None:
             pytest.approx(spread.p50, rel=0.05, abs=0.05),
             pytest.approx(spread.p99, rel=0.05, abs=0.05),
         )
+
+
+def test_shares_that_stand_together_are_of_the_same_and_add_up(done: Study) -> None:
+    result, figures = done.result, done.result.summary()
+    lost = sum(result.lost_share(loss) or 0.0 for loss in result.lost_node_s)
+    assert headline_of(figures).harvest_share == pytest.approx((result.coverage or 0.0) - lost)
+    shown = rows(printed(done))
+    assert shown["lost to preemption"][0] == f"{100 * (result.lost_share(Loss.PREEMPTION) or 0):.1f} %"
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,21 @@ def test_a_change_without_a_gain_is_not_shown(plain: Study) -> None:
     assert "--max-tasks 2" in {each.option for each in found}
     for gain in (-0.1, 0.0, 0.0009):
         same = replace(figures, harvested=figures.harvested * (1.0 + gain))
-        assert advice.rows_of(found, figures, dict.fromkeys(range(len(found)), same)) == ()
+        rows = advice.rows_of(found, figures, dict.fromkeys(range(len(found)), same))
+        assert advice.gaining(rows) == ()
+        page = page_of(with_changes(plain, advice=rows)).replace("&nbsp;", " ")
+        assert "No change of a setting is advised." in page
+        assert "Tried, with a gain below 0.1 % of the harvest: <code>--max-tasks 2</code>" in page
     page = page_of(with_changes(plain, advice=()))
     assert "<code>--max-tasks" not in page
-    assert "No change of a setting is advised: those" in page
+    assert "None of the settings that are tried answers a large step." in page
+
+
+def test_more_tasks_are_tried_wherever_some_wait_even_if_those_that_compete_hold_all_nodes(plain: Study) -> None:
+    figures = plain.result.summary()
+    full = replace(figures, unused_node_h=dict.fromkeys(figures.unused_node_h, 0.0))
+    assert options(full, ReplaySettings(max_tasks=7, progress="memory"))["task_cap"] == "--max-tasks 14"
+    assert "task_cap" not in options(full, ReplaySettings(max_tasks=8, progress="memory"))  # all eight compete
 
 
 def test_nothing_is_shown_that_was_not_tried(plain: Study) -> None:

@@ -96,9 +96,7 @@ def test_figures_are_those_of_the_summaries_and_tables(make: Callable[..., Path]
         assert [figure.amounts for figure in shown] == ([shares] if any(shares) else [])
     for cause in ("preemption", "rescaling", "start_up"):
         assert values(found, f"lost.{cause}") == tuple(
-            each["lost"][cause]["samples"]
-            / (each["harvested"] + sum(loss["samples"] for loss in each["lost"].values()))
-            for each in told
+            each["lost"][cause]["node_h"] / each["idle_node_h"] for each in told
         )
     assert values(found, "rescales") == tuple(each["rescales"] for each in told)
     assert values(found, "preemptions") == tuple(each["preemptions"] for each in told)

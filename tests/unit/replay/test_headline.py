@@ -30,7 +30,7 @@ def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
     assert found.no_task_share == pytest.approx(0.9)  # the second node was left while the task was full
     assert found.harvest_node_h == pytest.approx(0.2)
     assert found.sentence == (
-        "The tasks ran out: they needed 5.0 % of 4 idle node-hours; harvest 0.2, 7,200 samples. "
+        "The tasks ran out: they needed 5.0 % of 4 idle node-hours; harvest 0.2 node-hours, 7,200 samples. "
         "U says nothing then; for enough work replay without --tasks"
     )
 
@@ -42,6 +42,25 @@ def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
     assert found.harvest_node_h == pytest.approx(3.6)
     assert found.harvest_share == pytest.approx(0.9)
     assert found.sentence == "Harvest: 3.6 of 4 idle node-hours (90.0 %), 129,600 samples; U 90.0 %"
+
+
+def test_what_is_assumed_of_progress_is_a_part_of_it() -> None:
+    said = {
+        "memory": "Assumed: progress is kept in memory, and on disk every 60 s (--progress memory)",
+        "disk:300": "Assumed: progress is kept on disk every 5 min (--progress disk:300)",
+        "task": "Assumed: a preemption takes what the task says (--progress task)",
+    }
+    for progress, assumed in said.items():
+        done = study(LOG, [task()], ReplaySettings(progress=progress))
+        assert told.summary(done, Source())["headline"]["assumed"] == assumed
+    published = study(LOG, [task()], ReplaySettings(semantics="published"))
+    assert told.summary(published, Source())["headline"]["assumed"].endswith("(--semantics published)")
+
+
+def test_a_replay_in_which_no_task_ran_says_so() -> None:
+    wide = task(rate=(1.0, 2.0, 3.0), min_nodes=3)
+    lead = report.page(material.of_study(study(LOG, [wide], ReplaySettings()), Source())).lead
+    assert "<strong>No task held any of it.</strong>" in lead
 
 
 def test_tasks_that_come_late_leave_time_without_any() -> None:

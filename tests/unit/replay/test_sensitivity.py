@@ -101,7 +101,7 @@ def test_rows_are_those_of_replays() -> None:
         "chosen": True,
         "efficiency": done.result.efficiency,
         "harvested": done.result.harvested_samples,
-        "lost_preemption": done.result.lost_share("preemption"),
+        "lost_preemption": pytest.approx(done.result.lost_share("preemption")),
     }
 
 
