@@ -80,7 +80,9 @@ class NotAvailable(BftrainError):
 
 
 class BrokenPlugin(NotAvailable):
-    """A plug-in is registered but cannot be loaded or does not behave as its port demands."""
+    """Code of one's own, or a plug-in, cannot be loaded or does not behave as its port demands."""
+
+    exit_code = BadInput.exit_code  # as for objectives of one's own: the code is what has to be repaired
 
 
 class PartlyFailed(BftrainError):

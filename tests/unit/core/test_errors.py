@@ -33,7 +33,7 @@ CODES = {
     BadObjective: 3,
     UnknownName: 3,
     NotAvailable: 4,
-    BrokenPlugin: 4,
+    BrokenPlugin: 3,
     PartlyFailed: 1,
     Interrupted: 130,
     Fault: 5,

@@ -368,7 +368,7 @@ def test_a_placement_that_takes_what_is_not_to_be_had_is_named(answer: object) -
     core = harvester(sizes(a=2), placement=Placing(answer))
     with pytest.raises(BrokenPlugin, match=r"^placement 'mine': .* \(use the built-in 'grouped'\)$") as broken:
         core.handle(joined(0, *nodes(1, 4)), submitted(0, spec("a")))
-    assert broken.value.exit_code == 4
+    assert broken.value.exit_code == 3
 
 
 @pytest.mark.parametrize("answer", [("n9",), ("x",), ("n1", "n2"), 3])
