@@ -12,7 +12,7 @@ import click
 
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
-from bftrain.errors import Interrupted
+from bftrain.errors import BftrainError, Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,11 +67,17 @@ class SensitivityTable:
         """Return a complete ``study`` with table and advice; without if that is not wanted, interrupted or fails."""
         if not (self._wanted and study.complete):
             return study
-        with interruption() as interrupted:  # what is imported and planned first takes a moment too
-            found = self._replays(study, interrupted)
-            self._interrupted = interrupted()
         from dataclasses import replace
 
+        with interruption() as interrupted:  # what is imported and planned first takes a moment too
+            try:
+                found = self._replays(study, interrupted)
+            except (BftrainError, OSError) as error:  # the replay itself is done, and must not be lost for it
+                self._out.warn(f"no sensitivity table and no advice: {error}")
+                return study
+            self._interrupted = interrupted()
+        for reason in found.failed:
+            self._out.warn(f"no sensitivity table and no advice: a replay for them failed: {reason}")
         return replace(study, sensitivity=found.rows, advice=found.advice)
 
     def _replays(self, study: Study, interrupted: Callable[[], bool]) -> AlternativeReplays:
@@ -102,10 +108,7 @@ class SensitivityTable:
                 shown.show(done, of)
                 return not interrupted()
 
-            found = replay_alternatives(planned, watch)
-        for reason in found.failed:
-            self._out.warn(f"no sensitivity table: a replay for it failed: {reason}")
-        return found
+            return replay_alternatives(planned, watch)
 
     def leave_if_interrupted(self, folder: Path) -> None:
         """End as interrupted if the table was; the replay itself is complete."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from bftrain.errors import NotAvailable
 from bftrain_datasets.files import save_log
 from bftrain_datasets.generators import generate_log
 from bftrain_datasets.task_generators import TaskShape, generate_mix
@@ -107,19 +108,45 @@ def test_ctrl_c_while_it_is_made_keeps_the_replay(
     assert not (tmp_path / "out" / "unfinished.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device", "/run/bftrain-x"), "No space left on device: '/run/bftrain-x'"),
+        (NotAvailable("no worker lives here: killed", where="sweep"), "sweep: no worker lives here: killed"),
+    ],
+)
+def test_a_table_that_cannot_be_made_costs_the_table_and_no_more(
+    bftrain: CommandLine,
+    command: tuple[object, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    words: str,
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(alternatives, "replay_alternatives", fail)
+    ended = bftrain(*command)
+    assert ended.code == 0
+    assert "warning: no sensitivity table and no advice: " in ended.err
+    assert words in ended.err
+    assert (told(tmp_path)["complete"], told(tmp_path)["sensitivity"]) == (True, None)
+
+
 def test_a_replay_that_fails_costs_the_table_and_no_more(
     bftrain: CommandLine, command: tuple[object, ...], tmp_path: Path
 ) -> None:
     own = tmp_path / "once.py"
     own.write_text(
-        "import os\nPID = os.environ.setdefault('FIRST', str(os.getpid()))\n"
-        "def once(task, sizes):\n    if PID != str(os.getpid()):\n        raise ValueError('elsewhere')\n"
+        f"import os\ndef once(task, sizes):\n    if os.getpid() != {os.getpid()}:\n"
+        "        raise ValueError('elsewhere')\n"
         "    return task.curve.speeds(int(max(sizes)))[sizes]\n"
     )
     ended = bftrain(*command, "--objective", f"{own}:once")
-    if ended.code == 0:  # whether it works here is not what is tested
-        assert "warning: no sensitivity table: a replay for it failed" in ended.err
-        assert told(tmp_path)["sensitivity"] is None
+    assert ended.code == 0, ended.err
+    assert "warning: no sensitivity table and no advice: a replay for them failed" in ended.err
+    assert told(tmp_path)["sensitivity"] is None
 
 
 @pytest.mark.parametrize(
