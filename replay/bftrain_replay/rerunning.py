@@ -19,11 +19,11 @@ from bftrain_replay.allocations import Allocations
 from bftrain_replay.by_kind import NodesByKind
 from bftrain_replay.decisions import DecisionColumns
 from bftrain_replay.engine import Run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.harvest import HarvestOverTime
 from bftrain_replay.ledger import PLAIN, Ledger, Unused
 from bftrain_replay.leftover import why_unused
 from bftrain_replay.progress import TaskProgress, carry_out
-from bftrain_replay.result import result_of
 from bftrain_replay.semantics import Realistic, Semantics
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import Study, Watch, check_parts, study_of

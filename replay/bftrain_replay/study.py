@@ -28,6 +28,7 @@ from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
 from bftrain_replay.deciders import CEILING
 from bftrain_replay.engine import Gauge, run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.fixed import Cluster, Ended, never_held
 from bftrain_replay.fluid import Fluid
 from bftrain_replay.headline import Headline, headline_of
@@ -35,7 +36,7 @@ from bftrain_replay.ideal import Ideal, ideal
 from bftrain_replay.oddities import odd_decisions, odd_inputs, odd_settings
 from bftrain_replay.pace import Pace
 from bftrain_replay.queueing import Queue, Unwatched
-from bftrain_replay.result import Result, Yardsticks, result_of
+from bftrain_replay.result import Result, Yardsticks
 from bftrain_replay.selection import Selection, select
 from bftrain_replay.semantics import as_replayed, semantics_of
 from bftrain_replay.sensitivity import SensitivityRow

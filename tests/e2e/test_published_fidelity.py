@@ -10,8 +10,9 @@ from bftrain.assembly import build_harvester
 from bftrain_datasets.files import load_log
 from bftrain_datasets.taskfiles import load_tasks
 from bftrain_replay.engine import run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.progress import Loss
-from bftrain_replay.result import Result, result_of
+from bftrain_replay.result import Result
 from bftrain_replay.selection import select
 from bftrain_replay.semantics import as_replayed, semantics_of
 from bftrain_replay.settings import ReplaySettings

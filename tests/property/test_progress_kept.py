@@ -16,7 +16,8 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.builder import log_from_pool_changes
 from bftrain_replay.engine import run
-from bftrain_replay.result import TaskState, result_of
+from bftrain_replay.evaluation import result_of
+from bftrain_replay.result import TaskState
 from bftrain_replay.semantics import semantics_of
 from bftrain_replay.settings import ReplaySettings
 

@@ -17,10 +17,11 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.builder import log_from_transitions
 from bftrain_datasets.eventlog import NodeState
 from bftrain_replay.engine import run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.ledger import idle_node_s
 from bftrain_replay.pace import Pace
 from bftrain_replay.progress import Loss
-from bftrain_replay.result import Result, TaskState, result_of
+from bftrain_replay.result import Result, TaskState
 from bftrain_replay.semantics import semantics_of
 from bftrain_replay.settings import REALISTIC, ReplaySettings
 from bftrain_replay.tables import over_time_rows

@@ -18,8 +18,8 @@ from bftrain_replay import outputs, told
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers, origin_of
 from bftrain_replay.engine import run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.origins import Source
-from bftrain_replay.result import result_of
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.property.test_replay_books import logs, solvers, task_lists

@@ -10,8 +10,9 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.builder import log_from_pool_changes
 from bftrain_replay.engine import run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.progress import TaskProgress
-from bftrain_replay.result import Result, result_of
+from bftrain_replay.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,8 +8,8 @@ import pytest
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain_replay.engine import run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.harvest import STRETCHES
-from bftrain_replay.result import result_of
 from bftrain_replay.semantics import semantics_of
 from bftrain_replay.settings import ReplaySettings
 from bftrain_replay.tables import over_time_rows

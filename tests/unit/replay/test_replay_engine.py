@@ -11,9 +11,10 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
 from bftrain_replay.engine import run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.ledger import Unused
 from bftrain_replay.progress import Loss, TaskProgress
-from bftrain_replay.result import TaskState, result_of
+from bftrain_replay.result import TaskState
 from tests.unit.replay.cases import log_of, replayed, task
 
 if TYPE_CHECKING:

@@ -31,11 +31,12 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.generators import generate_log
 from bftrain_datasets.task_generators import TaskShape, generate_mix
 from bftrain_replay.engine import Run, run
+from bftrain_replay.evaluation import result_of
 from bftrain_replay.ledger import PLAIN, Unused
 from bftrain_replay.progress import TaskProgress
 from bftrain_replay.recorded import recorded
 from bftrain_replay.rerunning import go_through, rerun
-from bftrain_replay.result import TaskState, result_of
+from bftrain_replay.result import TaskState
 from bftrain_replay.semantics import Realistic
 from bftrain_replay.settings import ReplaySettings
 from tests.unit.datasets.test_node_kinds import mixed_log
