@@ -10,22 +10,21 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bftrain import words
-from bftrain.errors import BadValue
 from bftrain.short_repr import ShortRepr, some
-from bftrain.values import checks
 from bftrain.values.events import NodesJoined, NodesLeft
 from bftrain_datasets.columns import first_mentioned, pack_changes, states_before
+from bftrain_datasets.log_checks import checked_column, checked_names, chosen_places, reject
 from bftrain_datasets.provenance import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from bftrain.values.events import Event
 
@@ -75,17 +74,17 @@ class EventLog(ShortRepr):
 
     def __post_init__(self) -> None:
         """Check every column, alone and together."""
-        self._set("node_names", _checked_names(self.node_names))
-        self._set("times", _column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
-        self._set("offsets", _column("offsets", self.offsets, np.int64))
-        self._set("nodes", _column("nodes", self.nodes, np.int32))
-        self._set("states", _column("states", self.states, np.int8))
+        self._set("node_names", checked_names(self.node_names))
+        self._set("times", checked_column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
+        self._set("offsets", checked_column("offsets", self.offsets, np.int64))
+        self._set("nodes", checked_column("nodes", self.nodes, np.int32))
+        self._set("states", checked_column("states", self.states, np.int8))
         self._check_times()
         self._check_changes()
         self._set("before", states_before(self.nodes, self.states))
         repeated = np.flatnonzero(self.before == self.states)
         if repeated.size:
-            _reject(
+            reject(
                 "states",
                 f"repeats a node's state at change {repeated[0]}",
                 "use LogBuilder, which counts these",
@@ -112,12 +111,12 @@ class EventLog(ShortRepr):
     def _check_times(self) -> None:
         times = self.times
         if times.size == 0:
-            _reject("times", "has no time", "give at least the time when observation begins")
+            reject("times", "has no time", "give at least the time when observation begins")
         if not np.isfinite(times).all():
-            _reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
+            reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
         falls = np.flatnonzero(np.diff(times) <= 0)
         if falls.size:
-            _reject(
+            reject(
                 "times",
                 f"must rise strictly, but does not at place {falls[0] + 1}",
                 "sort and merge equal times",
@@ -125,46 +124,46 @@ class EventLog(ShortRepr):
         try:
             end_s = float(self.end_s) + 0.0
         except (TypeError, ValueError):
-            _reject("end_s", f"must be a number of seconds, not {self.end_s!r}")
+            reject("end_s", f"must be a number of seconds, not {self.end_s!r}")
         if not (math.isfinite(end_s) and end_s >= times[-1]):
-            _reject("end_s", f"is {end_s:g}, which is not at or after the last time, {times[-1]:g}")
+            reject("end_s", f"is {end_s:g}, which is not at or after the last time, {times[-1]:g}")
         self._set("end_s", end_s)
 
     def _check_changes(self) -> None:
         offsets, nodes, states = self.offsets, self.nodes, self.states
         if offsets.size != self.times.size + 1:
-            _reject(
+            reject(
                 "offsets",
                 f"has {offsets.size} values for {self.times.size} times; it needs one more",
             )
         counts = np.diff(offsets)
         if offsets[0] != 0 or offsets[-1] != nodes.size or (counts < 0).any():
-            _reject("offsets", f"must rise from 0 to the number of changes, {nodes.size}")
+            reject("offsets", f"must rise from 0 to the number of changes, {nodes.size}")
         if (counts[1:] == 0).any():
-            _reject(
+            reject(
                 "offsets",
                 f"gives no change to time {1 + np.flatnonzero(counts[1:] == 0)[0]}",
                 "leave that time out",
             )
         if states.size != nodes.size:
-            _reject("states", f"has {states.size} values for {nodes.size} nodes")
+            reject("states", f"has {states.size} values for {nodes.size} nodes")
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self.node_names):
-            _reject("nodes", f"must lie between 0 and {len(self.node_names) - 1}")
+            reject("nodes", f"must lie between 0 and {len(self.node_names) - 1}")
         if states.size and not 0 <= int(states.min()) <= int(states.max()) < len(NodeState):
-            _reject("states", f"must lie between 0 and {len(NodeState) - 1}")
+            reject("states", f"must lie between 0 and {len(NodeState) - 1}")
         rises = np.diff(nodes) > 0
         rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = True  # a new time may begin with any node
         if not rises.all():
-            _reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
+            reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
 
     def _check_kinds(self) -> None:
-        names, kinds = tuple(self.kind_names), _column("node_kinds", self.node_kinds, np.int32)
+        names, kinds = tuple(self.kind_names), checked_column("node_kinds", self.node_kinds, np.int32)
         if kinds.size != (len(self.node_names) if names else 0):
-            _reject("node_kinds", f"has {kinds.size} values for {len(self.node_names)} nodes, {len(names)} kinds")
+            reject("node_kinds", f"has {kinds.size} values for {len(self.node_names)} nodes, {len(names)} kinds")
         if names:
-            _checked_names(names, "kind_names")
+            checked_names(names, "kind_names")
             if not 0 <= int(kinds.min()) <= int(kinds.max()) < len(names):
-                _reject("node_kinds", f"must lie between 0 and {len(names) - 1}")
+                reject("node_kinds", f"must lie between 0 and {len(names) - 1}")
             kinds, used = first_mentioned(kinds)
             names = tuple(names[place] for place in used.tolist())
         self._set("kind_names", names)
@@ -311,7 +310,7 @@ class EventLog(ShortRepr):
         The nodes keep the order in which they are given. A window must lie within the log; ``None`` leaves an
         end open. The new log begins with the states that the nodes have at the window's start.
         """
-        chosen = _chosen_nodes(nodes, len(self.node_names))
+        chosen = chosen_places(nodes, len(self.node_names))
         begin_s, end_s = self._window(window)
         place = np.full(len(self.node_names), -1, dtype=np.int32)
         place[chosen] = np.arange(chosen.size, dtype=np.int32)
@@ -343,63 +342,9 @@ class EventLog(ShortRepr):
         begin_s = self.start_s if begin is None else float(begin)
         end_s = self.end_s if end is None else float(end)
         if not self.start_s <= begin_s <= end_s <= self.end_s:
-            _reject(
+            reject(
                 "select.window",
                 f"from {begin_s!r} to {end_s!r} does not lie within the log",
                 f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
             )
         return begin_s, end_s
-
-
-def _reject(name: str, problem: str, fix: str | None = None) -> NoReturn:
-    raise BadValue(problem, where=f"EventLog.{name}", fix=fix)
-
-
-def is_node_name(name: str) -> bool:
-    """Whether a node may be called so: by a printable text without space around it."""
-    return bool(name) and name == name.strip() and name.isprintable()
-
-
-def _checked_names(given: Sequence[str], field: str = "node_names") -> tuple[str, ...]:
-    names = () if isinstance(given, str) else tuple(given)
-    if not names:
-        _reject(field, "must be a list of at least one name")
-    for name in names:
-        if not is_node_name(name):
-            _reject(field, f"must be printable texts without surrounding space, not {name!r}")
-    twice = checks.repeated(names)
-    if twice is not None:
-        _reject(field, f"names '{twice}' twice")
-    return names
-
-
-def _column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> NDArray[Any]:
-    """Give a copy of the column in its type, if nothing is lost by that."""
-    column = np.asarray(given)
-    if column.ndim != 1:
-        _reject(name, f"must be one row of numbers, not {column.ndim} dimensions")
-    allowed = "iuf" if kind is np.float64 else "iu"
-    if column.size and column.dtype.kind not in allowed:
-        _reject(name, f"must hold {np.dtype(kind)} numbers, not {column.dtype}")
-    copy = column.astype(kind)
-    if "f" not in allowed and column.size and not np.array_equal(copy, column):
-        _reject(name, f"holds numbers too large for {np.dtype(kind)}")
-    return copy
-
-
-def _chosen_nodes(nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None, node_count: int) -> NDArray[np.int64]:
-    if nodes is None:
-        return np.arange(node_count)
-    if isinstance(nodes, slice):
-        chosen = np.arange(node_count)[nodes]
-    else:
-        chosen = np.asarray(nodes)
-        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-            _reject("select.nodes", "must be a slice or a list of whole numbers")
-    if chosen.size == 0:
-        _reject("select.nodes", "chooses no node")
-    if int(chosen.min()) < 0 or int(chosen.max()) >= node_count:
-        _reject("select.nodes", f"must lie between 0 and {node_count - 1}")
-    if np.unique(chosen).size != chosen.size:
-        _reject("select.nodes", "chooses a node twice")
-    return chosen.astype(np.int64)

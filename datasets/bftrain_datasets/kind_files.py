@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import EventLog, is_node_name
+from bftrain_datasets.eventlog import EventLog
 from bftrain_datasets.importing.nodenames import expand
+from bftrain_datasets.log_checks import is_node_name
 from bftrain_datasets.parts import NODES_REMEDY, SLICE, chosen_nodes
 from bftrain_datasets.storage import CsvFile, by_suffix, whole_text
 

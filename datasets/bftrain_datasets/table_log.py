@@ -10,7 +10,8 @@ from msgspec.structs import replace as replace_struct
 
 from bftrain.errors import BadInput, suggestion
 from bftrain.values import wire
-from bftrain_datasets.eventlog import STATE_WORDS, EventLog, NodeState, is_node_name
+from bftrain_datasets.eventlog import STATE_WORDS, EventLog, NodeState
+from bftrain_datasets.log_checks import is_node_name
 from bftrain_datasets.provenance import Provenance, Source
 
 if TYPE_CHECKING:
