@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +13,18 @@ pytestmark = pytest.mark.torch
 
 ROOM = str(Path(__file__).parents[2] / "elastic")
 
-# A member of a group of two; ``before`` is what happened to it earlier
+# A member of a group of two; ``before`` is what happened to it earlier. It ends as workers do: Python's own end of a
+# process destroys what threads of torch may still use, and now and then that aborts the process.
 MEMBER = """
-import sys
+import os, sys, time
 from datetime import timedelta
+from pathlib import Path
 import torch
 import torch.distributed as dist
 from bftrain_elastic import groups
 from bftrain_elastic.groups import Group, Place, Store
 
-rank, port = int(sys.argv[1]), int(sys.argv[2])
+rank, meeting = int(sys.argv[1]), Path(sys.argv[2])
 group = Group()
 
 def refused(generation):
@@ -45,24 +46,27 @@ def alone(*, subgroups):
 
 {before}
 if rank == 0:
-    store = Store("127.0.0.1", port).store
+    own = Store("127.0.0.1")
+    store = own.store
+    meeting.with_suffix(".new").write_text(str(own.port))
+    meeting.with_suffix(".new").rename(meeting)
 else:
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    while not meeting.exists():
+        time.sleep(0.01)
+    store = dist.TCPStore("127.0.0.1", int(meeting.read_text()), is_master=False, wait_for_workers=False)
 group.join(Place(7, rank, 2, 2), store)
 print(group.largest(10 + rank), torch.distributed.distributed_c10d._world.group_count, flush=True)
 group.leave()
+os._exit(0)
 """
 
 
-def pair(first: str, second: str) -> list[tuple[int, str]]:
+def pair(folder: Path, first: str, second: str) -> list[tuple[int, str]]:
     """Let two processes form a group; give the exit code and the output of each."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     environment = os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"}
     members = [
         subprocess.Popen(
-            [sys.executable, "-c", MEMBER.replace("{before}", before), str(rank), str(port)],
+            [sys.executable, "-c", MEMBER.replace("{before}", before), str(rank), str(folder / "port")],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -86,14 +90,14 @@ def pair(first: str, second: str) -> list[tuple[int, str]]:
         pytest.param("", "alone(subgroups=2); groups._destroy(); refused(3)", id="after subgroups"),
     ],
 )
-def test_an_old_member_forms_a_group_with_a_fresh_one(first: str, second: str) -> None:
-    ended = pair(first, second)
+def test_an_old_member_forms_a_group_with_a_fresh_one(tmp_path: Path, first: str, second: str) -> None:
+    ended = pair(tmp_path, first, second)
     assert [code for code, _ in ended] == [0, 0], ended
     assert all("11 1" in text.splitlines() for _, text in ended), ended
 
 
 SCRIPT = """
-import sys
+import os, sys
 from datetime import timedelta
 import torch.distributed as dist
 from bftrain_elastic import groups
@@ -105,7 +109,7 @@ def alone(script: str) -> str:
     """Run a script; give what it wrote."""
     environment = os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT + script],
+        [sys.executable, "-c", f"{SCRIPT}{script}\nsys.stdout.flush(); os._exit(0)  # as workers end"],
         env=environment,
         capture_output=True,
         text=True,
@@ -127,7 +131,6 @@ for _ in range(3):
     dist.new_group([0])
     groups._destroy()
     print(dist.is_initialized(), len(c10d._world.pg_names), c10d._world.group_count)
-import os; sys.stdout.flush(); os._exit(0)
 """)
     assert said.split("\n")[:3] == ["False 0 0"] * 3
 
