@@ -7,11 +7,11 @@ A metric is a function of a run, which gives one number called like the metric, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrain import own_file, registry
 from bftrain.errors import BadInput, BrokenPlugin
@@ -79,6 +79,32 @@ def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
             raise BrokenPlugin(f"gives '{next(iter(given))}', which is not among its figures", where=where)
         found |= numbers
     return found
+
+
+class Measured(NamedTuple):
+    """The numbers of a run, and what was wrong with metrics that gave none: theirs are ``None``."""
+
+    numbers: dict[str, float | None]
+    broken: tuple[BrokenPlugin, ...] = ()
+
+
+def measured_if_possible(metrics: Iterable[Metric], run: object) -> Measured:
+    """Measure a run that took long enough to be kept, even if one of its metrics is broken."""
+    numbers: dict[str, float | None] = {}
+    broken = []
+    for metric in metrics:
+        try:
+            numbers |= measured((metric,), run)
+        except BrokenPlugin as error:
+            numbers |= dict.fromkeys(metric.figures)
+            broken.append(error)
+    return Measured(numbers, tuple(broken))
+
+
+def notes_on_broken(broken: Iterable[BrokenPlugin]) -> Iterator[str]:
+    """Say what was wrong with metrics, once for all runs that were measured."""
+    for text in dict.fromkeys(map(str, broken)):
+        yield f"{text}; its numbers are null"
 
 
 def figures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:

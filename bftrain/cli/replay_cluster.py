@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bftrain.cli.replay_progress import watched
-from bftrain.cli.replay_run import leave_if_interrupted, run_into, show, warn_of
+from bftrain.cli.replay_run import leave_if_broken, leave_if_interrupted, run_into, show, warn_of
 from bftrain.cli.settings import option_of
 from bftrain.errors import BadInput, BadValue, UsageError
 
@@ -61,6 +61,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
     if written:
         out.say(f"result: {folder}")
     leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    leave_if_broken(study.broken_metrics)
 
 
 def _insist_on_cluster_alone(asked: Asked) -> None:

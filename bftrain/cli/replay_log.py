@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bftrain.cli.replay_run import leave_if_interrupted, replay, run_into, show
+from bftrain.cli.replay_run import leave_if_broken, leave_if_interrupted, replay, run_into, show
 from bftrain.cli.sensitivity import SensitivityTable
 from bftrain.errors import BadInput, UsageError
 
@@ -65,6 +65,7 @@ def replay_log(asked: Asked, out: Output) -> None:
         out.say(f"no page: {vega.lacking()}")
     leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
     table.leave_if_interrupted(folder)
+    leave_if_broken(study.broken_metrics)
 
 
 def _files(asked: Asked) -> tuple[Path, Path]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bftrain.cli.interruption import unterminated
 from bftrain.cli.replay_progress import watched
-from bftrain.errors import Interrupted
+from bftrain.errors import BrokenPlugin, Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from bftrain.cli.output import Output
@@ -104,6 +104,15 @@ def leave_if_interrupted(study: Study, folder: Path, advice: str = "", *, writte
     """End as interrupted if it was."""
     if not study.complete:
         raise Interrupted(f"interrupted; {what_remains(folder, written=written)}{advice}")
+
+
+def leave_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
+    """End with an error if a metric gave no numbers: the result lacks something that was asked for."""
+    broken = {error.where: error for error in metrics}
+    if broken:
+        where = ", ".join(str(each) for each in broken)
+        what = "gave no numbers; all else of the result stands"
+        raise BrokenPlugin(what, where=where) from next(iter(broken.values())).__cause__
 
 
 def what_remains(folder: Path, *, written: bool) -> str:

@@ -10,7 +10,7 @@ import click
 
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.output import table
-from bftrain.cli.replay_run import what_remains
+from bftrain.cli.replay_run import leave_if_broken, what_remains
 from bftrain.cli.settings import option_of, settings_of_kind
 from bftrain.cli.side_by_side import Cell, Row, spreads_table
 from bftrain.errors import BadValue, Interrupted, UsageError
@@ -112,6 +112,7 @@ def replay_in_rounds(sources: Sources, asked: Asked, given: Mapping[str, object]
     if result.ended == "interrupted":
         remains = f"; {what_remains(folder, written=written)}" if folder is not None else ""
         raise Interrupted(f"interrupted{remains}")
+    leave_if_broken(result.broken_metrics)
 
 
 def _write(result: Result, folder: Path, origin: Origin, tables: str) -> None:
@@ -197,11 +198,13 @@ def _progress(
 
 
 def _warnings(result: Result) -> Iterator[str]:
+    from bftrain.measuring import notes_on_broken
     from bftrain_replay.oddities import odd_settings
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
     yield from odd_settings(settings, gangs.specs, gangs.kinds)
     yield from result.remarks
+    yield from notes_on_broken(result.broken_metrics)
     if summary.ended == "overload":
         days = summary.simulated_s / 86_400
         yield (

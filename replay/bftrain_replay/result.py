@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from bftrain.config import Settings
+    from bftrain.errors import BrokenPlugin
     from bftrain_replay.allocations import Allocations
     from bftrain_replay.decisions import DecisionColumns
     from bftrain_replay.fixed import Ended
@@ -182,6 +183,7 @@ class Result(ShortRepr):
     yardsticks: Yardsticks | None = None
     warnings: tuple[str, ...] = field(default=())
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
+    broken_metrics: tuple[BrokenPlugin, ...] = ()
     ended: Ended | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,8 +14,8 @@ from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import fixed_horizon_s
-from bftrain.errors import BadInput, Fault, UsageError
-from bftrain.measuring import measured, metrics_of
+from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
+from bftrain.measuring import measured_if_possible, metrics_of, notes_on_broken
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
@@ -75,6 +75,11 @@ class Study(ShortRepr):
             return None
         assumed = assumptions.in_short(ReplaySettings.progress_in(self.result.settings))
         return headline_of(self.result.summary(), doubts_of(self.part), assumed)
+
+    @property
+    def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
+        """What was wrong with metrics that were asked for and gave no numbers."""
+        return tuple(_broken_metrics(self.result, self.baseline))
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
@@ -159,7 +164,8 @@ def cluster_study(
     found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
     log = cluster.log(main.simulated_s)
     made = {main.settings.solver: main, baseline: simple}
-    warnings = (*odd_inputs(log, tasks), *odd_settings(settings, tasks, log.kind_names), *odd_decisions(made))
+    odd = (*odd_inputs(log, tasks), *odd_settings(settings, tasks, log.kind_names), *odd_decisions(made))
+    warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
     results = [replace(each, warnings=warnings) for each in (main, simple) if each is not None]
     ended = {each.settings.solver: each.ended for each in results if each.ended is not None}
     return Study(
@@ -210,7 +216,8 @@ def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
     dedicated = passes.dedicated()
     made = {main.settings.solver: main, baseline: simple, passes.ceiling_words: ceiling}
     settings_told = odd_settings(main.settings, passes.tasks, passes.part.kind_names)
-    warnings = (*odd_inputs(passes.part, passes.tasks), *settings_told, *odd_decisions(made))
+    odd = (*odd_inputs(passes.part, passes.tasks), *settings_told, *odd_decisions(made))
+    warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
     yardsticks = passes.yardsticks(ceiling, dedicated)
 
     def held_against(result: Result) -> Result:
@@ -226,6 +233,11 @@ def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
         ceiling=held_against(ceiling) if ceiling and ceiling.complete else None,
         complete=passes.going,
     )
+
+
+def _broken_metrics(*results: Result | None) -> Iterator[BrokenPlugin]:
+    for each in results:
+        yield from each.broken_metrics if each is not None else ()
 
 
 def check_parts(settings: Settings, baseline: str = "", objective: Objective | None = None) -> Objective:
@@ -342,7 +354,8 @@ class Passes:
         )
         result = result_of(done, settings)
         if settings.metrics:
-            result = replace(result, metrics=measured(metrics_of(settings.metrics), result))
+            found = measured_if_possible(metrics_of(settings.metrics), result)
+            result = replace(result, metrics=found.numbers, broken_metrics=found.broken)
         if self._answers is None:
             return result
         self._answers.check()

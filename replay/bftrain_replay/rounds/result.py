@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from bftrain import words
-from bftrain.measuring import measured, metrics_of
+from bftrain.measuring import Measured, measured_if_possible, metrics_of
 from bftrain.short_repr import ShortRepr
 from bftrain_datasets.scheduling.tables import rows
 from bftrain_replay.metrics.columns import TaskColumns
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
+    from bftrain.errors import BrokenPlugin
     from bftrain.values.task import TaskSpec
     from bftrain_replay.rounds.engine import Engine
     from bftrain_replay.rounds.settings import RoundSettings
@@ -123,10 +124,19 @@ class Result(ShortRepr):
         more = len(said) - MOST_REMARKS
         return said[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
 
-    @cached_property
+    @property
     def metrics(self) -> dict[str, float | None]:
         """The numbers of the metrics that were asked for."""
-        return measured(metrics_of(self.settings.metrics), self)
+        return self._measured.numbers
+
+    @property
+    def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
+        """What was wrong with metrics that were asked for and gave no numbers."""
+        return self._measured.broken
+
+    @cached_property
+    def _measured(self) -> Measured:
+        return measured_if_possible(metrics_of(self.settings.metrics), self)
 
     # -- what metrics may look at, as of a replay
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from bftrain.values import wire
 from bftrain_replay import advice, own_files, sensitivity
 from bftrain_replay.origins import tasks_sha256
@@ -78,7 +80,7 @@ class AlternativePlan:
 def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) -> AlternativePlan:
     """Find out what is to be replayed for the table and the advice of ``study``; the files are those of its inputs."""
     sensitivity.check(settings)
-    anywhere = own_files.from_anywhere(settings)
+    anywhere = own_files.from_anywhere(replace(settings, metrics=""))  # nobody sees their metrics
     found = alternatives(anywhere, study.tasks)
     trials = advice.trials(study.result.summary(), anywhere)
     log_sha256, contents = study.log.sha256, tasks_sha256(study.tasks)

@@ -29,6 +29,7 @@ from bftrain_replay.sweeping.passes import Kind, solver_of, versions_here
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from bftrain.errors import BrokenPlugin
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
     from bftrain_replay.settings import ReplaySettings
@@ -136,6 +137,7 @@ def _replayed(
     """Replay; ``part`` gives the log that was replayed, if that took so many seconds."""
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
+    _refuse_broken(result.broken_metrics)
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
@@ -157,6 +159,7 @@ def _in_rounds(job: Pass, settings: RoundSettings, log: EventLog, tasks: Tasks, 
     span_s = settings.until_s or (_expected_s(tasks, None) if on_cluster else log.span_s or 1.0)
     source = job.log.cluster.nodes if isinstance(job.log, FixedCluster) else log
     done = simulate(source, tasks, settings, watch=lambda simulated_s, _: _go_on(watch, simulated_s / span_s))
+    _refuse_broken(done.broken_metrics)
     return Outcome(
         id=job.id,
         status=Status.DONE,
@@ -167,6 +170,12 @@ def _in_rounds(job: Pass, settings: RoundSettings, log: EventLog, tasks: Tasks, 
         wall_s=done.wall_s,
         made_from=job.made_from,
     )
+
+
+def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
+    """Fail a pass whose metric is broken, so that ``--retry-failed`` measures it."""
+    for error in metrics:
+        raise error
 
 
 def _go_on(watch: Watch, share: float) -> bool:

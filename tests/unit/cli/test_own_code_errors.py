@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,13 +59,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("command", "where"),
     [
         (f"{REPLAY} --objective mine.py:fail", "objective 'mine.py:fail', task '"),
-        (f"{REPLAY} --metrics mine.py:fail", "metric 'fail': raised"),
         (f"{REPLAY} --metrics mine.py:Unmakeable", "metric 'mine.py:Unmakeable': cannot be made"),
         (f"{REPLAY} --admission mine.py:Raising", "admission 'raising': raised"),
         (f"{REPLAY} --admission mine.py:Unmakeable", "admission 'mine.py:Unmakeable': cannot be made"),
         (f"{ROUNDS} --policy mine.py:Raising", "policy 'raising'"),
         (f"{ROUNDS} --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be made"),
-        (f"{ROUNDS} --metrics mine.py:fail", "metric 'fail': raised"),
         (f"{ROUNDS} --admission mine.py:Raising", "admission 'raising': raised"),
         ("schedule jobs.swf -o out --policy mine.py:Raising", "policy 'raising', "),
         ("schedule jobs.swf -o out --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be made"),
@@ -81,7 +80,6 @@ def test_files_of_ones_own(bftrain: CommandLine, place: Path, command: str, wher
         ("objective", "fail", f"{REPLAY} --objective raising", "objective 'raising', task '"),
         ("placement", "raising", f"{REPLAY} --placement raising", "placement 'raising': raised"),
         ("admission", "Raising", f"{REPLAY} --admission raising", "admission 'raising': raised"),
-        ("metric", "fail", f"{REPLAY} --metrics raising", "metric 'raising': raised"),
         ("rounds", "Raising", f"{ROUNDS} --policy raising", "policy 'raising'"),
         ("sharing", "sharing", f"{ROUNDS} --policy raising", "policy 'sharing': raised"),
         ("queue_policy", "Raising", "schedule jobs.swf -o out --policy raising", "policy 'raising', "),
@@ -118,6 +116,37 @@ def check(bftrain: CommandLine, command: str, where: str, line: str = LINE) -> N
     assert more.code == ended.code
     assert "Traceback (most recent call last)" in more.err
     assert more.err.splitlines()[-1] == said.removesuffix("; -v prints the whole traceback")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{REPLAY} --quick",
+        f"{REPLAY} --baseline equal-share",
+        "replay --cluster 4 --tasks gang.toml -o out",
+        f"{ROUNDS} -o out",
+    ],
+)
+def test_a_metric_that_raises_costs_its_numbers_and_not_the_result(
+    bftrain: CommandLine, place: Path, command: str
+) -> None:
+    ended = bftrain(*command.split(), "--metrics", "campaigns,mine.py:fail", "-q")
+    assert ended.code == 3
+    assert "finished" in ended.out
+    warning, *more, error = ended.err.splitlines()
+    assert more == []
+    said = f"metric 'fail': raised IndexError: list index out of range, at {place}/{LINE}; its numbers are null"
+    assert warning == f"warning: {said}"
+    what = "metric 'fail': gave no numbers; all else of the result stands"
+    assert error == f"bftrain: {what}; -v prints the whole traceback"
+    told = json.loads((place / "out" / "summary.json").read_text())
+    assert told["complete"] is True
+    assert told["metrics"]["fail"] is None
+    assert told["metrics"]["campaigns"] is not None
+    if "--round" not in command:
+        assert said in told["warnings"]
+    again = bftrain(*command.split(), "--metrics", "mine.py:fail", "-v", "--overwrite")
+    assert "Traceback (most recent call last)" in again.err
 
 
 def test_a_solver_that_raises_is_named_with_its_line(

@@ -111,10 +111,24 @@ def test_what_is_no_metric_is_refused_before_any_work(said: str, words: str, mon
 
 def test_what_a_metric_gives_must_be_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, *(("metric", name, f"{HERE}:{name.title()}") for name in ("chatty", "forgetful")))
-    with pytest.raises(BrokenPlugin, match="metric 'chatty': gives 'more', which is not among its figures"):
-        bftrain.replay(LOG, TASKS, metrics="chatty")
-    with pytest.raises(BrokenPlugin, match="metric 'forgetful': raised KeyError: 'first_end_s'"):
-        bftrain.replay(LOG, TASKS, metrics="forgetful")
+    for name, said in (("chatty", "gives 'more', which is not among its figures"), ("forgetful", "raised KeyError")):
+        done = bftrain.replay(LOG, TASKS, metrics=f"{name},campaigns", baseline="equal-share")
+        metrics = done.summary["metrics"]
+        assert (metrics["first_end_s"], metrics["nothing"], metrics["campaigns"]) == (None, None, 2)
+        (warning,) = [each for each in done.summary["warnings"] if "metric" in each]
+        assert warning.startswith(f"metric '{name}': {said}")
+        assert warning.endswith("; its numbers are null")
+
+
+def test_a_point_of_a_sweep_whose_metric_is_broken_fails_and_can_be_done_again(tmp_path: Path) -> None:
+    save_log(LOG, tmp_path / "log.npz")
+    save_tasks(TASKS, tmp_path / "tasks.toml")
+    (tmp_path / "mine.py").write_text("def answer(run):\n    return [][0]\n")
+    text = 'log = "log.npz"\ntasks = "tasks.toml"\n[fixed]\nmetrics = "mine.py:answer"\n[grid]\nmax_tasks = [1, 2]\n'
+    (tmp_path / "sweep.toml").write_text(text)
+    (first, second) = bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1).failed
+    assert first.error == second.error
+    assert "metric 'answer': raised IndexError" in first.error
 
 
 def test_the_suite_for_metrics() -> None:
