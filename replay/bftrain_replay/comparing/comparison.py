@@ -27,12 +27,12 @@ from bftrain_replay.deciders import sentence
 from bftrain_replay.headline import ran_out
 from bftrain_replay.replaying import Replayed
 
-_SHOWN_FIGURES: Final = 4
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pandas import DataFrame
+
+_SHOWN_FIGURES: Final = 4  # in the short form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
