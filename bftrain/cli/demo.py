@@ -78,7 +78,7 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
 
 
 def _demo_folder(folder: Path) -> ResultFolder:
-    """Give the folder for the inputs and the page; an earlier demo in it is replaced."""
+    """Return the folder for the inputs and the page; an earlier demo in it is replaced."""
     from bftrain_datasets.result_folder import REPORT_FILE, ResultFolder, ResultKind
 
     summary = f"{_REPLAY}/summary.json"
@@ -89,7 +89,7 @@ def _demo_folder(folder: Path) -> ResultFolder:
 
 
 def _replay_folder(folder: Path) -> ResultFolder:
-    """Give the folder for the replay; one that was made from other inputs than the demo's is no demo's."""
+    """Return the folder for the replay; a replay of other inputs than the demo's is not replaced."""
     from bftrain_datasets.files import load_log
     from bftrain_datasets.result_folder import ResultFolder
     from bftrain_datasets.taskfiles import load_tasks
@@ -100,7 +100,7 @@ def _replay_folder(folder: Path) -> ResultFolder:
     log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
     own = False
     if log_file.exists() and task_file.exists() and (path / "summary.json").exists():
-        told = Saved(path).summary["inputs"]
+        inputs = Saved(path).summary["inputs"]
         sums = {"log": load_log(log_file).sha256, "tasks": tasks_sha256(load_tasks(task_file))}
-        own = {name: told[name]["sha256"] for name in sums} == sums
+        own = {name: inputs[name]["sha256"] for name in sums} == sums
     return ResultFolder(path, outputs.KIND, overwrite=own, advice="name another folder")

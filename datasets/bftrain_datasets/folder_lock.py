@@ -1,4 +1,4 @@
-"""A lock on a folder: one process at a time writes into it, and others learn at once which one that is."""
+"""A lock on a folder: one process at a time writes into it, and others are refused with the name of its holder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderLock:
-    """A lock on ``folder``, held in a ``with`` block; the kernel releases it when the process ends, however it does.
+    """A lock on ``folder``, held in a ``with`` block; the kernel releases it when the process ends or is killed.
 
     The file that is locked names the holder and is removed at the end. On a file system without locks nothing is
     locked.

@@ -1,4 +1,4 @@
-"""Folders of results: locked while in use, replaced as a whole, and nobody else's files are touched.
+"""Folders of results: locked while in use, replaced as a whole, and files of others stay untouched.
 
 A result is written into a draft folder inside its own folder. When all of it is on the disk, the draft is renamed to
 ``READY``: from then on the new result counts, and its files are moved into place, by the next command if this one is
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUMS: Final = "SHA256SUMS"
-REPORT_FILE: Final = "report.html"  # not in SUMS: it is drawn anew at will; a mark in it says that it is ours
+REPORT_FILE: Final = "report.html"  # not in SUMS, since bftrain report may redraw it; PAGE_MARK says that it is ours
 PAGE_MARK: Final = '<meta name="generator" content="bftrain '
 INTERRUPTED: Final = "interrupted"  # why a part ended
 DRAFT: Final = ".bftrain-draft"
@@ -39,9 +39,9 @@ _MOVE_AWAY: Final = "move it away, or name another folder"
 
 @dataclass(frozen=True, kw_only=True)
 class ResultKind:
-    """The files of a kind of result. ``form`` is how ``format`` in its summary begins, without the number.
+    """The files of a kind of result. ``format`` in its summary is ``form`` and a number.
 
-    ``records`` are files that grow while it is made, and how each begins; ``prints`` may hold anything.
+    ``records`` maps files that grow during the run to their first bytes; files in ``prints`` may hold anything.
     """
 
     title: str
@@ -55,9 +55,9 @@ class ResultKind:
 class ResultFolder:
     """A folder with a result of some kind, or for one; use it in a ``with`` block.
 
-    It is made if it is not there. A finished result is refused with ``advice`` unless it may be overwritten, or
-    what is made ``goes_on`` with it. ``holds_finished`` says whether there is a finished one, which a part must not
-    replace.
+    The folder is created if it is missing. A finished result in it is refused with ``advice``, unless ``overwrite`` is
+    set or the new result ``goes_on`` with it. ``holds_finished`` says whether there is a finished result: an
+    interrupted part must not replace it.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ResultFolder:
             write(draft)
             new = {path.name for path in draft.iterdir()}
             write_text(draft / SUMS, _sums(draft, new - {REPORT_FILE}))
-            self._check_files(self._told())  # somebody may have put a file there meanwhile
+            self._check_files(self._read_summary())  # files of others may have come meanwhile
             old = {*self._kind.names, SUMS} - new - {SUMS}
             write_text(draft / _OBSOLETE, "".join(f"{name}\n" for name in sorted(old)))
         except OSError as error:
@@ -110,35 +110,35 @@ class ResultFolder:
         finish_replacement(self.path)
 
     def _check(self) -> None:
-        told = self._told()
-        if told is not None and _is_finished(told):
+        summary = self._read_summary()
+        if summary is not None and _is_finished(summary):
             if not (self._overwrite or self._goes_on):
                 what = f"holds a finished {self._kind.title}"
                 raise UsageError(what, where=str(self.path), fix=self._advice)
             self.holds_finished = True
-        self._check_files(told)
+        self._check_files(summary)
 
-    def _told(self) -> Mapping[str, Any] | None:
+    def _read_summary(self) -> Mapping[str, Any] | None:
         """Read the summary of the result that is there; refuse a summary of anything else."""
         path = self.path / self._kind.summary
         if not os.path.lexists(path):
             return None
         try:
-            told = wire.decode(path.read_bytes(), dict[str, Any])
-        except (OSError, BadInput):
-            told = {}
-        if not str(told.get("format", "")).startswith(f"{self._kind.form} "):
-            form = str(told.get("format", ""))
+            summary = wire.decode(path.read_bytes(), dict[str, Any])
+        except (IsADirectoryError, BadInput):
+            summary = {}
+        form = str(summary.get("format", ""))
+        if not form.startswith(f"{self._kind.form} "):
             what = f"is of a '{form}'" if form.startswith("bftrain ") else "was not written by bftrain"
             raise BadInput(f"{what}, and is left as it is", where=str(path), fix=_MOVE_AWAY)
-        return told
+        return summary
 
-    def _check_files(self, told: Mapping[str, Any] | None) -> None:
+    def _check_files(self, summary: Mapping[str, Any] | None) -> None:
         """Refuse to go on if a file that would be replaced or removed is not of the result that is there."""
-        sums = _read_sums(self.path / SUMS) if told is not None else {}
+        sums = _read_sums(self.path / SUMS) if summary is not None else {}
         for name in sorted(self._kind.names | self._kind.prints | {SUMS}):
             path = self.path / name
-            if os.path.lexists(path) and not self._is_own(path, told, sums):
+            if os.path.lexists(path) and not self._is_own(path, summary, sums):
                 changed = name in sums
                 what = "was changed since bftrain wrote it" if changed else "was not written with a result of bftrain"
                 raise BadInput(f"{what}, and is left as it is", where=str(path), fix=_MOVE_AWAY)
@@ -148,10 +148,10 @@ class ResultFolder:
                 what = "was not written by bftrain, and is left as it is"
                 raise BadInput(what, where=str(path), fix=_MOVE_AWAY)
 
-    def _is_own(self, path: Path, told: Mapping[str, Any] | None, sums: Mapping[str, str]) -> bool:
+    def _is_own(self, path: Path, summary: Mapping[str, Any] | None, sums: Mapping[str, str]) -> bool:
         if path.name in self._kind.prints:
-            return told is not None or any((self.path / name).exists() for name in self._kind.records)
-        if told is None or not _is_plain(path):
+            return summary is not None or any((self.path / name).exists() for name in self._kind.records)
+        if summary is None or not _is_plain(path):
             return False
         if path.name == SUMS:
             return bool(sums)
@@ -161,15 +161,15 @@ class ResultFolder:
 
 
 def settle(folder: Path) -> None:
-    """Finish the replacement of a result that was killed just then, before the result is read."""
+    """Finish the replacement of a result whose command was killed during it; call it before reading the result."""
     if (folder / READY).is_dir():
         with FolderLock(folder):
             finish_replacement(folder)
 
 
-def _is_finished(told: Mapping[str, Any]) -> bool:
-    """Say whether a result is more than a part: runs may also end with an overload, which is complete in no way."""
-    return bool(told.get("complete", True)) or told.get("ended", INTERRUPTED) != INTERRUPTED
+def _is_finished(summary: Mapping[str, Any]) -> bool:
+    """Return whether a result is more than an interrupted part; a run that ended with an overload is finished too."""
+    return bool(summary.get("complete", True)) or summary.get("ended", INTERRUPTED) != INTERRUPTED
 
 
 def finish_replacement(folder: Path) -> None:
@@ -192,12 +192,12 @@ def finish_replacement(folder: Path) -> None:
 
 
 def is_own_page(path: Path) -> bool:
-    """Say whether a file is a page that bftrain wrote."""
+    """Return whether a file is a page that bftrain wrote."""
     return _is_plain(path) and PAGE_MARK.encode() in _head(path, _HEAD_BYTES)
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a page; refuse to replace a file that is no page of bftrain's."""
+    """Write a page; refuse to replace a file that bftrain did not write."""
     if os.path.lexists(path) and not is_own_page(path):
         what = "is there already, was not written by bftrain, and is left as it is"
         raise BadInput(what, where=str(path), fix="move it away, or name another file")
@@ -205,7 +205,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def _begins(path: Path, begin: bytes) -> bool:
-    """Say whether a file begins with these bytes, or with a part of them and nothing else."""
+    """Return whether a file begins with these bytes, or ends within them."""
     return _is_plain(path) and begin.startswith(_head(path, len(begin)))
 
 
@@ -219,14 +219,14 @@ def _head(path: Path, count: int) -> bytes:
 
 
 def _sums(folder: Path, names: set[str]) -> str:
-    """Give the sums as ``sha256sum`` writes and checks them."""
+    """Return the sums in the form of ``sha256sum``."""
     return "".join(f"{_sha256(folder / name)}  {name}\n" for name in sorted(names))
 
 
 def _read_sums(path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = path.read_text(encoding="utf-8").splitlines() if _is_plain(path) else ()
+    except UnicodeDecodeError:
         return {}
     return {name: value for value, _, name in (line.partition("  ") for line in lines) if name}
 

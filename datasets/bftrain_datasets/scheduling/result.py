@@ -39,14 +39,14 @@ class Result(ShortRepr):
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
-        told = self.summary
-        return f"simulated schedule by {told.policy}", {
-            "ended": told.ended.replace("_", " "),
-            "nodes": f"{told.nodes:,}",
-            "jobs done": f"{told.done:,} of {told.jobs:,}",
-            "simulated": words.duration(told.simulated_s),
-            "utilisation": words.percent(told.utilisation),
-            "wait, mean": words.duration(told.wait_s.mean),
+        figures = self.summary
+        return f"simulated schedule by {figures.policy}", {
+            "ended": figures.ended.replace("_", " "),
+            "nodes": f"{figures.nodes:,}",
+            "jobs done": f"{figures.done:,} of {figures.jobs:,}",
+            "simulated": words.duration(figures.simulated_s),
+            "utilisation": words.percent(figures.utilisation),
+            "wait, mean": words.duration(figures.wait_s.mean),
             "idle": words.percent(self.log.idle_share),
         }
 

@@ -258,17 +258,17 @@ class Swept(ShortRepr):
 
 
 def _is_of_file(spec: Spec, summary: Path) -> bool:
-    """Say whether a result came from a sweep file of the same content; its inputs may have been others."""
+    """Return whether a result came from a sweep file of the same content; its inputs may have been others."""
     content = wire.decode(wire.encode(spec.document.data), dict[str, Any])
     try:
-        told = wire.decode(summary.read_bytes(), dict[str, Any])
-        return bool(told["sweep_file"]["content"] == content)
+        found = wire.decode(summary.read_bytes(), dict[str, Any])
+        return bool(found["sweep_file"]["content"] == content)
     except (OSError, BadInput, LookupError, TypeError):
-        return False  # there is none; what is there instead is for the folder to judge
+        return False  # there is none, or a file that ResultFolder refuses
 
 
 def result_folder(sweep: Sweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
-    """Give the folder of a sweep's result; it goes on there if its file or any of its replays is the same."""
+    """Return the folder of a sweep's result; it goes on there if its file or any of its replays is the same."""
     goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
     return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
 
@@ -289,7 +289,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
 
     ``jobs`` processes share the work, by default one for each processor; or the workers of the Dask cluster whose
     scheduler has the address ``dask``. What is done already is kept. A finished result of a sweep that has nothing in
-    common with this one is replaced only if ``overwrite`` says so. ``watch`` is told how far it is; once
+    common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress; once
     ``stopping()``, the sweep ends with what is done by then.
     """
     from bftrain_replay import outputs  # noqa: PLC0415 - as above

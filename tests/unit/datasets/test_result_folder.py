@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -136,6 +137,30 @@ def test_a_folder_or_a_link_of_that_name_is_not_ours(tmp_path: Path, kind: str) 
     with pytest.raises(BadInput, match=r"tasks\.csv: was changed since"):
         replace(tmp_path, files(2))
     assert os.path.lexists(path)
+
+
+@pytest.mark.parametrize(("name", "method"), [("summary.json", "read_bytes"), (SUMS, "read_text")])
+def test_a_file_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, method: str
+) -> None:
+    replace(tmp_path, files(1))
+
+    def refused(path: Path, **_: object) -> NoReturn:
+        assert path.name == name
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, method, refused)
+    with pytest.raises(PermissionError, match=name):
+        replace(tmp_path, files(2))
+
+
+@pytest.mark.parametrize("name", ["summary.json", SUMS])
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path, name: str) -> None:
+    replace(tmp_path, files(1))
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with pytest.raises(BadInput, match=f"{name}: was not written "):
+        replace(tmp_path, files(2))
 
 
 def test_another_kind_of_result_is_not_mixed_with_it(tmp_path: Path) -> None:
