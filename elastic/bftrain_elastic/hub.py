@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import selectors
 import signal
-import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, TypeVar
 
+from bftrain_elastic.agent_connection import AgentConnection, RunningWorker
+from bftrain_elastic.agent_listener import AgentListener
 from bftrain_elastic.courses import Exit
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.guests import Guest, RunningWorker
 from bftrain_elastic.messages import Message, inner_of, inners_of, number_of, text_of, whole_of
-from bftrain_elastic.sealed import Sealed
 from bftrain_elastic.spawn_queue import Listener, SpawnQueue, WaitingWorker
 from bftrain_elastic.thread_calls import ThreadCalls
-from bftrain_elastic.wires import Wire
 from bftrain_elastic.words import checked
 from bftrain_elastic.worker_registry import WorkerOwner, WorkerRegistry
 
@@ -30,9 +27,6 @@ R = TypeVar("R")
 Tell = Callable[[Message], None]
 
 _TICK_S: Final = 0.1
-_SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
-_STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
-_STRANGERS: Final = 256
 _HIDDEN: Final = "@"  # agents of such names are no nodes
 _KILLED: Final = Exit(-9)  # of workers that were never started, or whose agent is gone
 
@@ -60,20 +54,18 @@ class Hub:
         self.epoch = epoch
         self.settle_s = settle_s
         self._tell = tell
-        self._secret = secret
-        self._door = socket.create_server((bind, port), backlog=1024)
-        self._door.settimeout(0)
-        self.address: tuple[str, int] = self._door.getsockname()[:2]
         self._selector = selectors.DefaultSelector()
-        self._guests: set[Guest] = set()
-        self._agents: dict[str, Guest] = {}
+        self._agent_listener = AgentListener(
+            self._selector, secret, (bind, port), on_message=self._heard, on_lost=self._lost
+        )
+        self.address = self._agent_listener.address
+        self._agents: dict[str, AgentConnection] = {}
         self._listeners: list[Listener] = []
         self._workers = WorkerRegistry(epoch)
         self._waiting = SpawnQueue()
         self._calls = ThreadCalls()
         self._ending = False
         self._abandoned = False
-        self._opened = False
         self._holding = False  # no worker is started
         self._thread = threading.Thread(target=self._run, name="bftrain-hub", daemon=True)
         self._thread.start()
@@ -84,7 +76,7 @@ class Hub:
 
     def open(self) -> None:
         """Let agents in; once is enough."""
-        self.call(self._open)
+        self.call(self._agent_listener.open)
 
     def hold_workers(self) -> None:
         """Start no worker before :meth:`start_workers`: where agents have not come back, workers may still live."""
@@ -133,7 +125,7 @@ class Hub:
         """Tell ``listener`` no more."""
         self._listeners.remove(listener)
 
-    def agent(self, node: str) -> Guest | None:
+    def agent(self, node: str) -> AgentConnection | None:
         """Give what is known of the agent on ``node``."""
         return self._agents.get(node)
 
@@ -220,16 +212,9 @@ class Hub:
             if now >= next_tick:
                 next_tick = now + _TICK_S
                 self._on_tick(now)
-        for guest in list(self._guests):
-            if guest.wire is not None:
-                guest.wire.end("the hub ends")
+        self._agent_listener.end_all()
         self._selector.close()
-        self._door.close()
-
-    def _open(self) -> None:
-        if not self._opened:
-            self._opened = True
-            self._selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in())
+        self._agent_listener.close()
 
     def _hold(self, *, holding: bool) -> None:
         self._holding = holding
@@ -246,64 +231,34 @@ class Hub:
         self._workers.clear()
 
     def _on_tick(self, now: float) -> None:
-        for guest in list(self._guests):
-            silent = now - (guest.heard_at or guest.since)
-            if silent > (_SILENCE_S if guest.node else _STRANGER_S) and guest.wire is not None:
-                guest.wire.end(f"nothing heard for {silent:.0f} s")
+        self._agent_listener.tick(now)
         for listener in list(self._listeners):
             listener.tick(now)
 
     # -- agents
 
-    def _let_in(self) -> None:
-        with suppress(BlockingIOError, ConnectionError):
-            connection, _ = self._door.accept()
-            if sum(not guest.node for guest in self._guests) >= _STRANGERS:
-                connection.close()
-                return
-            guest = Guest(Sealed(self._secret, "manager"), time.monotonic())
-            self._guests.add(guest)
-            guest.wire = Wire(
-                self._selector, connection, lambda data: self._arrived(guest, data), lambda why: self._lost(guest, why)
-            )
-            guest.wire.send(guest.sealed.greeting)
-
-    def _arrived(self, guest: Guest, data: bytes) -> None:
-        try:
-            for message in guest.sealed.feed(data):
-                guest.heard_at = time.monotonic()
-                self._heard(guest, message)
-        except BadMessage as error:
-            if guest.wire is not None:
-                guest.wire.end(str(error))
-        except Exception:  # noqa: BLE001 - whatever goes wrong with one agent is no end to the others
-            traceback.print_exc()
-            if guest.wire is not None:
-                guest.wire.end("it said what this manager cannot take")
-
-    def _heard(self, guest: Guest, message: Message) -> None:
-        if not guest.node:
-            self._register(guest, message)
+    def _heard(self, agent: AgentConnection, message: Message) -> None:
+        if not agent.node:
+            self._register(agent, message)
             return
         match message.get("say"):
             case "said" | "odd" | "spawned" | "inspected" | "exited":
-                self._heard_of(guest, text_of(message, "worker"), message)
-            case "warm" if guest.node[0] != _HIDDEN:
-                self.tell({"told": "warm", "node": guest.node})
+                self._heard_of(agent, text_of(message, "worker"), message)
+            case "warm" if agent.node[0] != _HIDDEN:
+                self.tell({"told": "warm", "node": agent.node})
             case "notice":
-                self._take_notice(guest, number_of(message, "grace_s"))
+                self._take_notice(agent, number_of(message, "grace_s"))
             case "leaving":
                 reason = text_of(message, "reason")
-                guest.noticed |= reason == signal.SIGTERM.name
-                if guest.wire is not None:
-                    guest.wire.end(f"it left: {reason}")
+                agent.noticed |= reason == signal.SIGTERM.name
+                agent.end(f"it left: {reason}")
             case _:  # alive, and what later versions may say
                 pass
 
-    def _heard_of(self, guest: Guest, worker: str, message: Message) -> None:
+    def _heard_of(self, agent: AgentConnection, worker: str, message: Message) -> None:
         if message["say"] == "exited":
             exit_ = Exit.read(message)
-            if guest.workers.pop(worker, None) is not None:
+            if agent.workers.pop(worker, None) is not None:
                 self._ended(worker, exit_, said=True)
             self._start_waiting()
         elif (owner := self._workers.owner(worker)) is not None:
@@ -329,54 +284,54 @@ class Hub:
     def _note(self, task: str, worker: str, text: str) -> None:
         self.tell({"told": "note", "task": task, "text": f"{worker}: {text}"})
 
-    def _take_notice(self, guest: Guest, grace_s: float) -> None:
-        guest.noticed = True
-        if guest.node[0] != _HIDDEN:
-            self.tell({"told": "notice", "node": guest.node, "grace_s": grace_s})
+    def _take_notice(self, agent: AgentConnection, grace_s: float) -> None:
+        agent.noticed = True
+        if agent.node[0] != _HIDDEN:
+            self.tell({"told": "notice", "node": agent.node, "grace_s": grace_s})
         for listener in list(self._listeners):
-            listener.notice(guest.node, grace_s)
+            listener.notice(agent.node, grace_s)
 
-    def _register(self, guest: Guest, message: Message) -> None:
+    def _register(self, agent: AgentConnection, message: Message) -> None:
         if message.get("say") != "register":
             raise BadMessage("an agent registers first")
         node, slots = text_of(message, "node"), whole_of(message, "slots")
         if not node or slots < 1:
             raise BadMessage("an agent has a name and at least one slot")
         if "epoch" in message and whole_of(message, "epoch") > self.epoch:
-            guest.say({"do": "welcome", "epoch": self.epoch})  # so it knows why
+            agent.say({"do": "welcome", "epoch": self.epoch})  # so it knows why
             raise BadMessage("it obeys a newer manager")
         older = self._agents.get(node)
-        if older is not None and older.wire is not None:
-            older.wire.end("another agent of this name came")
-        guest.node, guest.slots, guest.address = node, slots, text_of(message, "address")
-        self._agents[node] = guest
-        guest.say({"do": "welcome", "epoch": self.epoch})
+        if older is not None:
+            older.end("another agent of this name came")
+        agent.node, agent.slots, agent.address = node, slots, text_of(message, "address")
+        self._agents[node] = agent
+        agent.say({"do": "welcome", "epoch": self.epoch})
         for left in inners_of(message, "workers"):
-            self._adopt(guest, left)
+            self._adopt(agent, left)
         for left in inners_of(message, "ended"):
-            self._hear_of_end(guest, left)
+            self._hear_of_end(agent, left)
         if self._ending:
-            guest.say({"do": "bye"})
+            agent.say({"do": "bye"})
         if node[0] != _HIDDEN:
             self.tell({"told": "registered", "node": node, "slots": slots, "pid": whole_of(message, "pid")})
         for listener in list(self._listeners):
             listener.node_up(node)
         self._start_waiting()
 
-    def _adopt(self, guest: Guest, left: Message) -> None:
+    def _adopt(self, agent: AgentConnection, left: Message) -> None:
         """Find a worker that was started for a manager, or a connection, that is no more its task; or end it."""
         worker, task, slot = self._workers.read(left)
         for listener in self._listeners:
-            guest.workers[worker] = RunningWorker(task, slot)
-            self._workers.add(worker, WorkerOwner(listener, task, guest.node))
-            if listener.adopt(task, guest.node, left):
+            agent.workers[worker] = RunningWorker(task, slot)
+            self._workers.add(worker, WorkerOwner(listener, task, agent.node))
+            if listener.adopt(task, agent.node, left):
                 return
             self._workers.remove(worker)
-        guest.workers[worker] = RunningWorker(None, slot)  # so nothing else starts there before it is gone
-        guest.say({"do": "forget", "task": task, "worker": worker})
-        guest.say({"do": "stop", "worker": worker, "grace_s": 0.0})
+        agent.workers[worker] = RunningWorker(None, slot)  # so nothing else starts there before it is gone
+        agent.say({"do": "forget", "task": task, "worker": worker})
+        agent.say({"do": "stop", "worker": worker, "grace_s": 0.0})
 
-    def _hear_of_end(self, guest: Guest, left: Message) -> None:
+    def _hear_of_end(self, agent: AgentConnection, left: Message) -> None:
         """Tell of a worker that ended while nobody listened, once; its agent forgets it if that is no news to anybody.
 
         An end that was told already is kept by the agent, for the manager after this one.
@@ -385,25 +340,24 @@ class Hub:
         if self._workers.end_is_known(worker):
             return
         self._workers.remember_end(worker, said=True)
-        if not any(listener.adopt(task, guest.node, left) for listener in self._listeners):
-            guest.say({"do": "forget", "task": task, "worker": worker})
+        if not any(listener.adopt(task, agent.node, left) for listener in self._listeners):
+            agent.say({"do": "forget", "task": task, "worker": worker})
 
-    def _lost(self, guest: Guest, reason: str) -> None:
-        self._guests.discard(guest)
-        if not guest.node or self._agents.get(guest.node) is not guest:
+    def _lost(self, agent: AgentConnection, reason: str) -> None:
+        if not agent.node or self._agents.get(agent.node) is not agent:
             return
-        del self._agents[guest.node]
-        for worker in [*guest.workers, *self._waiting.on({guest.node})]:
+        del self._agents[agent.node]
+        for worker in [*agent.workers, *self._waiting.on({agent.node})]:
             self._ended(worker, _KILLED)
-        if guest.node[0] != _HIDDEN:
-            self.tell({"told": "gone", "node": guest.node, "reason": reason, "noticed": guest.noticed})
+        if agent.node[0] != _HIDDEN:
+            self.tell({"told": "gone", "node": agent.node, "reason": reason, "noticed": agent.noticed})
         for listener in list(self._listeners):
-            listener.node_gone(guest.node)
+            listener.node_gone(agent.node)
 
     def _ended(self, worker: str, exit_: Exit, *, said: bool = False) -> None:
         self._workers.ended(worker, exit_, said=said)
 
-    def _agent_of(self, worker: str) -> Guest | None:
+    def _agent_of(self, worker: str) -> AgentConnection | None:
         owner = self._workers.owner(worker)
         return self._agents.get(owner.node) if owner is not None else None
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from bftrain_elastic.agent_connection import AgentConnection
 from bftrain_elastic.courses import Exit
-from bftrain_elastic.guests import Guest
 from bftrain_elastic.messages import Message
 
 
@@ -38,7 +38,7 @@ class WaitingWorker:
         """Return its name."""
         return str(self.message["worker"])
 
-    def has_room(self, agent: Guest) -> bool:
+    def has_room(self, agent: AgentConnection) -> bool:
         """Return whether it can start now; nothing starts on a node that is about to be taken."""
         here = agent.workers.values()
         return not agent.noticed and all(one.task == self.task and one.slot != self.message["slot"] for one in here)
@@ -64,7 +64,7 @@ class SpawnQueue:
         """Take away those on these nodes; return their names."""
         return self.remove(lambda one: one.node in nodes)
 
-    def ready(self, agents: Mapping[str, Guest]) -> Iterator[tuple[Guest, WaitingWorker]]:
+    def ready(self, agents: Mapping[str, AgentConnection]) -> Iterator[tuple[AgentConnection, WaitingWorker]]:
         """Take out those that can start; whoever asks starts each before the next is looked for."""
         for one in list(self._waiting):
             agent = agents.get(one.node)

@@ -2,213 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from bftrain_elastic.courses import Exit, Floor, GroupPlace, Left
+from bftrain_elastic.agent_connection import RunningWorker
 from bftrain_elastic.errors import BadJob
-from bftrain_elastic.guests import RunningWorker
 from bftrain_elastic.hub import Hub
-from bftrain_elastic.jobs import Job
 from bftrain_elastic.launchers import AgentLauncher
-from bftrain_elastic.messages import Message
 from bftrain_elastic.sealed import Sealed
-
-SECRET = b"s" * 32
-PATIENCE_S = 30.0
-
-Comes = Callable[..., "Agent"]
-
-
-class Agent:
-    """An agent that says what the test says."""
-
-    def __init__(self, hub: Hub, node: str, *workers: Message, ended: tuple[Message, ...] = (), epoch: int = 0) -> None:
-        self._connection = socket.create_connection(hub.address, timeout=PATIENCE_S)
-        self._sealed = Sealed(SECRET, "agent")
-        self._heard: deque[Message] = deque()
-        self._connection.sendall(self._sealed.greeting)
-        while not self._sealed.greeted:
-            self._heard.extend(self._sealed.feed(self._connection.recv(65536)))
-        register = {"say": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
-        self.say(**register, workers=list(workers), ended=list(ended))
-
-    def say(self, **message: object) -> None:
-        self._connection.sendall(self._sealed.seal(message))
-
-    def hear(self, what: str) -> Message:
-        """Wait until the manager says ``what``."""
-        while True:
-            while self._heard:
-                message = self._heard.popleft()
-                if message["do"] == what:
-                    return message
-            data = self._connection.recv(65536)
-            assert data, f"the hub went away, and '{what}' was waited for"
-            self._heard.extend(self._sealed.feed(data))
-
-    def is_sent_away(self) -> bool:
-        """Wait until the hub ends the connection."""
-        while data := self._connection.recv(65536):
-            list(self._sealed.feed(data))
-        return True
-
-    def hears_nothing(self) -> bool:
-        """Tell whether nothing arrives for a moment."""
-        self._connection.settimeout(0.2)
-        try:
-            return not self._heard and not self._connection.recv(65536)
-        except TimeoutError:
-            return True
-        finally:
-            self._connection.settimeout(PATIENCE_S)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class Told:
-    """What the manager is told."""
-
-    def __init__(self) -> None:
-        self.all: list[Message] = []
-        self.breaks = False
-        self._news = threading.Condition()
-
-    def __call__(self, told: Message) -> None:
-        with self._news:
-            self.all.append(told)
-            self._news.notify_all()
-        if self.breaks:
-            raise ValueError("the manager stumbles")
-
-    def until(self, what: str, count: int = 1) -> Message:
-        def enough() -> bool:
-            return len([one for one in self.all if one["told"] == what]) >= count
-
-        with self._news:
-            assert self._news.wait_for(enough, PATIENCE_S), f"{count} of {what}: {self.all}"
-        return [one for one in self.all if one["told"] == what][count - 1]
-
-
-class Simple:
-    """A course that starts one worker on every node, and takes over what it is told to."""
-
-    made: ClassVar[list[Simple]] = []
-    adopts = True
-
-    def __init__(self, _task: str, _job: Job, floor: Floor) -> None:
-        self.floor = floor
-        self.wanted: tuple[str, ...] = ()
-        self.started: set[str] = set()
-        self.offered: list[Left] = []
-        self.made.append(self)
-
-    def want(self, nodes: tuple[str, ...], **_: object) -> None:
-        self.wanted = nodes
-        for node in nodes:
-            self.node_up(node)
-
-    def node_up(self, node: str) -> None:
-        if self.floor.slots(node) and node not in self.started:
-            self.started.add(node)
-            self.spawn(node)
-
-    def spawn(self, node: str) -> None:
-        how: dict[str, Any] = {"place": GroupPlace(3, 0, 1), "finish_code": 7, "finish_file": "/f/over"}
-        self.floor.spawn(node, self.floor.name(node, 0), argv=["x.py"], env={}, **how)
-
-    def node_gone(self, node: str) -> None:
-        self.started.discard(node)
-
-    def adopt(self, node: str, left: Left) -> bool:
-        self.offered.append(left)
-        if left.exit is not None:
-            return self.adopts
-        if self.adopts:
-            self.started.add(node)
-            self.floor.say(left.worker, {"do": "hello"})
-        return self.adopts
-
-    def spawned(self, *_: object) -> None: ...
-
-    def said(self, _worker: str, message: Message) -> None:
-        if message["say"] == "done":
-            raise ZeroDivisionError("a mistake in the course")
-        self.floor.tell({"told": "report", **message})
-
-    def notice(self, node: str, grace_s: float) -> None:
-        self.floor.tell({"told": "note", "text": f"{node} goes in {grace_s} s"})
-
-    def inspected(self, worker: str, process_state: str) -> None:
-        self.floor.tell({"told": "note", "text": f"{worker} is {process_state}"})
-
-    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
-        words = "finished" if exit.finished else "stopped" if exit.stopped else "exited"
-        self.floor.tell({"told": "note", "text": f"{worker} {words} with {exit.code}"})
-
-    def tick(self, now: float) -> None: ...
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
-
-
-@pytest.fixture
-def hub(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr("bftrain_elastic.hub._SILENCE_S", 600.0)  # these agents have no heartbeat
-    running = Hub(told, SECRET)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def comes(hub: Hub) -> Iterator[Callable[..., Agent]]:
-    """Give what lets an agent come: its node, and the workers it has."""
-    agents: list[Agent] = []
-
-    def come(node: str, *workers: Message, **more: Any) -> Agent:  # noqa: ANN401 - as Agent takes them
-        agents.append(Agent(hub, node, *workers, **more))
-        return agents[-1]
-
-    yield come
-    for agent in agents:
-        agent.close()
-
-
-@pytest.fixture
-def launcher(hub: Hub, tmp_path: Path) -> AgentLauncher:
-    launches = AgentLauncher("simple", Simple, hub)
-    launches.add("t", {"argv": ["x.py"], "folder": str(tmp_path / "t")})
-    return launches
-
-
-def start(launcher: AgentLauncher, *nodes: str) -> None:
-    launcher.apply([{"action": "start", "task": "t", "nodes": list(nodes)}])
-
-
-def left(worker: str, **more: object) -> Message:
-    return {"worker": worker, "task": "t", "slot": 0, "step": 7, "go": None, "ready": None, "done": False, **more}
-
-
-def report(worker: str, step: int) -> dict[str, Any]:
-    words = {"say": "report", "t": 5.0, "step": step, "size": 1, "samples": 1, "loss": None}
-    return {"say": "said", "worker": worker, "message": words}
+from tests.helpers.scripted_agents import (
+    PATIENCE_S,
+    SECRET,
+    Agent,
+    Comes,
+    Simple,
+    Told,
+    left,
+    report,
+    start,
+    started,
+)
 
 
 def test_a_report_bears_the_time_of_both_clocks(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
+    agent, worker = started(comes, launcher)
     agent.say(**report(worker, 1))
     heard = told.until("report")
     assert heard["t"] == 5.0
@@ -216,9 +40,7 @@ def test_a_report_bears_the_time_of_both_clocks(comes: Comes, told: Told, launch
 
 
 def test_a_worker_that_says_what_cannot_be_harms_nobody(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
+    agent, worker = started(comes, launcher)
     agent.say(say="said", worker=worker, message={"say": "report", "step": "many"})
     assert "said 'report' with t = None" in told.until("note")["text"]
     agent.say(**report(worker, 2))
@@ -255,9 +77,7 @@ def test_a_manager_that_stumbles_over_what_it_is_told_is_told_the_next(
 def test_a_course_with_a_mistake_fails_its_own_task(
     hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
+    agent, worker = started(comes, launcher)
     agent.say(say="said", worker=worker, message={"say": "done", "step": 1})
     assert told.until("failed")["reason"] == "the simple launcher broke: ZeroDivisionError: a mistake in the course"
     assert agent.hear("stop") == {"do": "stop", "worker": worker, "grace_s": 0.0}
@@ -326,10 +146,35 @@ def test_an_agent_that_falls_silent_is_lost(
 ) -> None:
     comes("n1")
     told.until("registered")
-    monkeypatch.setattr("bftrain_elastic.hub._SILENCE_S", 0.1)
+    monkeypatch.setattr("bftrain_elastic.agent_listener._SILENCE_S", 0.1)
     gone = told.until("gone")
     assert (gone["node"], gone["reason"].startswith("nothing heard for")) == ("n1", True)
     assert hub.nodes() == {}
+
+
+def test_a_hub_without_free_descriptors_goes_on_and_accepts_agents_later(
+    comes: Comes, told: Told, hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    comes("n1")
+    told.until("registered")
+    tries: list[float] = []
+
+    def fails(_: socket.socket) -> None:
+        tries.append(time.monotonic())
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket.socket, "accept", fails)
+        coming = threading.Thread(target=comes, args=("n2",))
+        coming.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while not tries and time.monotonic() < deadline:
+            hub.ask(lambda: None)
+        assert hub.nodes() == {"n1": 2}, "it serves the agents that it has"
+    coming.join(PATIENCE_S)
+    assert told.until("registered", 2)["node"] == "n2"
+    assert len(tries) < 5, "it does not try without end"
+    assert "no agent can connect: Too many open files" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("reason", "noticed"), [("SIGTERM", True), ("no manager for 30 s", False)])
@@ -440,185 +285,3 @@ def test_a_node_that_a_task_leaves_without_a_worker_there_is_vacated_at_once(
     launcher.apply([{"action": "start", "task": "nobody", "nodes": ["n2"]}])
     told.until("failed")
     assert [one["nodes"] for one in told.all if one["told"] == "vacated"] == [["n3"]]
-
-
-# -- epochs
-
-
-def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(told: Told) -> None:
-    hub = Hub(told, SECRET, epoch=7, settle_s=2.5)
-    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-1"
-    assert hub.settle_s == 2.5
-    agent = Agent(hub, "n1", left("t/n1/0/6-99"))
-    assert agent.hear("welcome") == {"do": "welcome", "epoch": 7}
-    told.until("registered")
-    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-2", "numbers of other epochs do not count"
-    agent.close()
-    hub.close()
-
-
-def test_an_agent_that_obeys_a_newer_manager_is_not_registered(comes: Comes, hub: Hub, told: Told) -> None:
-    agent = comes("n1", epoch=2)
-    assert agent.hear("welcome")["epoch"] == 1, "so it knows why"
-    assert agent.is_sent_away()
-    assert hub.nodes() == {}
-    assert told.all == []
-
-
-def test_an_abandoned_hub_says_nothing_to_anybody(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    agent.hear("spawn")
-    before = len(told.all)
-    hub.abandon()
-    assert agent.is_sent_away()
-    assert len(told.all) == before
-
-
-# -- ends
-
-
-def exit_(**more: object) -> Message:
-    return {"code": 0, "tail": "", "finished": False, "stopped": False, **more}
-
-
-def test_how_a_worker_ended_is_handed_on(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    order = agent.hear("spawn")
-    assert order["place"] == {"generation": 3, "rank": 0, "workers": 1}
-    assert (order["finish_code"], order["finish_file"]) == (7, "/f/over")
-    agent.say(say="exited", worker=order["worker"], **exit_(code=7, finished=True))
-    assert told.until("note")["text"] == f"{order['worker']} finished with 7"
-
-
-def test_an_end_that_no_manager_saw_is_told_once_and_kept_for_the_next_manager(
-    comes: Comes, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n1")
-    ended = left("t/n1/0/0-5", go={"generation": 3, "rank": 1, "workers": 2}, exit=exit_(finished=True, ago_s=4.5))
-    report_ = {"say": "report", "t": 1.0, "step": 7, "size": 1, "samples": 1, "loss": None, "total": 7}
-    first = comes("n1", ended=(ended | {"report": report_},))
-    first.hear("welcome")
-    assert first.hear("spawn"), "the course starts another one"
-    offered = Simple.made[-1].offered
-    assert [(one.worker, one.generation, one.rank, one.exit, one.step) for one in offered] == [
-        ("t/n1/0/0-5", 3, 1, Exit(0, finished=True, ago_s=4.5), 7)
-    ]
-    assert offered[0].report is not None
-    assert offered[0].report["total"] == 7
-    first.close()
-    again = comes("n1", ended=(ended,))
-    again.hear("spawn")
-    assert again.hears_nothing(), "it is not told twice, and not forgotten either"
-    assert len(offered) == 1
-
-
-@pytest.mark.parametrize("why", ["the course refuses it", "no such task"])
-def test_an_end_that_is_no_news_to_anybody_is_forgotten(
-    comes: Comes, launcher: AgentLauncher, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    monkeypatch.setattr(Simple, "adopts", why != "the course refuses it")
-    start(launcher, "n2")
-    task = "u" if why == "no such task" else "t"
-    agent = comes("n1", ended=(left("w/n1/0/0-5", task=task, exit=exit_()),))
-    assert agent.hear("forget") == {"do": "forget", "task": task, "worker": "w/n1/0/0-5"}
-
-
-def test_the_end_of_a_worker_whose_connection_broke_is_told_when_it_is_known(
-    comes: Comes, told: Told, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
-    agent.close()
-    assert told.until("note")["text"] == f"{worker} exited with -9", "as far as the manager knows"
-    comes("n1", ended=(left(worker, exit=exit_(finished=True)),)).hear("welcome")
-    told.until("registered", 2)
-    assert [one.exit for one in Simple.made[-1].offered] == [Exit(0, finished=True)]
-
-
-def test_an_end_that_was_said_and_is_listed_again_is_told_once(
-    comes: Comes, told: Told, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
-    for _ in range(2):
-        agent.say(say="exited", worker=worker, **exit_())
-    told.until("note")
-    agent.close()
-    comes("n1", ended=(left(worker, exit=exit_()),)).hear("welcome")
-    told.until("registered", 2)
-    assert Simple.made[-1].offered == []
-    assert len([one for one in told.all if one["told"] == "note"]) == 1
-
-
-def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
-    agent = comes("n1")
-    told.until("registered")
-    launcher.drop("t")
-    assert agent.hear("forget") == {"do": "forget", "task": "t"}
-
-
-# -- notices and inspection
-
-
-def test_a_notice_is_told_and_nothing_starts_on_that_node_any_more(
-    hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n1", "n2")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
-    agent.say(say="notice", grace_s=4.5)
-    notice = told.until("notice")
-    assert (notice["node"], notice["grace_s"]) == ("n1", 4.5)
-    assert told.until("note")["text"] == "n1 goes in 4.5 s"
-    agent.say(say="exited", worker=worker, **exit_(stopped=True))
-    assert told.until("note", 2)["text"] == f"{worker} stopped with 0"
-    hub.ask(lambda: Simple.made[-1].spawn("n1"))
-    assert agent.hears_nothing()
-    agent.close()
-    assert told.until("note", 3)["text"] == "t/n1/0/1-2 exited with -9", "it never started"
-
-
-def test_a_notice_of_a_node_that_no_task_wants_is_told_to_the_manager_alone(
-    comes: Comes, told: Told, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n2")
-    comes("n1").say(say="notice", grace_s=1)
-    told.until("notice")
-    comes("n2").hear("spawn")
-    assert not [one for one in told.all if one["told"] == "note"]
-
-
-def test_a_worker_is_inspected(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
-    hub.ask(lambda: Simple.made[-1].floor.inspect(worker))
-    assert agent.hear("inspect") == {"do": "inspect", "worker": worker}
-    agent.say(say="inspected", worker=worker, state="T")
-    assert told.until("note")["text"] == f"{worker} is T"
-
-
-def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
-    hub: Hub, comes: Comes, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    worker = agent.hear("spawn")["worker"]
-    hub.ask(lambda: Simple.made[-1].spawn("n1"))
-    assert agent.hears_nothing()
-    agent.say(say="exited", worker=worker, **exit_(code=-9))
-    assert agent.hear("spawn")["worker"] == "t/n1/0/1-2"
-
-
-def test_workers_that_are_held_back_start_later(hub: Hub, comes: Comes, launcher: AgentLauncher) -> None:
-    hub.hold_workers()
-    start(launcher, "n1")
-    agent = comes("n1")
-    agent.hear("welcome")
-    assert agent.hears_nothing()
-    hub.start_workers()
-    assert agent.hear("spawn")

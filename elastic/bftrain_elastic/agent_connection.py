@@ -1,4 +1,4 @@
-"""Guests: the manager's connections, each with the agent at its other end once that has registered."""
+"""One connection of the manager with the agent at its other end, and the workers that run there."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bftrain_elastic.wires import Wire
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker on an agent's node; one without a task is nobody's, and is to die."""
+    """A worker on an agent's node; one without a task belongs to no launcher, and is to end."""
 
     task: str | None
     slot: int
 
 
 @dataclass(eq=False)
-class Guest:
-    """One connection, and the agent at its other end once it has registered."""
+class AgentConnection:
+    """One connection; ``node`` and what follows from it are known once the agent has registered."""
 
     sealed: Sealed
     since: float
@@ -35,3 +35,8 @@ class Guest:
         """Send a message."""
         if self.wire is not None:
             self.wire.send(self.sealed.seal(message))
+
+    def end(self, reason: str) -> None:
+        """Close the connection."""
+        if self.wire is not None:
+            self.wire.end(reason)

@@ -1,0 +1,179 @@
+"""A hub with scripted agents: a test says what an agent says, and hears what the manager says to it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from bftrain_elastic.courses import Exit, Floor, GroupPlace, Left
+from bftrain_elastic.hub import Hub
+from bftrain_elastic.jobs import Job
+from bftrain_elastic.launchers import AgentLauncher
+from bftrain_elastic.messages import Message
+from bftrain_elastic.sealed import Sealed
+
+SECRET = b"s" * 32
+PATIENCE_S = 30.0
+
+Comes = Callable[..., "Agent"]
+
+
+class Agent:
+    """An agent that says what the test says."""
+
+    def __init__(self, hub: Hub, node: str, *workers: Message, ended: tuple[Message, ...] = (), epoch: int = 0) -> None:
+        self._connection = socket.create_connection(hub.address, timeout=PATIENCE_S)
+        self._sealed = Sealed(SECRET, "agent")
+        self._heard: deque[Message] = deque()
+        self._connection.sendall(self._sealed.greeting)
+        while not self._sealed.greeted:
+            self._heard.extend(self._sealed.feed(self._connection.recv(65536)))
+        register = {"say": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
+        self.say(**register, workers=list(workers), ended=list(ended))
+
+    def say(self, **message: object) -> None:
+        self._connection.sendall(self._sealed.seal(message))
+
+    def hear(self, what: str) -> Message:
+        """Wait until the manager says ``what``."""
+        while True:
+            while self._heard:
+                message = self._heard.popleft()
+                if message["do"] == what:
+                    return message
+            data = self._connection.recv(65536)
+            assert data, f"the hub went away, and '{what}' was waited for"
+            self._heard.extend(self._sealed.feed(data))
+
+    def is_sent_away(self) -> bool:
+        """Wait until the hub ends the connection."""
+        while data := self._connection.recv(65536):
+            list(self._sealed.feed(data))
+        return True
+
+    def hears_nothing(self) -> bool:
+        """Tell whether nothing arrives for a moment."""
+        self._connection.settimeout(0.2)
+        try:
+            return not self._heard and not self._connection.recv(65536)
+        except TimeoutError:
+            return True
+        finally:
+            self._connection.settimeout(PATIENCE_S)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Told:
+    """What the manager is told."""
+
+    def __init__(self) -> None:
+        self.all: list[Message] = []
+        self.breaks = False
+        self._news = threading.Condition()
+
+    def __call__(self, told: Message) -> None:
+        with self._news:
+            self.all.append(told)
+            self._news.notify_all()
+        if self.breaks:
+            raise ValueError("the manager stumbles")
+
+    def until(self, what: str, count: int = 1) -> Message:
+        def enough() -> bool:
+            return len([one for one in self.all if one["told"] == what]) >= count
+
+        with self._news:
+            assert self._news.wait_for(enough, PATIENCE_S), f"{count} of {what}: {self.all}"
+        return [one for one in self.all if one["told"] == what][count - 1]
+
+
+class Simple:
+    """A course that starts one worker on every node, and takes over what it is told to."""
+
+    made: ClassVar[list[Simple]] = []
+    adopts = True
+
+    def __init__(self, _task: str, _job: Job, floor: Floor) -> None:
+        self.floor = floor
+        self.wanted: tuple[str, ...] = ()
+        self.started: set[str] = set()
+        self.offered: list[Left] = []
+        self.made.append(self)
+
+    def want(self, nodes: tuple[str, ...], **_: object) -> None:
+        self.wanted = nodes
+        for node in nodes:
+            self.node_up(node)
+
+    def node_up(self, node: str) -> None:
+        if self.floor.slots(node) and node not in self.started:
+            self.started.add(node)
+            self.spawn(node)
+
+    def spawn(self, node: str) -> None:
+        how: dict[str, Any] = {"place": GroupPlace(3, 0, 1), "finish_code": 7, "finish_file": "/f/over"}
+        self.floor.spawn(node, self.floor.name(node, 0), argv=["x.py"], env={}, **how)
+
+    def node_gone(self, node: str) -> None:
+        self.started.discard(node)
+
+    def adopt(self, node: str, left: Left) -> bool:
+        self.offered.append(left)
+        if left.exit is not None:
+            return self.adopts
+        if self.adopts:
+            self.started.add(node)
+            self.floor.say(left.worker, {"do": "hello"})
+        return self.adopts
+
+    def spawned(self, *_: object) -> None: ...
+
+    def said(self, _worker: str, message: Message) -> None:
+        if message["say"] == "done":
+            raise ZeroDivisionError("a mistake in the course")
+        self.floor.tell({"told": "report", **message})
+
+    def notice(self, node: str, grace_s: float) -> None:
+        self.floor.tell({"told": "note", "text": f"{node} goes in {grace_s} s"})
+
+    def inspected(self, worker: str, process_state: str) -> None:
+        self.floor.tell({"told": "note", "text": f"{worker} is {process_state}"})
+
+    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+        words = "finished" if exit.finished else "stopped" if exit.stopped else "exited"
+        self.floor.tell({"told": "note", "text": f"{worker} {words} with {exit.code}"})
+
+    def tick(self, now: float) -> None: ...
+
+
+def start(launcher: AgentLauncher, *nodes: str) -> None:
+    """Start the task on these nodes."""
+    launcher.apply([{"action": "start", "task": "t", "nodes": list(nodes)}])
+
+
+def left(worker: str, **more: object) -> Message:
+    """Return what an agent says of a worker that another manager started."""
+    return {"worker": worker, "task": "t", "slot": 0, "step": 7, "go": None, "ready": None, "done": False, **more}
+
+
+def report(worker: str, step: int) -> dict[str, Any]:
+    """Return what an agent says when a worker reports a step."""
+    words = {"say": "report", "t": 5.0, "step": step, "size": 1, "samples": 1, "loss": None}
+    return {"say": "said", "worker": worker, "message": words}
+
+
+def started(comes: Comes, launcher: AgentLauncher) -> tuple[Agent, str]:
+    """Start the task on a node; give its agent, and the worker that is to be started there."""
+    start(launcher, "n1")
+    agent = comes("n1")
+    return agent, agent.hear("spawn")["worker"]
+
+
+def exit_(**more: object) -> Message:
+    """Return how a worker ended, as its agent says it."""
+    return {"code": 0, "tail": "", "finished": False, "stopped": False, **more}

@@ -1,0 +1,48 @@
+"""What tests of the hub share: a hub, agents that say what the test says, and a launcher with one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bftrain_elastic.hub import Hub
+from bftrain_elastic.launchers import AgentLauncher
+from bftrain_elastic.messages import Message
+from tests.helpers.scripted_agents import SECRET, Agent, Simple, Told
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def hub(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr("bftrain_elastic.agent_listener._SILENCE_S", 600.0)  # these agents have no heartbeat
+    running = Hub(told, SECRET)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def comes(hub: Hub) -> Iterator[Callable[..., Agent]]:
+    """Give what lets an agent come: its node, and the workers it has."""
+    agents: list[Agent] = []
+
+    def come(node: str, *workers: Message, **more: Any) -> Agent:  # noqa: ANN401 - as Agent takes them
+        agents.append(Agent(hub, node, *workers, **more))
+        return agents[-1]
+
+    yield come
+    for agent in agents:
+        agent.close()
+
+
+@pytest.fixture
+def launcher(hub: Hub, tmp_path: Path) -> AgentLauncher:
+    launches = AgentLauncher("simple", Simple, hub)
+    launches.add("t", {"argv": ["x.py"], "folder": str(tmp_path / "t")})
+    return launches

@@ -1,0 +1,179 @@
+"""What the hub knows of workers: which manager started them, how they ended, and when the next one may start."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrain_elastic.courses import Exit
+from bftrain_elastic.hub import Hub
+from bftrain_elastic.launchers import AgentLauncher
+from tests.helpers.scripted_agents import SECRET, Agent, Comes, Simple, Told, exit_, left, start, started
+
+# -- epochs
+
+
+def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(told: Told) -> None:
+    hub = Hub(told, SECRET, epoch=7, settle_s=2.5)
+    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-1"
+    assert hub.settle_s == 2.5
+    agent = Agent(hub, "n1", left("t/n1/0/6-99"))
+    assert agent.hear("welcome") == {"do": "welcome", "epoch": 7}
+    told.until("registered")
+    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-2", "numbers of other epochs do not count"
+    agent.close()
+    hub.close()
+
+
+def test_an_agent_that_obeys_a_newer_manager_is_not_registered(comes: Comes, hub: Hub, told: Told) -> None:
+    agent = comes("n1", epoch=2)
+    assert agent.hear("welcome")["epoch"] == 1, "so it knows why"
+    assert agent.is_sent_away()
+    assert hub.nodes() == {}
+    assert told.all == []
+
+
+def test_an_abandoned_hub_says_nothing_to_anybody(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+    start(launcher, "n1")
+    agent = comes("n1")
+    agent.hear("spawn")
+    before = len(told.all)
+    hub.abandon()
+    assert agent.is_sent_away()
+    assert len(told.all) == before
+
+
+# -- ends
+
+
+def test_how_a_worker_ended_is_handed_on(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+    start(launcher, "n1")
+    agent = comes("n1")
+    order = agent.hear("spawn")
+    assert order["place"] == {"generation": 3, "rank": 0, "workers": 1}
+    assert (order["finish_code"], order["finish_file"]) == (7, "/f/over")
+    agent.say(say="exited", worker=order["worker"], **exit_(code=7, finished=True))
+    assert told.until("note")["text"] == f"{order['worker']} finished with 7"
+
+
+def test_an_end_that_no_manager_saw_is_told_once_and_kept_for_the_next_manager(
+    comes: Comes, launcher: AgentLauncher
+) -> None:
+    start(launcher, "n1")
+    ended = left("t/n1/0/0-5", go={"generation": 3, "rank": 1, "workers": 2}, exit=exit_(finished=True, ago_s=4.5))
+    report_ = {"say": "report", "t": 1.0, "step": 7, "size": 1, "samples": 1, "loss": None, "total": 7}
+    first = comes("n1", ended=(ended | {"report": report_},))
+    first.hear("welcome")
+    assert first.hear("spawn"), "the course starts another one"
+    offered = Simple.made[-1].offered
+    assert [(one.worker, one.generation, one.rank, one.exit, one.step) for one in offered] == [
+        ("t/n1/0/0-5", 3, 1, Exit(0, finished=True, ago_s=4.5), 7)
+    ]
+    assert offered[0].report is not None
+    assert offered[0].report["total"] == 7
+    first.close()
+    again = comes("n1", ended=(ended,))
+    again.hear("spawn")
+    assert again.hears_nothing(), "it is not told twice, and not forgotten either"
+    assert len(offered) == 1
+
+
+@pytest.mark.parametrize("why", ["the course refuses it", "no such task"])
+def test_an_end_that_is_no_news_to_anybody_is_forgotten(
+    comes: Comes, launcher: AgentLauncher, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(Simple, "adopts", why != "the course refuses it")
+    start(launcher, "n2")
+    task = "u" if why == "no such task" else "t"
+    agent = comes("n1", ended=(left("w/n1/0/0-5", task=task, exit=exit_()),))
+    assert agent.hear("forget") == {"do": "forget", "task": task, "worker": "w/n1/0/0-5"}
+
+
+def test_the_end_of_a_worker_whose_connection_broke_is_told_when_it_is_known(
+    comes: Comes, told: Told, launcher: AgentLauncher
+) -> None:
+    agent, worker = started(comes, launcher)
+    agent.close()
+    assert told.until("note")["text"] == f"{worker} exited with -9", "as far as the manager knows"
+    comes("n1", ended=(left(worker, exit=exit_(finished=True)),)).hear("welcome")
+    told.until("registered", 2)
+    assert [one.exit for one in Simple.made[-1].offered] == [Exit(0, finished=True)]
+
+
+def test_an_end_that_was_said_and_is_listed_again_is_told_once(
+    comes: Comes, told: Told, launcher: AgentLauncher
+) -> None:
+    agent, worker = started(comes, launcher)
+    for _ in range(2):
+        agent.say(say="exited", worker=worker, **exit_())
+    told.until("note")
+    agent.close()
+    comes("n1", ended=(left(worker, exit=exit_()),)).hear("welcome")
+    told.until("registered", 2)
+    assert Simple.made[-1].offered == []
+    assert len([one for one in told.all if one["told"] == "note"]) == 1
+
+
+def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+    agent = comes("n1")
+    told.until("registered")
+    launcher.drop("t")
+    assert agent.hear("forget") == {"do": "forget", "task": "t"}
+
+
+# -- notices and inspection
+
+
+def test_a_notice_is_told_and_nothing_starts_on_that_node_any_more(
+    hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher
+) -> None:
+    start(launcher, "n1", "n2")
+    agent = comes("n1")
+    worker = agent.hear("spawn")["worker"]
+    agent.say(say="notice", grace_s=4.5)
+    notice = told.until("notice")
+    assert (notice["node"], notice["grace_s"]) == ("n1", 4.5)
+    assert told.until("note")["text"] == "n1 goes in 4.5 s"
+    agent.say(say="exited", worker=worker, **exit_(stopped=True))
+    assert told.until("note", 2)["text"] == f"{worker} stopped with 0"
+    hub.ask(lambda: Simple.made[-1].spawn("n1"))
+    assert agent.hears_nothing()
+    agent.close()
+    assert told.until("note", 3)["text"] == "t/n1/0/1-2 exited with -9", "it never started"
+
+
+def test_a_notice_of_a_node_that_no_task_wants_is_told_to_the_manager_alone(
+    comes: Comes, told: Told, launcher: AgentLauncher
+) -> None:
+    start(launcher, "n2")
+    comes("n1").say(say="notice", grace_s=1)
+    told.until("notice")
+    comes("n2").hear("spawn")
+    assert not [one for one in told.all if one["told"] == "note"]
+
+
+def test_a_worker_is_inspected(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+    agent, worker = started(comes, launcher)
+    hub.ask(lambda: Simple.made[-1].floor.inspect(worker))
+    assert agent.hear("inspect") == {"do": "inspect", "worker": worker}
+    agent.say(say="inspected", worker=worker, state="T")
+    assert told.until("note")["text"] == f"{worker} is T"
+
+
+def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
+    hub: Hub, comes: Comes, launcher: AgentLauncher
+) -> None:
+    agent, worker = started(comes, launcher)
+    hub.ask(lambda: Simple.made[-1].spawn("n1"))
+    assert agent.hears_nothing()
+    agent.say(say="exited", worker=worker, **exit_(code=-9))
+    assert agent.hear("spawn")["worker"] == "t/n1/0/1-2"
+
+
+def test_workers_that_are_held_back_start_later(hub: Hub, comes: Comes, launcher: AgentLauncher) -> None:
+    hub.hold_workers()
+    start(launcher, "n1")
+    agent = comes("n1")
+    agent.hear("welcome")
+    assert agent.hears_nothing()
+    hub.start_workers()
+    assert agent.hear("spawn")
