@@ -22,7 +22,7 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.doubts import doubts_of
 from bftrain_datasets.eventlog import EventLog
-from bftrain_replay import assumptions
+from bftrain_replay import assumptions, interrupted
 from bftrain_replay.advice import AdviceRow
 from bftrain_replay.allocations import Allocations
 from bftrain_replay.answers import Answers
@@ -74,7 +74,9 @@ class Study(ShortRepr):
         if self.fixed is not None:
             return None
         assumed = assumptions.in_short(ReplaySettings.progress_in(self.result.settings))
-        return headline_of(self.result.summary(), doubts_of(self.part), assumed)
+        found = headline_of(self.result.summary(), doubts_of(self.part), assumed)
+        how_far = interrupted.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
+        return changed(found, sentence=f"{how_far}{found.sentence}")
 
     @property
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:

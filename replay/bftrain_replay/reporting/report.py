@@ -9,6 +9,7 @@ from typing import Final
 
 from bftrain import words
 from bftrain_datasets.doubts import COUNTS, SIMULATED
+from bftrain_replay import interrupted
 from bftrain_replay.drawing import pictures
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.page import Html, Page, Section, html
@@ -37,6 +38,13 @@ _YARDSTICKS: Final = (
 )
 
 
+def _interruption(material: Material) -> str:
+    """Say before all figures that they are of a part, if they are."""
+    told = material.told
+    text = interrupted.note(material.end_s, material.log.span_s, complete=told["complete"]).rstrip()
+    return f"<strong>{text}</strong> " if text else ""
+
+
 def page(material: Material, title: str = "") -> Page:
     """Lay the page out."""
     of_users = [users_over_time(material), shares_so_far(material)]
@@ -45,7 +53,7 @@ def page(material: Material, title: str = "") -> Page:
     return Page(
         title=title or "What the idle nodes could have done",
         subtitle=_subject(material),
-        lead=lead(material),
+        lead=Html(f"{_interruption(material)}{lead(material)}"),
         warnings=notices(material),
         cards=cards(material),
         sections=(

@@ -15,7 +15,7 @@ from bftrain_replay.origins import Source
 from bftrain_replay.reporting import material, report
 from bftrain_replay.reporting.headline import compared
 from bftrain_replay.settings import ReplaySettings
-from bftrain_replay.study import cluster_study, study
+from bftrain_replay.study import Study, cluster_study, study
 from tests.unit.replay.cases import START_S, log_of, task
 
 LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
@@ -42,6 +42,26 @@ def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
     assert found.harvest_node_h == pytest.approx(3.6)
     assert found.harvest_share == pytest.approx(0.9)
     assert found.sentence == "Harvest: 3.6 of 4 idle node-hours (90.0 %), 129,600 samples; U 90.0 %"
+
+
+def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> None:
+    def stopping(wanted: str, at_s: float) -> Study:
+        def going(name: str, simulated_s: float, _decisions: int) -> bool:
+            return name != wanted or simulated_s < at_s
+
+        log = log_of((0.0, "ab", ""), (3600.0, "", "b"), end_s=7200.0)
+        return study(log, [task()], ReplaySettings(), watch=going)
+
+    for done, begin in (
+        (stopping("exact", 3600.0), "Interrupted after 60 min of 2 h. "),
+        (stopping("without costs", 0.0), "Interrupted before its yardsticks were replayed, so U is not known. "),
+    ):
+        assert told.summary(done, Source())["headline"]["sentence"].startswith(f"{begin}Harvest: ")
+        page = report.page(material.of_study(done, Source()))
+        assert page.lead.startswith(f"<strong>{begin.strip()}</strong> The batch queue left ")
+    whole = study(LOG, [task()], ReplaySettings())
+    assert whole.headline is not None
+    assert whole.headline.sentence.startswith("Harvest: ")
 
 
 def test_what_is_assumed_of_progress_is_a_part_of_it() -> None:
