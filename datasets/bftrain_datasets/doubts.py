@@ -18,7 +18,7 @@ from bftrain_datasets.eventlog import BUSY, IDLE
 from bftrain_datasets.provenance import DoubtfulTime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,12 +30,12 @@ DOWNTIME: Final = "suspected_downtime"
 ALWAYS_IDLE: Final = "always_idle"
 OVER_CAPACITY: Final = "over_capacity"
 SIMULATED: Final = "simulated"
-CAUSES: Final[Mapping[str, str]] = {
-    CENSORED_END: "the records end, and jobs that ended later may be missing",
-    DOWNTIME: "all nodes were idle at once, and the machine may have been down",
-    ALWAYS_IDLE: "the nodes never ran a job",
-    OVER_CAPACITY: "more nodes were in use than there are",
-    SIMULATED: "a simulated main scheduler left it",
+CAUSES: Final[Mapping[str, str]] = {  # each after "because"; ``{their}`` and ``{them}`` are the idle node-hours
+    CENSORED_END: "the records end and jobs that ended later may be missing",
+    DOWNTIME: "all nodes were idle at once and the machine may have been down",
+    ALWAYS_IDLE: "{their} nodes never ran a job",
+    OVER_CAPACITY: "more nodes were in use than the machine has",
+    SIMULATED: "a simulated main scheduler left {them} idle",
 }
 COUNTS: Final = "counts"  # only how many nodes were busy is known
 RECORDS: Final = "records"
@@ -69,8 +69,14 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
         """Say how much is doubtful and why; nothing if nothing is."""
         if not self.share or self.share < _LEAST_SHARE:
             return ""
-        whole = f"Of {words.count(self.idle_node_h)} idle node-hours {words.percent(self.share)} are doubtful"
-        return f"{whole}: {'; '.join(self._reasons())}"
+        one = self.idle_node_h == 1.0
+        hours = words.counted(self.idle_node_h, "idle node-hour")
+        if self.share > 1.0 - _LEAST_SHARE:
+            part = f"All of {hours}" if one else f"All {hours}"
+        else:
+            share = words.percent(self.share)
+            part = f"{share} of {hours}" if one else f"{share} of the {hours}"
+        return f"{part} {'is' if one else 'are'} doubtful{self._reasons(one=one)}"
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -92,11 +98,15 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
             "caveats": list(self.caveats),
         }
 
-    def _reasons(self) -> Iterator[str]:
-        for cause, hours in sorted(self.causes.items(), key=lambda each: -each[1]):
-            share = hours / self.idle_node_h
-            if share >= _LEAST_SHARE:
-                yield CAUSES[cause] if len(self.causes) == 1 else f"{CAUSES[cause]} ({words.percent(share)})"
+    def _reasons(self, *, one: bool) -> str:
+        """Say why, with the share of each cause if there are several."""
+        pronouns = {"their": "its", "them": "it"} if one else {"their": "their", "them": "them"}
+        ordered = sorted(self.causes.items(), key=lambda each: -each[1])
+        shares = [(CAUSES[cause].format(**pronouns), hours / self.idle_node_h) for cause, hours in ordered]
+        told = [(why, share) for why, share in shares if share >= _LEAST_SHARE] or shares[:1]
+        if len(told) == 1:
+            return f", because {told[0][0]}"
+        return f": {', '.join(f'{words.percent(share)} because {why}' for why, share in told)}"
 
 
 def source_of(provenance: Provenance) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from bftrain_datasets.anonymise import anonymised
 from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.doubts import COUNTS, RECORDS, SIMULATED, doubtful_nodes, doubts_of
+from bftrain_datasets.doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts, doubtful_nodes, doubts_of
 from bftrain_datasets.eventlog import EventLog, NodeState
 from bftrain_datasets.files import load_log, save_log
 from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance
@@ -38,7 +38,48 @@ def test_what_is_doubtful_for_two_causes_is_counted_once() -> None:
     found = doubts_of(log_with(doubtful("suspected_downtime", (2, 4), (6, 0)), doubtful("censored_end", (5, 3))))
     assert found.causes == {"censored_end": 15.0, "suspected_downtime": 4 * 3 + 1.0}
     assert (found.idle_node_h, found.share) == (40.0, 28 / 40)
-    assert found.sentence.startswith("Of 40 idle node-hours 70.0 % are doubtful: the records end, and jobs that ended")
+    assert found.sentence == (
+        "70.0 % of the 40 idle node-hours are doubtful: 37.5 % because the records end and jobs that ended later may "
+        "be missing, 32.5 % because all nodes were idle at once and the machine may have been down"
+    )
+
+
+@pytest.mark.parametrize(
+    ("idle_h", "causes", "sentence"),
+    [
+        (
+            200.0,
+            {"always_idle": 3.0},
+            "1.5 % of the 200 idle node-hours are doubtful, because their nodes never ran a job",
+        ),
+        (
+            9.0,
+            {"over_capacity": 9.0},
+            "All 9 idle node-hours are doubtful, because more nodes were in use than the machine has",
+        ),
+        (1.0, {"always_idle": 0.5}, "50.0 % of 1 idle node-hour is doubtful, because its nodes never ran a job"),
+        (1.0, {"always_idle": 1.0}, "All of 1 idle node-hour is doubtful, because its nodes never ran a job"),
+        (
+            2e6,
+            {"always_idle": 1500.0, "censored_end": 1.0},
+            "0.1 % of the 2,000,000 idle node-hours are doubtful, because their nodes never ran a job",
+        ),
+        (
+            0.25,
+            {"simulated": 0.15, "censored_end": 0.1},
+            (
+                "All 0.25 idle node-hours are doubtful: 60.0 % because a simulated main scheduler left them idle, "
+                "40.0 % because the records end and jobs that ended later may be missing"
+            ),
+        ),
+        (4e6, {"always_idle": 1.0}, ""),
+        (0.0, {}, ""),
+    ],
+)
+def test_the_sentence_is_good_english(idle_h: float, causes: dict[str, float], sentence: str) -> None:
+    found = IdleDoubts(source=RECORDS, idle_node_h=idle_h, causes=causes)
+    assert found.sentence == sentence
+    assert found.caveats == ((sentence,) if sentence else ())
 
 
 def test_a_part_has_the_doubts_of_its_time_and_in_proportion_those_of_its_nodes() -> None:

@@ -133,7 +133,9 @@ def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page(
     summary = told.summary(done, Source())
     assert summary["doubtful"]["causes"] == {"censored_end": 1.0}
     assert summary["headline"]["doubtful_share"] == 0.25
-    sentence = "Of 4 idle node-hours 25.0 % are doubtful: the records end, and jobs that ended later may be missing"
+    sentence = (
+        "25.0 % of the 4 idle node-hours are doubtful, because the records end and jobs that ended later may be missing"
+    )
     assert summary["headline"]["caveats"] == (sentence,)
     page = report.page(material.of_study(done, Source()))
     assert sentence in page.lead

@@ -200,5 +200,5 @@ def test_doubts_about_a_log_stand_in_the_table(tmp_path: Path) -> None:
     (row,) = found.rows
     assert (row.cells["doubtful_share"], row.cells["log_source"]) == (1.0, "counts")
     assert {"doubtful_share", "log_source"} <= {column.name for column in found.columns}
-    assert any("100.0 % are doubtful: the records end" in text for text in found.warnings)
+    assert any("idle node-hours are doubtful, because the records end and jobs" in text for text in found.warnings)
     assert any("derived from counts" in text for text in page(found).warnings)
