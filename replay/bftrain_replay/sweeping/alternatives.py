@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.executors import AtWork
     from bftrain_replay.sweeping.inputs import LogFile, TaskFile
 
-    # Told how many replays are done, parts of one counted, and of how many; says whether to go on
+    # Called with how many replays are done, fractions of running ones included, and how many there are; returns
+    # whether to go on
     Watch = Callable[[float, int], bool]
 
 _PRINTS: Final = "workers.log"
 
 
 class AlternativeReplays(NamedTuple):
-    """What came of it: no rows if it was stopped; ``failed`` says why a replay of either has no figures."""
+    """The rows of table and advice; none if they were interrupted. ``failed`` says why replays have no figures."""
 
     rows: tuple[SensitivityRow, ...] | None
     advice: tuple[AdviceRow, ...] | None = None
@@ -64,7 +65,7 @@ class AlternativePlan:
 
     @property
     def expected_s(self) -> float:
-        """About how long it takes: each as long as the main replay did."""
+        """Estimate how long it takes, if each takes as long as the main replay did."""
         return self.study.result.wall_s * -(-len(self.passes) // max(self.workers, 1))
 
     def results(self, figures: Mapping[str, Summary]) -> AlternativeReplays:
@@ -77,49 +78,58 @@ class AlternativePlan:
         )
 
 
-def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) -> AlternativePlan:
-    """Find out what is to be replayed for the table and the advice of ``study``; the files are those of its inputs."""
-    sensitivity.check(settings)
-    anywhere = own_files.from_anywhere(replace(settings, metrics=""))  # nobody sees their metrics
-    found = alternatives(anywhere, study.tasks)
-    trials = advice.trials(study.result.summary(), anywhere)
-    log_sha256, contents = study.log.sha256, tasks_sha256(study.tasks)
-    passes: dict[str, Pass] = {}
+class _Inputs(NamedTuple):
+    """Files of a log and of tasks, and the hashes of what they hold."""
 
-    def job(words: str, changed: ReplaySettings) -> str:
-        """Return the id of a pass with these settings, which is made if there is none."""
+    log: LogFile
+    tasks: TaskFile
+    log_sha256: str
+    tasks_sha256: str
+
+    def pass_with(self, settings: ReplaySettings, words: str) -> Pass:
+        """Return the pass that replays these inputs with ``settings``; ``words`` name it in messages."""
         made_from = MadeFrom(
             kind=Kind.REPLAY,
-            log=log_sha256,
-            tasks=contents,
-            objective_file=own_files.sha256(changed),
-            settings=wire.plain(changed),
-            versions=versions_here(changed.solver),
+            log=self.log_sha256,
+            tasks=self.tasks_sha256,
+            objective_file=own_files.sha256(settings),
+            settings=wire.plain(settings),
+            versions=versions_here(settings.solver),
         )
-        if made_from.id not in passes:
-            passes[made_from.id] = Pass(
-                id=made_from.id,
-                words=words,
-                log=log,
-                tasks=tasks,
-                log_sha256=log_sha256,
-                tasks_sha256=contents,
-                settings=changed,
-                made_from=made_from,
-            )
-        return made_from.id
+        return Pass(
+            id=made_from.id,
+            words=words,
+            log=self.log,
+            tasks=self.tasks,
+            log_sha256=self.log_sha256,
+            tasks_sha256=self.tasks_sha256,
+            settings=settings,
+            made_from=made_from,
+        )
 
-    jobs = {
-        place: job(f"{each.what} {each.setting}", each.settings)
+
+def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) -> AlternativePlan:
+    """Return the replays that the table and the advice of ``study`` need; the files are those of its inputs."""
+    sensitivity.check(settings)
+    anywhere = own_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
+    found = alternatives(anywhere, study.tasks)
+    trials = advice.trials(study.result.summary(), anywhere)
+    inputs = _Inputs(log, tasks, study.log.sha256, tasks_sha256(study.tasks))
+    changes = {
+        place: inputs.pass_with(each.settings, f"{each.what} {each.setting}")
         for place, each in enumerate(found)
         if each.settings is not None
     }
-    trial_jobs = {place: job(each.option, each.settings) for place, each in enumerate(trials)}
+    tried = {place: inputs.pass_with(each.settings, each.option) for place, each in enumerate(trials)}
+    passes: dict[str, Pass] = {}
+    for each in (*changes.values(), *tried.values()):
+        passes.setdefault(each.id, each)  # a trial of the advice may be an alternative of the table too
+    jobs, trial_jobs = ({place: each.id for place, each in made.items()} for made in (changes, tried))
     return AlternativePlan(study, settings, found, trials, jobs, trial_jobs, tuple(passes.values()))
 
 
 def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> AlternativeReplays:
-    """Replay them all; nothing comes of it once ``watch`` says no."""
+    """Replay them all; return no rows once ``watch`` returns ``False``."""
     words = {each.id: each.words for each in what.passes}
     figures: dict[str, Summary] = {}
     failed: list[str] = []
