@@ -1,4 +1,4 @@
-"""``--overwrite``, as commands have it that write a folder with a result."""
+"""``--overwrite``: the option of commands that write a folder with a result."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--tasks",
     "task_file",
     type=_existing_file,
-    help="Task file, .toml or .csv [trials without end].",
+    help="Task file, .toml or .csv [identical trials, more than LOG has room for].",
 )
 @click.option("--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128.")
 @click.option("--until", "until_s", type=click.FloatRange(min=0, min_open=True), help="On a cluster: seconds at most.")

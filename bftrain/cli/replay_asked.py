@@ -51,7 +51,7 @@ class Asked:
 
     @property
     def note_on_config(self) -> str:
-        """Say what the file of settings leaves open that an earlier version had decided otherwise."""
+        """Return a note if the file of settings leaves out one whose default has changed since; else nothing."""
         from bftrain.config import parsed, read
         from bftrain_replay.assumptions import agreed
         from bftrain_replay.old_settings import note_on_progress

@@ -24,7 +24,7 @@ _SHOWN_DIFFERENCES = 10
 
 
 def replay_journal(path: Path, asked: Asked, out: Output) -> None:
-    """Go through a journal, show what came of it, and write it into the folder that was asked for, if one was."""
+    """Replay a journal, show its figures, and write them into the folder that was asked for, if any."""
     from bftrain.journal import Journal
     from bftrain_datasets.result_folder import ResultFolder
     from bftrain_replay import outputs

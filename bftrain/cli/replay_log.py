@@ -1,4 +1,4 @@
-"""``bftrain replay LOG``: tasks of a file, or trials without an end in sight, on the idle nodes of a log."""
+"""``bftrain replay LOG``: tasks of a file, or more identical trials than fit, on the idle nodes of a log."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def replay_log(asked: Asked, out: Output) -> None:
         workload = saturating_workload(events, settings)
         specs = workload.tasks
         out.say(f"no --tasks: {workload.sentence} ({workload.command})")
-    told = ("--kinds", str(kinds)) if kinds is not None else ()
-    source = Source(log=str(log), tasks=str(task_file or ""), baseline=baseline, options=told, workload=workload)
+    options = ("--kinds", str(kinds)) if kinds is not None else ()
+    source = Source(log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload)
     table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
     study, written = run_into(
         folder,
@@ -69,7 +69,7 @@ def replay_log(asked: Asked, out: Output) -> None:
 
 
 def _files(asked: Asked) -> tuple[Path, Path]:
-    """Return log and folder, of which none may be missing; refuse what is for clusters."""
+    """Return log and folder; raise ``UsageError`` if one is missing, or for an option of clusters."""
     for name, given, fix in (
         ("--until", asked.until_s, "choose a --window of the log"),
         ("--ideal", asked.ideal, "a log is replayed without costs instead"),

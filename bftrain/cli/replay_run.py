@@ -48,7 +48,7 @@ def run_into(
     unfinished = folder / outputs.UNFINISHED
     with unterminated(), ResultFolder(folder, outputs.KIND, overwrite=overwrite) as result:
         if resume and not unfinished.exists():
-            out.say(f"nothing was interrupted in {folder}: beginning at the begin")
+            out.say(f"nothing was interrupted in {folder}: starting from the beginning")
         with Answers(unfinished, origin, resume=resume) as answers:
             study = run(answers)
             written = study.complete or not result.holds_finished
@@ -116,7 +116,7 @@ def leave_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
 
 
 def what_remains(folder: Path, *, written: bool) -> str:
-    """Say what an interrupted command leaves in its folder."""
+    """Return in words what an interrupted command leaves in its folder."""
     if not written:
         return f"the finished result in {folder} is as it was"
     return f'the result in {folder} covers a part and says "complete": false'

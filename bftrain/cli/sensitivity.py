@@ -1,4 +1,4 @@
-"""The sensitivity table and the advice of a replay: replayed after it with progress shown; the table for a terminal."""
+"""The sensitivity table and the advice: replays after the main one, with progress, and the table for a terminal."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ R = TypeVar("R")
 _LINE_EVERY_S: Final = 30.0
 _STEPS: Final = 1000  # of a replay: bars count whole numbers
 _CHOSEN: Final = "*"
-QUICK: Final = "BFTRAIN_QUICK"  # in the environment: as if --quick was given
+QUICK: Final = "BFTRAIN_QUICK"  # set in the environment, it means --quick
 
 
 def quick_option(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command ``--quick``."""
-    text = "Leave out the table of what other assumptions would come to, and the advice."
+    text = "Leave out the sensitivity table and the advice, which take more replays."
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
 
@@ -64,7 +64,7 @@ class SensitivityTable:
         self._interrupted = False
 
     def added_to(self, study: Study) -> Study:
-        """Return a complete ``study`` with table and advice; without if that is not wanted, interrupted or fails."""
+        """Return a complete ``study`` with table and advice; without them if not wanted, interrupted or failed."""
         if not (self._wanted and study.complete):
             return study
         from dataclasses import replace
@@ -125,16 +125,16 @@ class _ReplaysDone:
         self._out = out
         self._in_lines = not sys.stderr.isatty()
         self._bar = None if self._in_lines else bars.add_task("sensitivity", total=1)
-        self._begun_s = self._told_s = time.monotonic()
+        self._begun_s = self._last_line_s = time.monotonic()
 
     def show(self, done: float, count: int) -> None:
-        """Show it, if that was not done a moment ago."""
+        """Show how many are done; a line only if the last one is old enough."""
         now_s = time.monotonic()
         if self._bar is not None:
             text = f"sensitivity, {int(done)} of {count} replays"
             self._bars.update(self._bar, completed=done * _STEPS, total=count * _STEPS, description=text)
-        elif now_s - self._told_s >= _LINE_EVERY_S and done > 0.0:
-            self._told_s = now_s
+        elif now_s - self._last_line_s >= _LINE_EVERY_S and done > 0.0:
+            self._last_line_s = now_s
             left_s = (now_s - self._begun_s) * (count / done - 1.0)
             self._out.say(f"sensitivity: {int(done)} of {count} replays, about {left_s:,.0f} s left")
 

@@ -39,7 +39,7 @@ _OF_HARVESTS: Final = (
 
 
 def write(comparison: Comparison, path: Path) -> None:
-    """Write the page, complete or not at all; refuse to replace a file that is no page of bftrain's."""
+    """Write the page, complete or not at all; refuse to replace a file that bftrain did not write."""
     write_page(path, html(page(comparison)))
 
 

@@ -79,7 +79,7 @@ class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the idle node-time is doubtful, and whether the log is out of records."""
+    """How much of the idle node-time is doubtful, and whether the log comes from records."""
 
     source: str
     share: float | None
@@ -99,7 +99,7 @@ class Told(Summary, frozen=True, kw_only=True):
     versions: dict[str, str]
     figures_sha256: str
     cluster: OnCluster | None = None
-    doubtful: Doubtful | None = None  # of summaries from before it was told there is none
+    doubtful: Doubtful | None = None  # earlier versions wrote none
 
     @property
     def nodes(self) -> Mapping[str, int]:

@@ -40,7 +40,7 @@ _KEPT: Final = 16  # inputs of each kind; generated ones may be many
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
-    """A log in a file, and perhaps one that says of which kind its nodes are."""
+    """A log in a file; ``kinds`` is a file with the kinds of its nodes, if there is one."""
 
     path: str
     kinds: str = ""

@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     yardsticks: Yardsticks | None = None
     warnings: tuple[str, ...] = ()
     doubtful_share: float | None = None  # of the idle node-time of the log
-    log_source: str = ""  # whether that is out of records
+    log_source: str = ""  # "records", "counts" or "simulated"
     wall_s: float
     made_from: MadeFrom
 

@@ -247,7 +247,7 @@ class Swept(ShortRepr):
             result.replace(lambda draft: self.write_files(draft, tables))
 
     def write_files(self, folder: Path, tables: str = CSV) -> None:
-        """Write the files into a folder as it is."""
+        """Write the files into ``folder``, without a lock and without checks."""
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
         from bftrain_replay.sweeping import page  # noqa: PLC0415 - as above
 

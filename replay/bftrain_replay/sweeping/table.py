@@ -116,7 +116,7 @@ def _told(
     figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
     own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
     more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
-    if not outcome.ended:  # of a log, whose idle time the tasks may be too few for
+    if not outcome.ended:  # a replay of a log, where the tasks may run out
         more |= {TASKS_RAN_OUT: int(ran_out(figures)), DOUBTFUL: outcome.doubtful_share, _SOURCE: outcome.log_source}
     return {**wire.plain(figures), **wire.plain(outcome.timings), **more, **own}
 

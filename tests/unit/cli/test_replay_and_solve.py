@@ -129,7 +129,7 @@ def test_resuming_what_was_never_interrupted_begins(
 ) -> None:
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r", "--resume", "--tables", "parquet")
     assert ended.code == 0
-    assert f"nothing was interrupted in {tmp_path / 'r'}: beginning at the begin" in ended.err
+    assert f"nothing was interrupted in {tmp_path / 'r'}: starting from the beginning" in ended.err
     assert {path.suffix for path in (tmp_path / "r").iterdir()} == {
         ".json",
         ".toml",
