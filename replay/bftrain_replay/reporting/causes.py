@@ -112,8 +112,8 @@ CAUSES: Final = (
     Cause(
         key=Loss.PREEMPTION,
         name="Preemption",
-        meaning="work to be done again after the batch queue took nodes back",
-        happened="of work had to be done again after the batch queue took nodes back",
+        meaning="work to be done again after nodes were taken back",
+        happened="of work had to be done again after nodes were taken back",
         colour="@preempted",
         explanation="How much it is depends on how tasks keep their progress: --progress.",
         lost=True,

@@ -1,4 +1,4 @@
-"""The node x time picture: who had each node, the batch queue, nobody, or which task."""
+"""The node x time picture: who had each node, the batch queue or what simulated it, nobody, or which task."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import words
+from bftrain_datasets.doubts import SIMULATED
 from bftrain_datasets.measures import fragments
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.raster import Raster, in_order
@@ -35,7 +36,7 @@ def holders(material: Material, letters: int = LETTERS) -> Figure:
         title="Who had each node, and when",
         says=f"{says}.",
         alt=f"{says}. A picture with {words.count(len(names))} nodes from top to bottom and the time from left to "
-        "right, in the colours of who had them: the batch queue, nobody, or a training task.",
+        f"right, in the colours of who had them: {_owner(material)}, nobody, or a training task.",
         caption="Each task has a colour; after eight tasks colours come again. Where many nodes or moments share "
         "a point of the screen, their colours mix, and what is rare is drawn stronger than it is. Point at it to see "
         f"which task, which node, and when; drag over it to see some nodes only.{rounded}",
@@ -45,10 +46,16 @@ def holders(material: Material, letters: int = LETTERS) -> Figure:
         spec=rows(
             material.moments,
             "nodes, in the log's order",
-            {"the batch queue": "@busy", "idle, unused": "@idle", "a task": HUES[0], "the next task": HUES[1]},
+            {_owner(material): "@busy", "idle, unused": "@idle", "a task": HUES[0], "the next task": HUES[1]},
         ),
         narrow=NARROW,
     )
+
+
+def _owner(material: Material) -> str:
+    """Return what gave the nodes to other jobs."""
+    source = (material.told.get("doubtful") or {}).get("source")
+    return "the simulated scheduler" if source == SIMULATED else "the batch queue"
 
 
 def _fitting(material: Material, letters: int) -> tuple[Raster, float]:
@@ -83,7 +90,7 @@ def _raster(material: Material, step_s: float, most: int | None) -> Raster | Non
     return Raster(
         changes=changes,
         rows=log.node_names,
-        labels=("the batch queue's", "idle, unused", *(f"task {name}" for name in held.tasks)),
+        labels=(f"{_owner(material)}'s", "idle, unused", *(f"task {name}" for name in held.tasks)),
         colours=("@busy", "@idle", *HUES),
         repeat_from=_FIRST_TASK,
         thing="node",

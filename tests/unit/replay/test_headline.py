@@ -160,6 +160,9 @@ def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     assert page.lead.startswith("A simulated main scheduler left <strong>4 node-hours</strong> idle")
     assert "The log is simulated: no record tells which nodes were idle" in page.lead
     assert page.subtitle.startswith("2 nodes simulated for")
+    text = report.render(material.of_study(done, Source()))
+    assert text.count("the simulated scheduler") >= 2
+    assert "batch queue" not in text.lower()
     counted = study(doubtful_log(Finding(name="which_unknown", count=2)), [task()], ReplaySettings())
     page = report.page(material.of_study(counted, Source()))
     assert page.lead.startswith("By counts of busy nodes the batch queue left")
