@@ -29,8 +29,10 @@ def build_harvester(
     chosen = solver or find_solver(settings.solver)
     wanted = objective or resolve_objective(settings.objective)
     if not _suits(chosen, wanted):
+        renamed = registry.note_on_name("objective", settings.objective)
+        more = f"; {renamed}" if renamed and f"'{wanted.name}'" in renamed else ""
         raise BadConfig(
-            f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express",
+            f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express{more}",
             fix=f"take {'exact, ' if getattr(wanted, 'coupled', False) else ''}highs, gurobi or cbc as solver",
         )
     return Harvester(

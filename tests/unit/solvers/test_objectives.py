@@ -358,7 +358,11 @@ def test_solve_with_all_leaves_nobody_out() -> None:
 
 
 def test_a_coupled_objective_needs_a_solver_that_can() -> None:
-    with pytest.raises(BadInput, match="'max-min-now' ties tasks together, which the solver 'exact' cannot express"):
+    said = "'max-min-now' ties tasks together, which the solver 'exact' cannot express"
+    renamed = "the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective"
+    with pytest.raises(BadInput, match=f"{said}; {renamed}"):
+        build_harvester(Settings(objective="max_min", solver="exact"))
+    with pytest.raises(BadInput, match=rf"{said} \("):
         build_harvester(Settings(objective="max-min-now"))
     harvester = build_harvester(Settings(objective="max-min-now", solver="highs"))
     for name, weight in (("a", 1.0), ("b", 2.0)):
