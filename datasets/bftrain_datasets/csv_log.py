@@ -26,19 +26,21 @@ from bftrain_datasets.table_log import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 END: Final = "end_s: "
 PROVENANCE: Final = "provenance: "
 CHECKSUM: Final = "sha256: "
 KIND: Final = "CSV"
+_PIECE: Final = 100_000  # characters of the provenance on a line; readers take lines of a mebibyte
 
 
 def save(log: EventLog, file: IO[bytes]) -> None:
     """Write the log."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    story = log.provenance.in_json().decode()
-    text.write(f"# {FORMAT}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n# {PROVENANCE}{story}\n")
+    text.write(f"# {FORMAT}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n")
+    text.writelines(f"# {PROVENANCE}{piece}\n" for piece in _pieces(log.provenance.in_json().decode()))
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*COLUMNS, KIND_COLUMN) if log.kind_names else COLUMNS)
     start_s = repr(log.start_s)
@@ -69,7 +71,7 @@ def load(path: Path) -> EventLog:
         _add(builder, cells, len(header), rows)
     end_s = _end(rows)
     log = built(builder, end_s, KIND, rows.where)
-    return with_story(log, path, KIND, _comment(rows, PROVENANCE), _comment(rows, CHECKSUM))
+    return with_story(log, path, KIND, _provenance(rows), _comment(rows, CHECKSUM))
 
 
 def _add(builder: LogBuilder, cells: list[str], wanted: int, rows: CsvFile) -> None:
@@ -96,6 +98,26 @@ def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
         if text.startswith(heading):
             return text.removeprefix(heading), f"{rows.path}:{line}"
     return None
+
+
+def _provenance(rows: CsvFile) -> tuple[str, str] | None:
+    """Return the provenance, which may fill several lines, and where it begins."""
+    first = _comment(rows, PROVENANCE)
+    if first is None:
+        return None
+    pieces = (text.removeprefix(PROVENANCE) for _, text in rows.comments if text.startswith(PROVENANCE))
+    return "".join(pieces), first[1]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text into pieces for lines that are not too long to be read; none ends in space, which readers cut off."""
+    begin = 0
+    while begin < len(text):
+        end = min(begin + _PIECE, len(text))
+        while end < len(text) and text[end - 1].isspace():
+            end += 1
+        yield text[begin:end]
+        begin = end
 
 
 def _end(rows: CsvFile) -> float | None:

@@ -79,6 +79,20 @@ def test_earlier_versions_can_read_a_log_without_doubts(tmp_path: Path, suffix: 
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_long_provenance_is_loaded_again(tmp_path: Path, suffix: str) -> None:
+    steps = ("word " * 100_000 + ".", "\N{NO-BREAK SPACE}" * 300_000 + ".")
+    times = tuple(float(time) for time in range(150_000))
+    doubtful = DoubtfulTime(cause="over_capacity", of_nodes=4, times=times, nodes=(1,) * len(times))
+    log = log_from_transitions(
+        [(0.0, "a", NodeState.IDLE)],
+        end_s=9.0,
+        provenance=Provenance(doubtful=(doubtful,), steps=steps),
+    )
+    save_log(log, tmp_path / f"log{suffix}")
+    assert load_log(tmp_path / f"log{suffix}").provenance == log.provenance
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_failed_save_leaves_the_old_file_alone(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"log{suffix}"
     path.write_text("precious")
