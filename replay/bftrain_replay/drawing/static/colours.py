@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bftrain_replay.drawing.static.layers import Layer, Row
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
 from bftrain_replay.drawing.theme import HUES
+
+T = TypeVar("T")
 
 _DEFAULT: Final = "@used"
 _SOLID: Final = (1, 0)
@@ -124,7 +126,7 @@ def _domain(layer: Layer, channel: str) -> list[Any]:
     return list(described.get("sort") or dict.fromkeys(layer.value(row, channel) for row in layer.rows))
 
 
-def _entry(domain: Sequence[Any], entries: Sequence[Any], value: object) -> Any:  # noqa: ANN401 - colours or dashes
+def _entry(domain: Sequence[Any], entries: Sequence[T], value: object) -> T:
     if value not in domain:
         raise UnsupportedFigureError(f"value '{value}' outside of its domain")
     return entries[domain.index(value) % len(entries)]

@@ -21,6 +21,7 @@ from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
 _WIDTH: Final = 1000  # of the inner picture; it is stretched
 _BAND_OPACITY: Final = 0.35
 _POINT_RADIUS: Final = 4.0
+_PLACEHOLDER: Final = "square"  # holds the place of a raster, which is drawn as an image
 
 Point = tuple[float, float]
 
@@ -44,6 +45,8 @@ class Plot:
 
 def marks(layer: Layer, plot: Plot) -> str:
     """Return all marks of a layer."""
+    if layer.kind == _PLACEHOLDER:
+        return ""
     draw = _DRAWN.get(layer.kind)
     if draw is None:
         raise UnsupportedFigureError(f"mark '{layer.kind}'")
@@ -213,11 +216,6 @@ def _texts(layer: Layer, plot: Plot) -> Iterator[str]:
         )
 
 
-def _nothing(layer: Layer, plot: Plot) -> Iterator[str]:  # noqa: ARG001 - drawn as others are
-    """Draw nothing: squares hold the place of a raster."""
-    return iter(())
-
-
 _DRAWN: Final[dict[str, Callable[[Layer, Plot], Iterator[str]]]] = {
     "area": _areas,
     "bar": _bars,
@@ -225,7 +223,6 @@ _DRAWN: Final[dict[str, Callable[[Layer, Plot], Iterator[str]]]] = {
     "point": _points_of_rows,
     "rect": _rectangles,
     "rule": _rules,
-    "square": _nothing,
     "text": _texts,
 }
 
