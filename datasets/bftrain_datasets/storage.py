@@ -77,7 +77,8 @@ def prepare_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise BadInput("is a file, not a folder", where=str(folder), fix="name another folder") from error
+        what = "is a link to something that is not there" if not folder.exists() else "is a file, not a folder"
+        raise BadInput(what, where=str(folder), fix="name another folder") from error
     try:
         TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -216,6 +216,19 @@ def test_a_folder_that_cannot_be_written_to_is_named() -> None:
         ResultFolder(Path("/proc/self"), KIND).__enter__()
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"), [("file", "is a file, not a"), ("link", "is a link to something that is not")]
+)
+def test_what_is_no_folder_is_named(tmp_path: Path, kind: str, said: str) -> None:
+    path = tmp_path / "out"
+    if kind == "file":
+        path.touch()
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(BadInput, match=f"out: {said}"):
+        ResultFolder(path, KIND).__enter__()
+
+
 @pytest.mark.parametrize("moves", range(5))
 def test_killed_while_files_are_moved_it_is_finished_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
