@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bftrain_solvers.matrix import Matrix
 
 _STDOUT: Final = Lock()
+_STRAY: Final = b"HighsMipSolverData::"
 # scipy.optimize.milp: 0 optimal, 1 a limit was reached, 2 infeasible, 3 unbounded, 4 other
 _TERMINATIONS: Final = {0: Termination.OPTIMAL, 1: Termination.TIME_LIMIT, 2: Termination.INFEASIBLE}
 
@@ -42,7 +43,7 @@ class Highs(MilpSolver):
             (matrix.coefficients, matrix.columns, matrix.starts),
             shape=(matrix.row_lower.size, matrix.objective.size),
         )
-        with _quiet() if not matrix.integer.all() else nullcontext():
+        with without_stray_lines() if not matrix.integer.all() else nullcontext():
             result = milp(
                 -matrix.objective,
                 integrality=matrix.integer.astype(int),
@@ -60,24 +61,28 @@ class Highs(MilpSolver):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Send what HiGHS prints to stderr.
+def without_stray_lines() -> Iterator[None]:
+    """Leave out what HiGHS prints to stdout, and print later what others do meanwhile.
 
-    With continuous columns it prints a stray line to stdout, whatever its options say (seen in the release inside
-    scipy 1.17), and that would spoil a program's JSON.
+    Where it repairs a solution with continuous columns it prints a line with printf, although scipy switches its output off (``output_flag``;
+    seen in the release inside scipy 1.17). That would spoil a program's JSON, and no option prevents it.
     """
-    from ctypes import CDLL  # noqa: PLC0415 - coupled objectives only
+    from ctypes import CDLL  # noqa: PLC0415 - where HiGHS is used only
 
-    with _STDOUT:
+    with _STDOUT, os.fdopen(os.memfd_create("stdout"), "w+b") as caught:
         sys.stdout.flush()
         kept = os.dup(1)
-        os.dup2(2, 1)
+        os.dup2(caught.fileno(), 1)
         try:
             yield
         finally:
             CDLL(None).fflush(None)  # the line waits in the C library's buffer
             os.dup2(kept, 1)
             os.close(kept)
+            caught.seek(0)
+            for line in caught:
+                if not line.startswith(_STRAY):
+                    os.write(1, line)
 
 
 solver = Highs()

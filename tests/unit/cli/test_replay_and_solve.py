@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_replay import outputs, study
+from bftrain_solvers import highs
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine
@@ -158,6 +159,20 @@ def test_solvers_agree_on_the_examples(bftrain: CommandLine, problem: Path) -> N
     words = bftrain("solve", problem, "--solver", able)
     assert words.code == 0
     assert able in words.out
+
+
+@pytest.mark.parametrize("words", [("--json",), ()])
+def test_solvers_print_nothing_themselves(bftrain: CommandLine, words: tuple[str, ...]) -> None:
+    # For this problem HiGHS repairs a solution, and says so whatever its options are
+    fair = next(path for path in PROBLEMS if path.name == "fair.json")
+    ended = bftrain("solve", fair, "--solver", "highs", "--objective", "max-min", *words)
+    assert "Highs" not in ended.out + ended.err
+
+
+def test_what_others_print_while_highs_solves_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    with highs.without_stray_lines():
+        os.write(1, b"a line\nHighsMipSolverData::repair run();\nanother\n")
+    assert capfd.readouterr().out.splitlines() == ["a line", "another"]
 
 
 def test_solve_reads_a_pipe_and_names_what_is_wrong_in_it(bftrain: CommandLine) -> None:
