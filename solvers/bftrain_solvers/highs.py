@@ -64,8 +64,9 @@ class Highs(MilpSolver):
 def without_stray_lines() -> Iterator[None]:
     """Leave out what HiGHS prints to stdout, and print later what others do meanwhile.
 
-    Where it repairs a solution with continuous columns it prints a line with printf, although scipy switches its output off (``output_flag``;
-    seen in the release inside scipy 1.17). That would spoil a program's JSON, and no option prevents it.
+    Where it repairs a solution with continuous columns it prints a line with printf, although scipy switches its
+    output off (``output_flag``; seen in the release inside scipy 1.17). That would spoil a program's JSON, and no
+    option prevents it.
     """
     from ctypes import CDLL  # noqa: PLC0415 - where HiGHS is used only
 
