@@ -110,14 +110,18 @@ class Comparison(ShortRepr):
         write(self, Path(path))
 
 
-def compare(*replays: str | Path | Replayed, labels: Sequence[str] = (), force: bool = False) -> Comparison:
+def compare(
+    *replays: str | Path | Replayed | Sequence[str | Path | Replayed], labels: Sequence[str] = (), force: bool = False
+) -> Comparison:
     """Put the figures of several replays side by side: folders that ``bftrain replay`` wrote, or what it gave.
 
-    Replays of different logs, or of different parts of one, are refused unless ``force``.
+    They are given one by one, or as one list. Replays of different logs, or of different parts of one, are refused
+    unless ``force``.
     """
-    if len(replays) < 2:  # noqa: PLR2004 - fewer are no comparison
+    given = _one_by_one(replays)
+    if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison
         raise UsageError("one replay compares with nothing", fix="name the folders of two or more")
-    sides = _sides(replays, labels)
+    sides = _sides(given, labels)
     hindered = "; ".join(hindrances(sides))
     if hindered and not force:
         raise BadInput(
@@ -132,6 +136,20 @@ def compare(*replays: str | Path | Replayed, labels: Sequence[str] = (), force: 
         notes=tuple(_notes(sides)),
         forced=hindered,
     )
+
+
+def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | Replayed, ...]:
+    """Return the replays out of lists; refuse what is neither a replay nor the name of a folder."""
+    found: list[str | Path | Replayed] = []
+    for each in replays:
+        if isinstance(each, str | Path | Replayed):
+            found.append(each)
+        elif isinstance(each, Sequence):
+            found += _one_by_one(each)
+        else:
+            fix = "give folders that bftrain replay wrote, or what bftrain.replay returned"
+            raise UsageError(f"a {type(each).__name__} is no replay", where="compare", fix=fix)
+    return tuple(found)
 
 
 def _sides(replays: Sequence[str | Path | Replayed], labels: Sequence[str]) -> tuple[Side, ...]:
