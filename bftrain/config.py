@@ -60,12 +60,10 @@ class Settings(Mapped, frozen=True, kw_only=True):
 
 
 def _check_horizon(settings: Settings) -> None:
-    if settings.horizon_s == AUTO:
-        return
     if isinstance(settings.horizon_s, str):
-        problem = f"must be a number of seconds or '{AUTO}', not {settings.horizon_s!r}"
-        checks.reject(settings, "horizon_s", problem)
-    checks.number(settings, "horizon_s", above=0.0)
+        checks.instead_of_seconds(settings, "horizon_s", AUTO)
+    else:
+        checks.number(settings, "horizon_s", above=0.0)
 
 
 def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:

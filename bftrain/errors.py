@@ -106,8 +106,14 @@ def fold(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant; nothing if none is like it."""
+    names = sorted(known)
+    alike = [each for each in names if fold(each) == fold(name)] or get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean '{alike[0]}'?" if alike else ""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, and else list them all."""
     names = sorted(known)
-    near = [each for each in names if fold(each) == fold(name)] or get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none'}"
+    return near(name, names) or f"known: {', '.join(names) or 'none'}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import force_setattr
 
-from bftrain.errors import BadValue
+from bftrain.errors import BadValue, near
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +31,15 @@ _LARGEST_INTEGER: Final = 2**63 - 1  # what JSON readers, SQLite and numpy hold
 def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> NoReturn:
     """Raise the error for ``field`` of ``value``."""
     raise BadValue(problem, where=f"{type(value).__name__}.{field}", fix=fix)
+
+
+def instead_of_seconds(value: Struct, field: str, word: str) -> None:
+    """Check that a text in place of seconds is ``word``, in large or small letters."""
+    given = str(getattr(value, field))
+    if given.lower() != word:
+        problem = f"must be a number of seconds or '{word}', not {_show(given)}"
+        reject(value, field, problem, near(given, (word,)) or None)
+    force_setattr(value, field, word)
 
 
 def _normalise(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> T:

@@ -125,13 +125,10 @@ def _progress(settings: ReplaySettings) -> None:
 
 
 def _latency(settings: ReplaySettings) -> None:
-    given = settings.decision_latency_s
-    if given == MEASURED:
-        return
-    if isinstance(given, str):
-        problem = f"must be a number of seconds or '{MEASURED}', not {given!r}"
-        checks.reject(settings, "decision_latency_s", problem)
-    checks.number(settings, "decision_latency_s", at_least=0.0)
+    if isinstance(settings.decision_latency_s, str):
+        checks.instead_of_seconds(settings, "decision_latency_s", MEASURED)
+    else:
+        checks.number(settings, "decision_latency_s", at_least=0.0)
 
 
 def _one_of(settings: ReplaySettings, field: str, known: Sequence[str]) -> None:

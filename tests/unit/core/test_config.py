@@ -63,6 +63,10 @@ def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ('horizon_s = "long"', "Settings.horizon_s: must be a number of seconds or 'auto', not 'long'"),
+        (
+            'horizon_s = "outo"',
+            "Settings.horizon_s: must be a number of seconds or 'auto', not 'outo' (did you mean 'auto'?)",
+        ),
         ("max_tasks = 1.5", "Expected `int`, got `float` - at `max_tasks`"),
         ("max_tasks = true", "Expected `int`, got `bool` - at `max_tasks`"),
         ("max_tasks = 0", "Settings.max_tasks: must be at least 1, not 0"),
