@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,10 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.sensitivity import quick_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.result_folder import ResultFolder
 
 _BASELINE = "equal-share"
@@ -36,11 +40,9 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     from bftrain import words
     from bftrain.cli.replay_run import leave_if_interrupted, replay, show
     from bftrain.cli.sensitivity import SensitivityTable
-    from bftrain_datasets.files import save_log
     from bftrain_datasets.generators import sample_log
     from bftrain_datasets.result_folder import REPORT_FILE
     from bftrain_datasets.task_generators import sample_tasks
-    from bftrain_datasets.taskfiles import save_tasks
     from bftrain_replay import outputs
     from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
@@ -50,20 +52,16 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     source = Source(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
     settings, lacking = ReplaySettings(), vega.lacking()
 
-    def write_inputs(into: Path) -> None:
-        save_log(log, into / _LOG)
-        save_tasks(tasks, into / _TASKS, note="The sample tasks of bftrain")
-
     def write_demo(into: Path) -> None:
-        write_inputs(into)
+        _write_inputs(log, tasks, into)
         if not lacking:
             shutil.copyfile(folder / _REPLAY / REPORT_FILE, into / REPORT_FILE)
 
-    with _demo_folder(folder) as demo, _replay_folder(folder) as result, TemporaryDirectory() as scratch:
+    with _demo_folder(folder) as demo, _replay_folder(folder, log, tasks) as result, TemporaryDirectory() as scratch:
         if result.holds_finished:
             out.say(f"replacing the earlier demo in {folder}")
         inputs = Path(scratch)
-        write_inputs(inputs)
+        _write_inputs(log, tasks, inputs)
         table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=not quick)
         study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
         written = study.complete or not result.holds_finished
@@ -77,6 +75,14 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     table.leave_if_interrupted(folder / _REPLAY)
 
 
+def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> None:
+    from bftrain_datasets.files import save_log
+    from bftrain_datasets.taskfiles import save_tasks
+
+    save_log(log, folder / _LOG)
+    save_tasks(tasks, folder / _TASKS, note="The sample tasks of bftrain")
+
+
 def _demo_folder(folder: Path) -> ResultFolder:
     """Return the folder for the inputs and the page; an earlier demo in it is replaced."""
     from bftrain_datasets.result_folder import REPORT_FILE, ResultFolder, ResultKind
@@ -88,19 +94,34 @@ def _demo_folder(folder: Path) -> ResultFolder:
     return ResultFolder(folder, kind, goes_on=True)
 
 
-def _replay_folder(folder: Path) -> ResultFolder:
-    """Return the folder for the replay; a replay of other inputs than the demo's is not replaced."""
+def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> ResultFolder:
+    """Return the folder for the replay; a replay of other inputs than a demo's is not replaced."""
     from bftrain_datasets.files import load_log
     from bftrain_datasets.result_folder import ResultFolder
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay import outputs
-    from bftrain_replay.origins import tasks_sha256
     from bftrain_replay.saved import Saved
 
     log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
     own = False
-    if log_file.exists() and task_file.exists() and (path / "summary.json").exists():
-        inputs = Saved(path).summary["inputs"]
-        sums = {"log": load_log(log_file).sha256, "tasks": tasks_sha256(load_tasks(task_file))}
-        own = {name: inputs[name]["sha256"] for name in sums} == sums
+    if (path / "summary.json").exists():
+        replayed = _replayed_hashes(Saved(path).summary)
+        own = replayed == _hashes(log, tasks)  # a demo that was killed may lack its log and its tasks
+        if not own and log_file.exists() and task_file.exists():
+            own = replayed == _hashes(load_log(log_file), load_tasks(task_file))  # of another version's demo
     return ResultFolder(path, outputs.KIND, overwrite=own, advice="name another folder")
+
+
+def _replayed_hashes(summary: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the hashes of log and tasks that a summary names, if it names them."""
+    try:
+        inputs = summary["inputs"]
+        return inputs["log"]["sha256"], inputs["tasks"]["sha256"]
+    except (LookupError, TypeError):
+        return None
+
+
+def _hashes(log: EventLog, tasks: Sequence[TaskSpec]) -> tuple[str, str]:
+    from bftrain_replay.origins import tasks_sha256
+
+    return log.sha256, tasks_sha256(tasks)

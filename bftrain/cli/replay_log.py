@@ -15,34 +15,25 @@ if TYPE_CHECKING:
     from bftrain.cli.replay_asked import Asked
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.saturating import SaturatingWorkload
+    from bftrain_replay.settings import ReplaySettings
 
 
 def replay_log(asked: Asked, out: Output) -> None:
-    """Replay a log against the tasks of a file, and write and show what came of it."""
+    """Replay a log against the tasks of a file, or against trials; write the result and show it."""
     log, folder = _files(asked)
-    task_file = asked.task_file
-    from bftrain_replay import outputs
     from bftrain_replay.answers import origin_of
     from bftrain_replay.drawing import vega
     from bftrain_replay.origins import Source
-    from bftrain_replay.selection import saturating_workload
-    from bftrain_replay.study import check_parts
     from bftrain_replay.told import workload_ran_dry
 
-    settings = asked.settings
-    if asked.note_on_config:
-        out.warn(asked.note_on_config)
-    baseline, kinds = asked.baseline, asked.kinds
-    check_parts(settings, baseline)
-    outputs.check_tables(asked.tables)
+    settings = _checked_settings(asked, out)
+    baseline, kinds, task_file = asked.baseline, asked.kinds, asked.task_file
     events = _log(log, kinds)
-    workload = None
-    if task_file is not None:
-        specs = _tasks(task_file, events)
-    else:
-        workload = saturating_workload(events, settings)
+    specs, workload = _tasks(task_file, events), None
+    if specs is None:
+        workload = _trials(events, settings, out)
         specs = workload.tasks
-        out.say(f"no --tasks: {workload.sentence} ({workload.command})")
     options = ("--kinds", str(kinds)) if kinds is not None else ()
     source = Source(log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload)
     table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
@@ -68,6 +59,19 @@ def replay_log(asked: Asked, out: Output) -> None:
     leave_if_broken(study.broken_metrics)
 
 
+def _checked_settings(asked: Asked, out: Output) -> ReplaySettings:
+    """Return the settings; raise an error before anything is read if a part that they name is missing."""
+    from bftrain_replay import outputs
+    from bftrain_replay.study import check_parts
+
+    settings = asked.settings
+    if asked.note_on_config:
+        out.warn(asked.note_on_config)
+    check_parts(settings, asked.baseline)
+    outputs.check_tables(asked.tables)
+    return settings
+
+
 def _files(asked: Asked) -> tuple[Path, Path]:
     """Return log and folder; raise ``UsageError`` if one is missing, or for an option of clusters."""
     for name, given, fix in (
@@ -90,8 +94,10 @@ def _log(path: Path, kinds: Path | None) -> EventLog:
     return load_log(path) if kinds is None else with_kinds(load_log(path), kinds)
 
 
-def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
-    """Read the tasks; those for which the log has no kind of node are refused before anything is written."""
+def _tasks(task_file: Path | None, events: EventLog) -> tuple[TaskSpec, ...] | None:
+    """Read the tasks, if a file was named; raise ``BadInput`` if the log has no node for one of them."""
+    if task_file is None:
+        return None
     from bftrain_datasets.taskfiles import load_tasks
     from bftrain_replay.study import check_kinds
 
@@ -101,3 +107,12 @@ def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
     except BadInput as error:
         raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
     return tasks
+
+
+def _trials(events: EventLog, settings: ReplaySettings, out: Output) -> SaturatingWorkload:
+    """Return the trials that stand in for a file of tasks, and say so."""
+    from bftrain_replay.selection import saturating_workload
+
+    workload = saturating_workload(events, settings)
+    out.say(f"no --tasks: {workload.sentence} ({workload.command})")
+    return workload

@@ -160,6 +160,26 @@ def test_the_demo_replaces_itself_and_says_so_and_nothing_else(bftrain: CommandL
     assert content_of(place / "demo" / "replay") == before
 
 
+def test_a_demo_that_was_killed_before_it_had_its_inputs_can_be_run_again(bftrain: CommandLine, place: Path) -> None:
+    assert bftrain("demo", "--quick").code == 0
+    written = {path for path in (place / "demo").iterdir() if path.is_file()}
+    for path in written:
+        path.unlink()
+    assert bftrain("demo", "--quick").code == 0
+    assert {path for path in (place / "demo").iterdir() if path.is_file()} == written
+
+
+@pytest.mark.parametrize("inputs", [{}, {"inputs": []}, {"inputs": {"log": {}}}])
+def test_the_demo_spares_a_result_that_does_not_say_of_what_it_is(
+    bftrain: CommandLine, place: Path, inputs: dict[str, object]
+) -> None:
+    folder = place / "demo" / "replay"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps({"format": "bftrain replay 1", **inputs}), encoding="utf-8")
+    ended = bftrain("demo", "--quick")
+    assert (ended.code, ended.err) == (2, "bftrain: demo/replay: holds a finished replay (name another folder)\n")
+
+
 def test_the_demo_spares_a_replay_of_something_else(bftrain: CommandLine, place: Path) -> None:
     assert bftrain("replay", "log.npz", "--tasks", "tasks.toml", "-o", "demo/replay").code == 0
     ended = bftrain("demo", "--quick")
