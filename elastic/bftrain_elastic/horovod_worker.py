@@ -25,22 +25,18 @@ from bftrain_elastic.interfaces import interface_of
 from bftrain_elastic.messages import Message
 from bftrain_elastic.native_errors import instead_of_abort
 from bftrain_elastic.running import ADDRESS, FOLDER, go_on, is_of_notice, once, teller, why_left
-from bftrain_elastic.state import (
-    State,
-    compared_values,
-    inner,
-    large_values_due,
+from bftrain_elastic.state import State
+from bftrain_elastic.state_agreement import large_values_due, look_at_large_values, tell_in_memory, wants_to_tell
+from bftrain_elastic.state_saving import (
     load,
-    look_at_large_values,
     save,
     save_if_due,
     save_if_only_here,
     save_or_end,
-    tell_in_memory,
     tell_on_disk,
     tidy,
-    wants_to_tell,
 )
+from bftrain_elastic.state_values import compared_values, inner
 from bftrain_elastic.termination import on_sigterm
 
 _NOTHING: Final = -1  # the step of a worker that has no state yet

@@ -76,7 +76,7 @@ def use(one: Report) -> None:
 
 def through(channel: Channel, state: State, place: Place) -> Report:
     """Report through a channel, for a worker at ``place``; the state counts the steps."""
-    from bftrain_elastic.state import inner
+    from bftrain_elastic.state_values import inner
 
     own = inner(state)
 

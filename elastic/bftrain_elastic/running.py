@@ -16,24 +16,10 @@ from bftrain_elastic.channel import Channel
 from bftrain_elastic.errors import BadScript, ElasticError
 from bftrain_elastic.groups import Group, Place, Store, listen_on, lost, outlive_others, warm_up
 from bftrain_elastic.messages import Message, encode
-from bftrain_elastic.state import (
-    NO_STEP,
-    Regroup,
-    State,
-    capture,
-    inner,
-    keep,
-    leave_group,
-    load,
-    rescue,
-    restore,
-    save,
-    save_if_only_here,
-    save_or_end,
-    tell_in_memory,
-    tell_on_disk,
-    tidy,
-)
+from bftrain_elastic.state import Regroup, State, leave_group
+from bftrain_elastic.state_agreement import tell_in_memory
+from bftrain_elastic.state_saving import load, rescue, save, save_if_only_here, save_or_end, tell_on_disk, tidy
+from bftrain_elastic.state_values import NO_STEP, capture, inner, keep, restore
 from bftrain_elastic.termination import follows_sigterm, grace_s, on_sigterm
 
 FOLDER: Final = "BFTRAIN_FOLDER"  # where commits are kept

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 ROOM = str(Path(__file__).parents[2] / "elastic")
 PATIENCE_S = 60.0
+SOON_S = 15.0  # within which members notice that one is gone: they would wait 20 s for one that does not answer
 
 
 class Worker:
@@ -29,7 +31,7 @@ class Worker:
         self.log = folder.parent / f"{name}.log"
         self.said: list[dict[str, Any]] = []
         environment = os.environ | {
-            "PYTHONPATH": ROOM,
+            "PYTHONPATH": os.pathsep.join(filter(None, [ROOM, os.environ.get("PYTHONPATH")])),
             "PYTHONUNBUFFERED": "1",
             "GLOO_SOCKET_IFNAME": "lo",
             "BFTRAIN_SOCKET": str(self._path),
@@ -58,12 +60,15 @@ class Worker:
         raise AssertionError(f"no '{what}' was said, the last was {last}; its log: {self.log.read_text()[-3000:]}")
 
     def _next(self, timeout_s: float) -> dict[str, Any] | None:
-        if self._guest is None:
-            self._door.settimeout(timeout_s)
-            self._guest, _ = self._door.accept()
-        self._guest.settimeout(timeout_s)
-        packet = self._guest.recv(65536)
-        return json.loads(packet) if packet else None
+        """Return what the worker says next; nothing if it is gone or the time is up."""
+        with suppress(TimeoutError):
+            if self._guest is None:
+                self._door.settimeout(timeout_s)
+                self._guest, _ = self._door.accept()
+            self._guest.settimeout(timeout_s)
+            packet = self._guest.recv(65536)
+            return json.loads(packet) if packet else None
+        return None
 
     def next_connection(self) -> None:
         """Hear from the next connection that the process makes from now on."""
@@ -75,6 +80,16 @@ class Worker:
         """Say something to the worker."""
         assert self._guest is not None
         self._guest.send(json.dumps(message).encode())
+
+    def is_at(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask the worker where it is until that is as wanted; return its last answer."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self.tell(do="position")
+            where = self.hear("position")
+            if true(where) or time.monotonic() > deadline:
+                return where
+            time.sleep(0.02)
 
     def ends(self) -> int:
         """Hear all that it still says, and give its exit code."""
@@ -144,3 +159,19 @@ class Workers:
         for worker in members:
             worker.tell(do="gather", generation=generation)
         return self.ready(members)
+
+    def go_on_without_first(self, *, planned: bool) -> list[dict[str, Any]]:
+        """Let the first of two leave the group after 20 steps, or kill it; return what the other writes when alone."""
+        first, second = self.all
+        self.ready()
+        self.go(1)
+        first.hear("report", lambda one: one["step"] >= 20)
+        if planned:
+            self.gather(2)
+            first.tell(do="leave", save=False)
+        else:
+            first.process.kill()
+            self.ready([second])
+        self.go(2, [second], sync=False)
+        second.hear("report", lambda one: one["size"] == 1 and one["step"] > 25)
+        return [one for one in second.lines() if one["workers"] == 1]

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from record import Record
-from straight_line import SAMPLES, arguments, share
+from straight_line import arguments, ballast, model_and_optimizer, one_step
 
 
 def main() -> None:
@@ -16,35 +16,20 @@ def main() -> None:
     time.sleep(given.load_s)
 
     import horovod.torch as hvd
-    import torch
-
-    from bftrain_elastic import report
 
     hvd.init()
-    torch.manual_seed(1)
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model, optimizer = model_and_optimizer()
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    @hvd.elastic.run  # type: ignore[untyped-decorator]  # Horovod has no types
+    @hvd.elastic.run
     def train(state: Any) -> None:  # noqa: ANN401 - Horovod has no types
         if hvd.rank() == 0:
             record.write("began", step=state.position)
         while state.position < record.limit():
-            x, y = share(state.position, hvd.rank(), hvd.size())
-            loss = torch.nn.functional.mse_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            time.sleep(given.step_s)
-            optimizer.step()
-            state.position += 1
-            state.counted += 1
-            report(samples=SAMPLES, loss=loss)
-            state.commit()
+            one_step(state, model, optimizer, (hvd.rank(), hvd.size()), given.step_s)
 
-    ballast = torch.zeros(given.ballast_mb * 2**18)
-    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, position=0, counted=0, ballast=ballast)
+    values = {"position": 0, "counted": 0, "ballast": ballast(given.ballast_mb)}
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, **values)
     train(state)
     if hvd.rank() == 0:
         record.write("ended", step=state.position, counted=state.counted)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_elastic import State, gpus, groups, state, trees
+from bftrain_elastic import State, gpus, groups, state_values, trees
 from bftrain_elastic.groups import Group, Place
 
 if TYPE_CHECKING:
@@ -206,11 +206,11 @@ def test_what_is_restored_needs_no_memory_but_what_the_state_has(monkeypatch: py
 
     one, other = made(), made()
     one.position, one.best = 7, torch.full((2,), 3.0)
-    tree = trees.copied(state.capture(one), None)
-    tensors = [tensor.data_ptr() for tensor in state.capture(other).tensors]
+    tree = trees.copied(state_values.capture(one), None)
+    tensors = [tensor.data_ptr() for tensor in state_values.capture(other).tensors]
     monkeypatch.setattr(trees, "_twin", lambda *_, **__: pytest.fail("a copy was made"))
-    state.restore(other, tree)
-    after = state.capture(other)
+    state_values.restore(other, tree)
+    after = state_values.capture(other)
     assert [tensor.data_ptr() for tensor in after.tensors] == tensors
     assert other.position == 7
     assert all(torch.equal(here, there) for here, there in zip(after.tensors, tree.tensors, strict=True))
@@ -220,8 +220,8 @@ def test_what_is_restored_needs_no_memory_but_what_the_state_has(monkeypatch: py
 
 def test_a_state_that_is_built_otherwise_is_restored_too() -> None:
     model = torch.nn.Linear(3, 2)
-    tree = trees.copied(state.capture(State(first=torch.zeros(2), second=torch.ones(2), model=model)), None)
+    tree = trees.copied(state_values.capture(State(first=torch.zeros(2), second=torch.ones(2), model=model)), None)
     other = State(second=torch.full((2,), 5.0), first=torch.full((2,), 6.0), model=torch.nn.Linear(3, 2))
-    state.restore(other, tree)
+    state_values.restore(other, tree)
     assert (other.first.tolist(), other.second.tolist()) == ([0.0, 0.0], [1.0, 1.0])
     assert torch.equal(other.model.weight, model.weight)

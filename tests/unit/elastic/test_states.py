@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic import State, commits, progress, run, running
-from bftrain_elastic import state as states
+from bftrain_elastic import State, commits, progress, run, running, state_saving, state_values
 from bftrain_elastic.errors import BadCommit, BadScript, Superseded
 from bftrain_elastic.groups import Place
 from bftrain_elastic.trees import fold
@@ -123,24 +122,24 @@ def test_whoever_was_given_up_cannot_undo_what_others_did_since(tmp_path: Path) 
 
     def at(position: int) -> State:
         state = State(position=position)
-        states.inner(state).folder = tmp_path
+        state_values.inner(state).folder = tmp_path
         return state
 
     lost = at(7)
-    states.save(lost)
+    state_saving.save(lost)
     other = at(0)
-    assert states.load(other)
+    assert state_saving.load(other)
     assert other.position == 7
-    states.save(lost)  # as long as the others have done nothing, nothing is undone
+    state_saving.save(lost)  # as long as the others have done nothing, nothing is undone
     other.position = 8
-    states.save(other)
+    state_saving.save(other)
     lost.position = 9
     with pytest.raises(Superseded, match="went on from here"):
-        states.save(lost)
+        state_saving.save(lost)
     assert commits.load(tmp_path).tree.unfolded()["position"] == 8  # type: ignore[union-attr]  # it was just written
     again = at(0)
-    states.restore(again, states.capture(other))  # as a worker gets it that joins later
-    states.save(again)
+    state_values.restore(again, state_values.capture(other))  # as a worker gets it that joins later
+    state_saving.save(again)
 
 
 def test_what_is_told_to_be_on_disk_has_its_place_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +173,7 @@ def test_whoever_is_superseded_while_it_writes_undoes_nothing(tmp_path: Path, mo
 
 def test_numbers_of_a_state_are_found_by_their_names(tmp_path: Path) -> None:
     assert commits.numbers_of(tmp_path) == {}
-    commits.save(tmp_path, states.capture(State(evals=3, best=0.5, name="x", on=True, rows=[1])), 3)
+    commits.save(tmp_path, state_values.capture(State(evals=3, best=0.5, name="x", on=True, rows=[1])), 3)
     assert commits.numbers_of(tmp_path) == {"bftrain.step": 0, "bftrain.lineage": 0, "evals": 3, "best": 0.5}
 
 
@@ -184,7 +183,7 @@ def test_values_are_compared_but_not_models_nor_what_is_large() -> None:
     state = State(model=torch.nn.Linear(2, 1), best={"loss": 1.0}, small=torch.zeros(3), large=torch.zeros(20_000))
 
     def digest() -> int:
-        return states.compared_values(state).digest()
+        return state_values.compared_values(state).digest()
 
     before = digest()
     assert 0 <= before < 2**63
@@ -197,23 +196,24 @@ def test_values_are_compared_but_not_models_nor_what_is_large() -> None:
         assert digest() != before
         before = digest()
     again = State(model=torch.nn.Linear(2, 1), best=0, small=torch.ones(3), large=torch.ones(20_000), n=7)
-    states.restore(again, states.capture(state))
+    state_values.restore(again, state_values.capture(state))
     assert (again.best, again.n, again.small.tolist()) == ({"loss": 2.0}, 1, [0, 1, 0])
     assert again.large.sum() == 20_000
-    assert states.compared_values(again).digest() == before
+    assert state_values.compared_values(again).digest() == before
 
 
 def test_a_state_of_an_earlier_version_counts_its_samples_from_where_it_is() -> None:
     state = State(position=0)
-    states.restore(state, fold({"bftrain.step": 40, "bftrain.lineage": 2, "position": 40}))
-    own = states.inner(state)
+    state_values.restore(state, fold({"bftrain.step": 40, "bftrain.lineage": 2, "position": 40}))
+    own = state_values.inner(state)
     assert (state.position, own.samples, own.samples_since) == (40, 0, 40)
 
 
 def test_a_save_that_fails_is_remarked_on_and_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, told = State(position=0), []
-    own = states.inner(state)
-    own.folder, own.tell = tmp_path, told.append  # type: ignore[assignment]  # a list takes anything
+    state = State(position=0)
+    told: list[dict[str, Any]] = []
+    own = state_values.inner(state)
+    own.folder, own.tell = tmp_path, told.append
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -230,27 +230,28 @@ def test_a_save_that_fails_is_remarked_on_and_not_told(tmp_path: Path, monkeypat
 
 
 def test_small_states_that_are_written_often_are_told_five_times_a_second(tmp_path: Path) -> None:
-    state, told = State(position=0), []
-    own = states.inner(state)
-    own.folder, own.tell = tmp_path, told.append  # type: ignore[assignment]  # a list takes anything
+    state = State(position=0)
+    told: list[dict[str, Any]] = []
+    own = state_values.inner(state)
+    own.folder, own.tell = tmp_path, told.append
     begun = time.monotonic()
     for _ in range(50):
         own.save_at = 0.0
         state.commit()
     assert len(told) <= 2 + 5 * (time.monotonic() - begun)
-    states.tell_on_disk(own)
+    state_saving.tell_on_disk(own)
     assert told[-1]["step"] == 50, "the last one is told before a worker leaves its group"
-    states.tell_on_disk(own)
+    state_saving.tell_on_disk(own)
     assert [one["step"] for one in told].count(50) == 1
 
 
 def test_a_rescue_waits_for_a_copy_that_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = State(position=0)
-    own = states.inner(state)
+    own = state_values.inner(state)
     own.folder, own.step = tmp_path, 1
-    states.keep(state)
+    state_values.keep(state)
     copying, rescued = threading.Event(), threading.Event()
-    copied = states.copied
+    copied = state_values.copied
 
     def slowly(*words: Any) -> Any:  # noqa: ANN401 - as the original
         copying.set()
@@ -259,14 +260,14 @@ def test_a_rescue_waits_for_a_copy_that_is_being_made(tmp_path: Path, monkeypatc
 
     def rescue() -> None:
         copying.wait(10)
-        states.rescue(state)
+        state_saving.rescue(state)
         rescued.set()
 
-    monkeypatch.setattr(states, "copied", slowly)
+    monkeypatch.setattr(state_values, "copied", slowly)
     own.step, state.position = 2, 2
     thread = threading.Thread(target=rescue)
     thread.start()
-    states.keep(state)
+    state_values.keep(state)
     thread.join(10)
     assert commits.step_of(tmp_path) == 2
 
@@ -281,11 +282,11 @@ def test_a_rescue_and_a_save_write_to_files_of_their_own(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "fsync", seen)
     state = State(position=0)
-    states.inner(state).folder = tmp_path
+    state_values.inner(state).folder = tmp_path
     for _ in range(2):
-        thread = threading.Thread(target=lambda: states.save(state))
+        thread = threading.Thread(target=lambda: state_saving.save(state))
         thread.start()
-        states.save(state)
+        state_saving.save(state)
         thread.join(10)
     assert len(names) >= 2
 
