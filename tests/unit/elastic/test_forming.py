@@ -7,7 +7,7 @@ from bftrain_elastic.courses.forming import LEAST_LOADING_S, LOADING_S, LOADS, M
 from bftrain_elastic.courses.native import LONGEST_RETRY_S, NativeCourse
 from bftrain_elastic.jobs import Job
 from tests.unit.elastic.floor import PaperFloor
-from tests.unit.elastic.test_native_course import Play
+from tests.unit.elastic.plays import NativePlay as Play
 
 
 def joined(play: Play, worker: str, generation: int) -> None:

@@ -9,7 +9,8 @@ import pytest
 from bftrain_elastic.courses import Exit, Left
 from bftrain_elastic.courses.forming import MEETING_S
 from bftrain_elastic.courses.given_nodes import ABSENCE_S
-from bftrain_elastic.courses.native import COMPANY_S, NativeCourse
+from bftrain_elastic.courses.group_choice import COMPANY_S
+from bftrain_elastic.courses.native import NativeCourse
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 from tests.unit.elastic.floor import PaperFloor
