@@ -278,8 +278,7 @@ class NativeCourse:
     def _find_in_group(self, member: Member, left: Left) -> None:
         """Know that a worker is in a group; once all are there it is as good as confirmed."""
         member.phase, member.step, member.rank = Phase.IN, left.step, left.rank
-        self._group.generation = max(self._group.generation, left.generation)
-        self._group.confirmed, self._group.formed_at = False, self._floor.now()
+        self._group.find(left.generation, self._floor.now())
         self._forming.began(self._group.formed_at)
         member.coming_since = None
         if left.rank == 0:

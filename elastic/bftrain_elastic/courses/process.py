@@ -12,16 +12,17 @@ stayed for ``settle_s`` seconds after it, or at once if the program says that it
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
 from bftrain_elastic.courses import Exit, Floor, GroupPlace, Left
-from bftrain_elastic.courses.failures import ALLOWED, Death, last_word, told_how
+from bftrain_elastic.courses.failures import last_word
 from bftrain_elastic.courses.given_nodes import GivenNodes
+from bftrain_elastic.courses.group_process import GroupProcess, GroupSize, death_of, environment
 from bftrain_elastic.courses.members import epoch_of
 from bftrain_elastic.courses.retry import RetryDelay
 from bftrain_elastic.courses.supervision import Supervision
+from bftrain_elastic.courses.vain_ends import VainEnds
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 
@@ -35,17 +36,6 @@ RETRY_S: Final = 0.25  # before a group is started again after a death; twice as
 LONGEST_RETRY_S: Final = 8.0
 
 
-@dataclass(eq=False)
-class Process:
-    """One process of the present generation."""
-
-    name: str
-    node: str
-    rank: int
-    slot: int
-    stopping: bool = False
-
-
 class ProcessCourse:
     """One task under the process launcher."""
 
@@ -57,9 +47,9 @@ class ProcessCourse:
         self._floor = floor
         self._given = GivenNodes(floor)
         self._supervision = Supervision(job, floor)
-        self._running: dict[str, Process] = {}
+        self._running: dict[str, GroupProcess] = {}
         self._nodes: tuple[str, ...] = ()  # of the present generation
-        self._to_start: list[Process] = []  # those that wait for rank 0's port
+        self._to_start: list[GroupProcess] = []  # those that wait for rank 0's port
         self._generation = 0
         self._age = (0, 0)  # of the present generation: the manager that started it, and its number
         self._taking_over = False  # its processes were started for another manager, and are not all known yet
@@ -72,8 +62,7 @@ class ProcessCourse:
         self._done_at: dict[str, float] = {}  # workers that said that they are done -> when
         self._reported = False  # the present generation has reported a step
         self._finished_at: float | None = None  # when the program said that its work is done
-        self._vain_ends = 0  # ends in a row with 0, without being done and without a step between
-        self._vain_step = -1
+        self._vain_ends = VainEnds(job, self._supervision)
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
         self._broken = False  # the present group lost a member
         self._over = ""
@@ -87,7 +76,7 @@ class ProcessCourse:
         if nodes and self._over != "done":
             if self._over:
                 self._supervision.anew()
-                self._vain_ends = 0
+                self._vain_ends.forget()
             self._over, self._paused = "", False
         for node in sorted(at_once):
             self._node_leaves(node)
@@ -136,7 +125,7 @@ class ProcessCourse:
                 self._stop(other, 0.0)
             self._age, self._generation, self._size_of_group = age, left.generation, left.workers
             self._ended, self._trained = {}, False
-        process = Process(left.worker, node, left.rank, left.slot)
+        process = GroupProcess(left.worker, node, left.rank, left.slot)
         self._supervision.further(left.step)
         self._trained |= left.done and left.rank == 0
         if left.report is not None:  # it did that while nobody listened
@@ -279,7 +268,7 @@ class ProcessCourse:
 
     # -- ends
 
-    def _ended_by_itself(self, process: Process, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def _ended_by_itself(self, process: GroupProcess, exit: Exit) -> None:  # noqa: A002 - as in Course
         """Take in an end that nobody ordered."""
         now = self._floor.now()
         if exit.finished or (exit.code == 0 and process.rank == 0 and self._trained):
@@ -312,46 +301,19 @@ class ProcessCourse:
                 return True
             if now - max(at_s for at_s, _ in ended.values()) <= self._floor.settle_s:
                 return False
-            if self._says_when_finished or self._supervision.far_from_done:
-                self._count_vain_end()
+            if self._vain_ends.is_one:
+                self._ended, self._over = {}, self._vain_ends.count()
                 return True
         self._over = "done"
         return True
 
-    @property
-    def _says_when_finished(self) -> bool:
-        """Whether an exit code of 0 by itself does not mean that the work is done."""
-        return self._job.finish_code is not None or bool(self._job.finish_file)
-
-    def _count_vain_end(self) -> None:
-        """Start a program again that ended with 0 before its work was done; too often is a failure."""
-        self._ended = {}
-        step = self._supervision.step
-        self._vain_ends = self._vain_ends + 1 if step == self._vain_step else 1
-        self._vain_step = step
-        how = "without saying that it is finished" if self._says_when_finished else "before its work was done"
-        text = f"it ended with 0 {self._supervision.progress}, {how}"
-        if self._vain_ends >= ALLOWED:
-            self._over = f"{text}, {ALLOWED} times without a step between"
-        else:
-            self._supervision.note(f"{text}; it is started again")
-
-    def _take_in_death(self, process: Process, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def _take_in_death(self, process: GroupProcess, exit: Exit) -> None:  # noqa: A002 - as in Course
         """Take in an end that was no good one. Who says that the others are lost only noticed another death."""
         if exit.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is nobody to lose
             self._supervision.lost(f"{process.name} lost the group{last_word(exit.tail)}; it is started again")
         else:
-            self._supervision.died(self._death_of(process, exit))
-
-    def _death_of(self, process: Process, exit: Exit) -> Death:  # noqa: A002 - as in Course
-        return Death(
-            text=told_how(process.name, exit.code),
-            node=process.node,
-            nodes=frozenset({process.node, *self._nodes}),
-            exit=exit,
-            began_s=self._began_at,
-            started=self._supervision.stalls.pace_s > 0 or self._confirmed,
-        )
+            started = self._supervision.stalls.pace_s > 0 or self._confirmed
+            self._supervision.died(death_of(process, exit, self._nodes, self._began_at, started=started))
 
     def _end(self) -> None:
         if self._paused:
@@ -390,7 +352,7 @@ class ProcessCourse:
         self._began_at, self._taking_over, self._broken = self._floor.now(), False, False
         places = [(node, slot) for node in nodes for slot in range(self._slots(node))]
         processes = [
-            Process(self._floor.name(node, slot), node, rank, slot) for rank, (node, slot) in enumerate(places)
+            GroupProcess(self._floor.name(node, slot), node, rank, slot) for rank, (node, slot) in enumerate(places)
         ]
         self._size_of_group = len(processes)
         self._age = (epoch_of(processes[0].name), self._generation)
@@ -400,25 +362,15 @@ class ProcessCourse:
     def _slots(self, node: str) -> int:
         return self._job.workers_per_node or self._floor.slots(node)
 
-    def _argv(self, process: Process, address: str, port: int) -> tuple[str, ...]:  # noqa: ARG002 - for those who start it otherwise
+    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:  # noqa: ARG002 - for those who start it otherwise
         """Give what to run; the port is 0 for rank 0, whose agent finds one."""
         return self._job.argv
 
-    def _launch(self, process: Process, address: str, port: int) -> None:
+    def _launch(self, process: GroupProcess, address: str, port: int) -> None:
         argv = self._argv(process, address, port)
         self._running[process.name] = process
-        env = {
-            **self._job.env,
-            "BFTRAIN_LAUNCHER": self.launcher,
-            "BFTRAIN_FOLDER": self._job.folder,
-            "BFTRAIN_SIZE": str(len(self._nodes)),
-            "RANK": str(process.rank),
-            "LOCAL_RANK": str(process.slot),
-            "LOCAL_WORLD_SIZE": str(self._slots(process.node)),
-            "WORLD_SIZE": str(self._size_of_group),
-            "MASTER_ADDR": address,
-            **({"MASTER_PORT": str(port)} if port else {}),
-        }
+        size = GroupSize(self._size_of_group, len(self._nodes), self._slots(process.node))
+        env = environment(self._job, self.launcher, process, size, (address, port))
         self._floor.spawn(
             process.node,
             process.name,
@@ -440,7 +392,7 @@ class ProcessCourse:
         told = {"told": "confirmed", "generation": self._generation, "size": len(self._nodes)}
         self._floor.tell({**told, "nodes": list(self._nodes), "step": self._supervision.step})
 
-    def _stop(self, process: Process, grace_s: float) -> None:
+    def _stop(self, process: GroupProcess, grace_s: float) -> None:
         if not process.stopping or grace_s == 0:
             process.stopping = True
             self._floor.stop(process.name, grace_s=grace_s)

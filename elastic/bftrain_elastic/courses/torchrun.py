@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from bftrain_elastic.courses import Floor
-from bftrain_elastic.courses.process import Process, ProcessCourse
+from bftrain_elastic.courses.group_process import GroupProcess
+from bftrain_elastic.courses.process import ProcessCourse
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.starters import torchrun
@@ -29,7 +30,7 @@ class TorchrunCourse(ProcessCourse):
     def _slots(self, node: str) -> int:  # noqa: ARG002 - torchrun itself starts one worker a slot
         return 1
 
-    def _argv(self, process: Process, address: str, port: int) -> tuple[str, ...]:
+    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:
         workers = self._job.workers_per_node or self._floor.slots(process.node)
         # Rank 0's agent finds a port, and puts it there
         where = f"{address}:{port or '$MASTER_PORT'}"

@@ -10,8 +10,6 @@ from bftrain_elastic.courses.present_group import ABORT_S
 from tests.unit.elastic.plays import NativePlay as Play
 from tests.unit.elastic.plays import at
 
-NOBODY: frozenset[str] = frozenset()
-
 
 def test_a_start_waits_for_all_that_are_coming_but_not_for_ever() -> None:
     play = Play("a", "b")

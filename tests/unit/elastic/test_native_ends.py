@@ -14,8 +14,6 @@ from bftrain_elastic.jobs import Job
 from tests.unit.elastic.plays import NativePlay as Play
 from tests.unit.elastic.plays import at
 
-NOBODY: frozenset[str] = frozenset()
-
 
 def test_three_deaths_without_a_step_further_are_a_failure() -> None:
     play = Play("a")
