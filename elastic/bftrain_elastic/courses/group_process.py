@@ -52,13 +52,13 @@ def environment(
     }
 
 
-def death_of(process: GroupProcess, exit: Exit, nodes: Iterable[str], began_s: float, *, started: bool) -> Death:  # noqa: A002 - as in Course
+def death_of(process: GroupProcess, end: Exit, nodes: Iterable[str], began_s: float, *, started: bool) -> Death:
     """Describe the end of a process that was not ordered. ``nodes`` are those of its group, started at ``began_s``."""
     return Death(
-        text=told_how(process.name, exit.code),
+        text=told_how(process.name, end.code),
         node=process.node,
         nodes=frozenset({process.node, *nodes}),
-        exit=exit,
+        exit=end,
         began_s=began_s,
         started=started,
     )

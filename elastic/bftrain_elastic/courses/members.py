@@ -119,17 +119,17 @@ def go_orders(members: list[Member], generation: int, size: int) -> Iterator[tup
         )
 
 
-def death_of(member: Member, exit: Exit, nodes: Iterable[str], formed_at: float, entrance: str) -> Death:  # noqa: A002 - as in Course
+def death_of(member: Member, end: Exit, nodes: Iterable[str], formed_at: float, entrance: str) -> Death:
     """Describe the end of a worker that nobody ordered. ``nodes`` are those of its group, formed at ``formed_at``."""
-    text, fatal = told_how(member.name, exit.code), False
-    if exit.code == 0 and member.phase is Phase.COMING:  # it will do no better the next time
+    text, fatal = told_how(member.name, end.code), False
+    if end.code == 0 and member.phase is Phase.COMING:  # it will do no better the next time
         text, fatal = f"{member.name} ended, and its script never called {entrance}", True
     grouped = member.phase is Phase.IN
     return Death(
         text=text,
         node=member.node,
         nodes=frozenset({member.node, *(nodes if grouped else ())}),
-        exit=exit,
+        exit=end,
         began_s=formed_at if grouped else member.since,
         started=member.phase is not Phase.COMING,
         fatal=fatal,

@@ -258,18 +258,18 @@ class NativeCourse:
             member.finished = True
             self._end.take_finished()
 
-    def _take_over_ended(self, node: str, left: Left, exit: Exit) -> bool:  # noqa: A002 - as in Course
+    def _take_over_ended(self, node: str, left: Left, end: Exit) -> bool:
         """Take in a worker that ended while no manager listened; return whether the task ended with it."""
         if left.report is not None:
             self._supervision.reported(left.report)
-        if exit.code > 0:
-            text = f"{told_how(left.worker, exit.code)} while no manager listened"
-            self._supervision.died(Death(text, node, frozenset({node}), exit, self._floor.now() - exit.ago_s))
-        if left.done and left.rank == 0 and exit.code == 0 and not self._end.done:
+        if end.code > 0:
+            text = f"{told_how(left.worker, end.code)} while no manager listened"
+            self._supervision.died(Death(text, node, frozenset({node}), end, self._floor.now() - end.ago_s))
+        if left.done and left.rank == 0 and end.code == 0 and not self._end.done:
             self._end.finish(left.step)
             self._end.first_left(again=True)
             self._settle()
-        if exit.finished and not left.done:
+        if end.finished and not left.done:
             self._end.take_finished()
             self._end.first_left(again=True)
             self._settle()

@@ -268,23 +268,23 @@ class ProcessCourse:
 
     # -- ends
 
-    def _ended_by_itself(self, process: GroupProcess, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def _ended_by_itself(self, process: GroupProcess, end: Exit) -> None:
         """Take in an end that nobody ordered."""
         now = self._floor.now()
-        if exit.finished or (exit.code == 0 and process.rank == 0 and self._trained):
-            self._finished_at = self._finished_at or now - exit.ago_s
+        if end.finished or (end.code == 0 and process.rank == 0 and self._trained):
+            self._finished_at = self._finished_at or now - end.ago_s
         nodes = {process.node, *self._nodes}
         taken = not self._floor.slots(process.node) or self._supervision.failures.left_lately(nodes, now)
-        if exit.finished or (exit.code == 0 and not exit.stopped and not taken):
-            self._ended[process.rank] = (now - exit.ago_s, process.node)
+        if end.finished or (end.code == 0 and not end.stopped and not taken):
+            self._ended[process.rank] = (now - end.ago_s, process.node)
             return
         if self._finished_at is not None:
             return  # it had its time, and the work is done
-        if exit.code and self._floor.slots(process.node):
-            self._take_in_death(process, exit)
+        if end.code and self._floor.slots(process.node):
+            self._take_in_death(process, end)
             if not taken:
                 self._retry.failed(now)
-        self._broken = bool(exit.code)
+        self._broken = bool(end.code)
         for other in self._running.values():
             self._stop(other, min(BROKEN_GRACE_S, self._job.stop_grace_s))
 
@@ -307,13 +307,13 @@ class ProcessCourse:
         self._over = "done"
         return True
 
-    def _take_in_death(self, process: GroupProcess, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def _take_in_death(self, process: GroupProcess, end: Exit) -> None:
         """Take in an end that was no good one. Who says that the others are lost only noticed another death."""
-        if exit.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is nobody to lose
-            self._supervision.lost(f"{process.name} lost the group{last_word(exit.tail)}; it is started again")
+        if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is nobody to lose
+            self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")
         else:
             started = self._supervision.stalls.pace_s > 0 or self._confirmed
-            self._supervision.died(death_of(process, exit, self._nodes, self._began_at, started=started))
+            self._supervision.died(death_of(process, end, self._nodes, self._began_at, started=started))
 
     def _end(self) -> None:
         if self._paused:

@@ -65,10 +65,10 @@ class TrainingEnd:
         if again or not self._left_at:
             self._left_at = self._floor.now()
 
-    def exited(self, member: Member, exit: Exit, *, leads: bool) -> None:  # noqa: A002 - as in Course
+    def exited(self, member: Member, end: Exit, *, leads: bool) -> None:
         """Know how a worker ended: after the first one the others follow, or the end is tried again."""
         if self.done and (leads or member.finished):
-            if exit.code == 0 or self.finished:
+            if end.code == 0 or self.finished:
                 self.first_left()
             else:
                 self.begin_again()
