@@ -7,23 +7,20 @@ now; here the agent says so, and the group meets on the address that the agent w
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic import commits, drift, progress
 from bftrain_elastic.channel import Channel
-from bftrain_elastic.connections import cut, sockets
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.groups import FORMING, Place
-from bftrain_elastic.horovod_meeting import MeetingPoint, NotAllCame, all_came, host_name
+from bftrain_elastic.horovod_group import HorovodGroup, end_without_horovod, environment
 from bftrain_elastic.interfaces import interface_of
 from bftrain_elastic.messages import Message
-from bftrain_elastic.native_errors import instead_of_abort
 from bftrain_elastic.running import ADDRESS, FOLDER, go_on, is_of_notice, once, teller, why_left
 from bftrain_elastic.state import State
 from bftrain_elastic.state_agreement import large_values_due, look_at_large_values, tell_in_memory, wants_to_tell
@@ -64,7 +61,7 @@ def install() -> None:
     if channel is None:
         return
     address = os.environ.get(ADDRESS, "127.0.0.1")
-    os.environ.update(_environment(Place(), "", 0))
+    os.environ.update(environment(Place(), "", 0))
     for name, value in {
         "HOROVOD_ELASTIC": "1",
         "HOROVOD_CONTROLLER": "gloo",
@@ -93,14 +90,11 @@ class _Moved:
         self._state = state
         self._train = train
         self._channel = channel
-        self._address = address
         self._book = State()  # counts the steps, and writes the commits
         self._own = inner(self._book)
         self._holds_state = False
         self._commit_samples = 0
-        self._aborted = False  # a member of the group that is forming is dead
-        self._before: set[int] = set()
-        self._meeting = MeetingPoint(address)
+        self._group = HorovodGroup(address)
 
     def run(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
         folder = os.environ.get(FOLDER)
@@ -110,7 +104,7 @@ class _Moved:
         self._state.check_host_updates = self._check
         if type(self._state).commit.__module__.startswith("horovod."):  # a script may have one of its own
             self._state.commit = self._commit
-        self._channel.on_abort = self._abort
+        self._channel.on_abort = self._group.abort
         self._channel.position = lambda: (self._own.place, self._own.commits)
         self._channel.listen()
         try:
@@ -118,7 +112,7 @@ class _Moved:
                 return self._follow()
         finally:
             self._own.place = "after train"
-            self._meeting.close()
+            self._group.close()
 
     def _follow(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
         """Do what the agent says until the training is over."""
@@ -155,20 +149,20 @@ class _Moved:
                 self._keep_step()
         except HorovodInternalError as error:
             reason = (str(error).partition(". ")[0] or type(error).__name__)[:_REASON_LETTERS]
-            self._cut()  # or the others would wait for us
+            self._group.cut()  # or the others would wait for us
             if self._holds_state:
                 self._return_to_commit()
         except BaseException as error:
             if not (isinstance(error, Exception) and self._holds_state and is_of_notice(error)):
-                _end_without_horovod()
+                end_without_horovod()
                 raise
             reason = why_left(error, lost_others=False)
-            self._cut()
+            self._group.cut()
             self._return_to_commit()
         else:
             return True, result
         self._own.place = "between two groups"
-        self._leave_group()
+        self._group.leave()
         self._say_ready(place.generation, reason)
         return False, None
 
@@ -178,7 +172,8 @@ class _Moved:
 
     def _join(self, place: Place, order: Message) -> None:
         """Form the group and make sure that all hold the same state."""
-        self._form(place, order["store"])
+        self._own.group.place = place
+        self._group.form(place, order["store"], self._rescue)
         if place.rank == 0:
             self._channel.say({"say": "joined", "generation": place.generation})
         self._state.on_reset()
@@ -187,60 +182,17 @@ class _Moved:
         if not self._holds_state and place.rank == 0:
             self._read()
         if place.workers > 1:
-            step = self._largest(self._own.step)  # rank 0 has got furthest
+            step = self._group.largest(self._own.step)  # rank 0 has got furthest
             if order["sync"]:
                 self._state.sync()
-                self._own.step, self._own.lineage = step, self._largest(self._own.lineage)
-                self._own.samples = self._largest(self._own.samples)
+                self._own.step, self._own.lineage = step, self._group.largest(self._own.lineage)
+                self._own.samples = self._group.largest(self._own.samples)
                 self._keep_step()
             self._holds_state = True
         if place.rank == 0:
             self._channel.say({"say": "confirmed", "generation": place.generation, "step": self._own.step})
             vars(self._book).update(self._parts())
             save_if_only_here(self._book)
-
-    def _form(self, place: Place, store: list[Any]) -> None:
-        import horovod.torch as hvd
-        from horovod.common.exceptions import HorovodInternalError
-
-        hvd.shutdown()
-        self._own.group.place = place
-        self._before, self._aborted = sockets(), False
-        host, port = store if place.rank else (self._address, self._meeting.port)
-        os.environ.update(_environment(place, host, port))
-        try:
-            if place.workers > 1:
-                all_came((host, port), place.rank, place.workers, FORMING.total_seconds(), lambda: self._aborted)
-            with instead_of_abort(self._rescue):
-                hvd.init()
-        except (ValueError, NotAllCame) as error:  # Horovod raises the first when others do not come
-            raise HorovodInternalError(str(error)) from error
-
-    def _leave_group(self) -> None:
-        import horovod.torch as hvd
-
-        hvd.shutdown()
-        self._before = set()
-        self._meeting.close()
-        self._meeting = MeetingPoint(self._address)  # a new group finds nothing of the old one
-
-    def _largest(self, number: int) -> int:
-        """Give the largest of all members' numbers."""
-        if self._own.group.place.workers == 1:
-            return number
-        import horovod.torch as hvd
-        import torch
-
-        return int(hvd.allreduce(torch.tensor([number]), op=hvd.Max, name="bftrain.largest").item())
-
-    def _largest_each(self, numbers: Sequence[float], dtype: str) -> list[Any]:
-        """Give the largest that any member has of each number."""
-        import horovod.torch as hvd
-        import torch
-
-        box = torch.tensor(numbers, dtype=getattr(torch, dtype))
-        found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=f"bftrain.largest.{dtype}").tolist()
-        return found
 
     def _finish(self, place: Place) -> None:
         """Know that the script is done and its last state on disk; the last to leave find nobody missing."""
@@ -249,26 +201,16 @@ class _Moved:
         if place.rank == 0:
             self._write()
         with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():  # others go on if rank 0 is dead
-            self._largest(0)
+            self._group.largest(0)
         self._channel.say({"say": "done", "step": self._own.step})
         with suppress(HorovodInternalError):
-            self._largest(0)
-
-    def _abort(self) -> None:
-        """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
-        self._aborted = True
-        self._meeting.refuse()
-        self._cut()
-
-    def _cut(self) -> None:
-        if self._before:
-            cut(sockets() - self._before)
+            self._group.largest(0)
 
     def _say_ready(self, generation: int, reason: str) -> None:
         tell_on_disk(self._own)
         step = self._own.step if self._holds_state else _NOTHING
-        store = [self._meeting.host, self._meeting.port]
-        self._channel.say({"say": "ready", "step": step, "generation": generation, "store": store, "reason": reason})
+        message = {"say": "ready", "step": step, "generation": generation, "reason": reason}
+        self._channel.say({**message, "store": self._group.meeting_point})
 
     # -- what the script's state does
 
@@ -283,7 +225,7 @@ class _Moved:
             largest, tells = self._agree(largest)
         self._keep_step()
         if tells:
-            self._largest(0)  # all have their copy
+            self._group.largest(0)  # all have their copy
             if own.group.place.rank == 0:
                 tell_in_memory(own)
         if own.group.place.workers > 1 and drift.is_due(own.commits):
@@ -300,7 +242,7 @@ class _Moved:
 
     def _check(self) -> None:
         """Stand for ``state.check_host_updates()``: all leave, or nobody."""
-        self._leave_if_asked(self._largest(self._channel.gather))
+        self._leave_if_asked(self._group.largest(self._channel.gather))
 
     def _count_step(self) -> None:
         if self._own.step == self._own.commit_step:  # a script that does not report still gets further
@@ -322,7 +264,7 @@ class _Moved:
         compared = compared_values(self._book)
         digest, tells = compared.digest(), wants_to_tell(self._own)
         numbers = [number, digest, -digest, tells, *look_at_large_values(self._book, compared)]
-        largest, highest, lowest, tells, *large = self._largest_each(numbers, "int64")
+        largest, highest, lowest, tells, *large = self._group.largest_each(numbers, "int64")
         due = large_values_due(large, leaves=largest > self._own.group.place.generation)
         if due or highest != -lowest:
             self._take_values_of_first({*compared.names, *(self._own.large.names if due else ())})
@@ -346,7 +288,7 @@ class _Moved:
         """Tell if the replicas of the models are not the same on all members."""
         handlers = self._state._handlers.values()  # noqa: SLF001 - there is no public way
         numbers = drift.summary(one.value for one in handlers if hasattr(one.value, "parameters"))
-        found = self._largest_each([*numbers, *(-number for number in numbers)], "float64")
+        found = self._group.largest_each([*numbers, *(-number for number in numbers)], "float64")
         pairs = [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
         relative = drift.relative(pairs)
         if relative > drift.TOLERATED and self._own.group.place.rank == 0:
@@ -384,28 +326,5 @@ class _Moved:
         return {_paper(name): getattr(self._state, name) for name in names}
 
 
-def _end_without_horovod() -> None:
-    """Let the process end without Horovod's farewell, for which it would wait for members that may not answer."""
-    with suppress(ImportError, AttributeError):
-        from horovod.torch import mpi_ops
-
-        atexit.unregister(mpi_ops._basics.shutdown)  # noqa: SLF001 - there is no public way
-
-
 def _paper(name: str) -> str:
     return f"horovod.{name}"
-
-
-def _environment(place: Place, host: str, port: int) -> dict[str, str]:
-    """What Horovod reads when it forms a group; every worker counts as a host of its own."""
-    meeting = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)} if port else {}
-    return {
-        "HOROVOD_HOSTNAME": host_name(place.rank, place.workers),
-        "HOROVOD_RANK": str(place.rank),
-        "HOROVOD_SIZE": str(place.workers),
-        "HOROVOD_LOCAL_RANK": "0",
-        "HOROVOD_LOCAL_SIZE": "1",
-        "HOROVOD_CROSS_RANK": str(place.rank),
-        "HOROVOD_CROSS_SIZE": str(place.workers),
-        **meeting,
-    }

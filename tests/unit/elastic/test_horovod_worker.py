@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic import commits, horovod_worker, progress, report, running
+from bftrain_elastic import commits, horovod_group, horovod_worker, progress, report, running
 from bftrain_elastic.channel import Channel
 from bftrain_elastic.footprints import listening
 from bftrain_elastic.horovod_meeting import NotAllCame
@@ -118,7 +118,7 @@ def horovod(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     hvd.init, hvd.shutdown = stand_in.init, lambda: None
     hvd.Max, hvd.allreduce = "max", stand_in.allreduce
     hvd.broadcast_object = stand_in.broadcast
-    monkeypatch.setattr(horovod_worker, "all_came", stand_in.come)
+    monkeypatch.setattr(horovod_group, "all_came", stand_in.come)
     modules["horovod.torch.elastic"].run_fn = lambda *_: pytest.fail("Horovod's own loop")
     modules["horovod.torch.elastic"].run = lambda train: modules["horovod.torch.elastic"].run_fn(train, None)
     return stand_in
@@ -434,7 +434,7 @@ def test_horovod_is_not_asked_before_all_members_are_there(
     def in_vain(*_: object) -> None:
         raise NotAllCame("not all 3 came")
 
-    monkeypatch.setattr(horovod_worker, "all_came", in_vain)
+    monkeypatch.setattr(horovod_group, "all_came", in_vain)
     thread, ended = begin(steps(1), Kept())
     agent.hear("ready")
     agent.go(1, workers=3)
