@@ -70,10 +70,11 @@ class Agent:
         )
         self._signals: list[int] = []  # that arrived and were not looked at yet
         self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
-        self._workers_know = False  # they have had a SIGTERM from the scheduler itself
+        self._workers_know = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
         self._leaving = ""
         self._leave_at = 0.0  # on the monotonic clock: the end of the grace; 0: we were not told to go
         self._leave_why = ""
+        self._ask_at = 0.0  # on the monotonic clock: when workers are asked to save if no manager does it
         self._beat_at = 0.0
         self._in_vain = False
 
@@ -123,6 +124,8 @@ class Agent:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
             self._note(f"{self._leaving}: {self._link.trouble}")
             self._in_vain = True
+        if self._leave_at and now >= self._ask_at and not self._link.welcomed:
+            self._ask_workers_to_save()
         if self._leave_at and (not self._workers or now >= self._leave_at):
             self._leaving = self._leave_why
 
@@ -147,12 +150,18 @@ class Agent:
         if self._settings.grace_s <= 0:
             self._leaving = why
         elif not self._leave_at:
-            self._leave_at, self._leave_why = time.monotonic() + self._settings.grace_s, why
+            now, grace_s = time.monotonic(), self._settings.grace_s
+            self._leave_at, self._leave_why = now + grace_s, why
+            self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # if they have had SIGTERM too we know by then
             if self._link.welcomed:
                 self._say_notice()
-            else:  # there is no manager that would ask them to save
-                for worker in self._workers.values():
-                    self._signal(worker, signal.SIGTERM)
+
+    def _ask_workers_to_save(self) -> None:
+        """Send SIGTERM to all workers, once: there is no manager, or none any more, that would have them save."""
+        if not self._workers_know:
+            self._workers_know = True
+            for worker in self._workers.values():
+                self._signal(worker, signal.SIGTERM)
 
     def _say_notice(self) -> None:
         self._link.say({"say": "notice", "grace_s": round(max(0.0, self._leave_at - time.monotonic()), 3)})
@@ -242,11 +251,18 @@ class Agent:
         self._ended.replace(worker.task, worker.slot)
         self._workers[worker.name] = worker
         try:
-            worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
+            worker.order = self._order(worker, message)
         except OSError as error:
-            self._bury(worker, 1, f"no log can be written: {error}")
+            self._bury(worker, 1, f"it cannot be started: {error}")
             return
+        self._nursery.start()
+        if self._nursery.warm:
+            self._send_orders()
+
+    def _order(self, worker: Worker, message: Message) -> Message:
+        """Return the order to the nursery: the manager's, with all that the worker is to find in its environment."""
+        worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
         env = environment_of(message, "env") | {"BFTRAIN_SOCKET": self._door.path, "BFTRAIN_WORKER": worker.name}
         env |= {"BFTRAIN_ADDRESS": self._settings.address, "BFTRAIN_NODE": self._settings.node}
         env[GRACE] = f"{self._settings.grace_s:g}"
@@ -257,10 +273,7 @@ class Agent:
             worker.port = self._free_port()
             env["MASTER_PORT"] = str(worker.port)
             message = message | {"argv": [word.replace("$MASTER_PORT", str(worker.port)) for word in message["argv"]]}
-        worker.order = message | {"env": env}
-        self._nursery.start()
-        if self._nursery.warm:
-            self._send_orders()
+        return message | {"env": env}
 
     def _free_port(self) -> int:
         with socket.socket() as probe:

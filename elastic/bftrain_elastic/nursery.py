@@ -132,6 +132,10 @@ class Nursery:
             pid = os.fork()
             if pid == 0:
                 _become(message, parent)
+        except OSError as error:  # no process can be made now; those that run go on
+            _write_why(Path(text_of(message, "log")), error)
+            self._tell({"say": "died", "worker": worker, "code": _EMPTY, "told_to_end": False})
+            return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         self._workers[pid] = worker
@@ -227,7 +231,7 @@ def _become(message: Message, parent: int) -> NoReturn:
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                 signal.signal(number, signal.SIG_DFL)
             os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - a program and its arguments, no shell
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the second: a word or a name that the kernel cannot take
         sys.stderr.write(f"bftrain: cannot start: {error}\n")
         code = _EMPTY
     finally:
@@ -237,9 +241,19 @@ def _become(message: Message, parent: int) -> NoReturn:
         os._exit(code)
 
 
+def _write_why(log: Path, error: OSError) -> None:
+    """Write into a worker's log why it could not be started."""
+    with suppress(OSError), open(_open_log(log), "w", encoding="utf-8") as file:
+        file.write(f"bftrain: cannot start: {error.strerror}\n")
+
+
+def _open_log(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
 def _redirect(log: Path) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    out = _open_log(log)
     os.dup2(nothing, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)

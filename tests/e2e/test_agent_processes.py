@@ -1,0 +1,276 @@
+"""A real agent and small workers without torch: managers that come and go, and processes that are stopped or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain_elastic.footprints import alive
+from bftrain_elastic.local import LocalAgents
+from bftrain_elastic.processes import children, state_of
+from bftrain_elastic.sealed import Sealed
+from bftrain_elastic.secret import make_secret, read_secret
+from tests.helpers.one_node import (
+    PATIENCE_S,
+    SAVES,
+    SLEEPS,
+    SPEAKS,
+    THREADED,
+    WAITS_FOR_SIGNAL,
+    OneNode,
+    tree,
+    until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[OneNode]:
+    running = OneNode(tmp_path)
+    yield running
+    running.close()
+
+
+# -- managers that come and go
+
+
+def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
+    site: OneNode, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.manager(2)
+    site.start()
+    worker = site.started(SLEEPS)
+    older = site.manager(1, takes=False)  # it would end what it does not know
+    until(lambda: "number 2 was obeyed: it is refused" in capfd.readouterr().err, "the agent refuses it")
+    assert older.heard == []
+    assert alive([worker])
+    newer = site.manager(3)
+    assert newer.until("left")[1].worker == "t/n1/0/2-1"
+    newer.until("up")
+    assert alive([worker])
+
+
+def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
+    make_secret(tmp_path / "secret")
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        hub: Any = type("Place", (), {"address": door.getsockname()[:2]})
+        agents = LocalAgents(hub, tmp_path / "secret", preload=(), tmp=tmp_path)
+        agents.start("n1")
+        door.settimeout(PATIENCE_S)
+        with door.accept()[0] as connection:
+            connection.settimeout(PATIENCE_S)
+            sealed = Sealed(read_secret(tmp_path / "secret"), "manager")
+            connection.sendall(sealed.greeting)
+            while not list(sealed.feed(connection.recv(65536))):
+                pass
+            connection.sendall(sealed.seal({"do": "bye"}))
+            while connection.recv(65536):
+                pass
+        with door.accept()[0]:  # it comes again
+            assert agents.running["n1"].poll() is None
+        agents.close()
+
+
+# -- stacks
+
+
+def test_a_worker_shows_its_stacks_and_the_state_of_its_process(site: OneNode) -> None:
+    site.start()
+    pid = site.started(SLEEPS)
+    site.hub.ask(lambda: site.hub.inspect(site.ordered))
+    assert site.watched.until("inspected")[2] in {"S", "R"}
+    log = site.folder / "0.log"
+    until(lambda: "script0.py" in log.read_text(), "the stack is in the log")
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state_of(pid) == "T", "it is stopped")  # a process on another core goes on for a moment
+    site.hub.ask(lambda: site.hub.inspect(site.ordered))
+    assert site.watched.until("inspected", 2)[2] == "T"
+    assert alive([pid])
+
+
+def test_a_command_that_is_no_python_survives_being_inspected(site: OneNode) -> None:
+    site.start()
+    worker = site.spawn("", warm=False, argv=[sys.executable, "-c", SLEEPS])
+    until((site.folder / "started").exists, "it is there")
+    site.hub.ask(lambda: site.hub.inspect(worker))
+    assert site.watched.until("inspected")[2] in {"S", "R"}
+    assert alive(children(site.nursery))
+
+
+# -- processes that are stopped or killed
+
+
+def test_a_stopped_nursery_is_replaced_when_it_is_needed(site: OneNode) -> None:
+    site.start()
+    worker = site.started(SLEEPS)
+    os.kill(site.nursery, signal.SIGSTOP)
+    time.sleep(4)
+    assert alive([worker]), "as long as nothing is asked of it, nothing happens to it"
+    site.hub.call(lambda: site.hub.stop("t/n1/0/1-1", 0.0))
+    assert site.watched.until("exited")[2].code == -9
+    assert not alive([worker, site.nursery])
+    site.spawn(SPEAKS)
+    assert site.watched.until("exited", 2)[2].finished
+    site.nursery = children(site.agent.pid)[0]
+
+
+def test_a_worker_that_ended_before_its_nursery_was_killed_ended_as_it_did(site: OneNode) -> None:
+    site.start()
+    worker = site.started(SAVES, "0")
+    os.kill(site.nursery, signal.SIGSTOP)
+    os.kill(worker, signal.SIGTERM)
+    until(lambda: not alive([worker]), "it ended")
+    os.kill(site.nursery, signal.SIGKILL)
+    assert site.watched.until("exited")[2].code == 0
+    until(lambda: children(site.agent.pid), "another nursery")
+    site.nursery = children(site.agent.pid)[0]
+
+
+def test_a_stopped_nursery_leaves_nothing_behind_when_its_agent_is_killed(site: OneNode) -> None:
+    site.start()
+    site.started(SLEEPS)
+    pids = tree(site)
+    os.kill(site.nursery, signal.SIGSTOP)
+    site.agent.kill()
+    site.agent.wait(10)
+    until(lambda: not alive(pids), "nobody is left")
+    until(lambda: not list(site.folder.glob("bftrain-agent-*")), "and no folder")
+    assert site.watched.until("exited")[2].code == -9
+
+
+def test_the_workers_of_a_stopped_agent_end_before_its_manager_gives_it_up(site: OneNode) -> None:
+    site.start()
+    worker = site.started(SLEEPS)
+    site.agent.send_signal(signal.SIGSTOP)
+    until(lambda: not alive([worker]), "its nursery ends them", 15)
+    assert not site.watched.all("down"), "so they cannot run here and elsewhere"
+    site.agent.send_signal(signal.SIGCONT)
+    assert site.watched.until("exited")[2].code == -9
+    until(lambda: children(site.agent.pid), "another nursery")
+    site.nursery = children(site.agent.pid)[0]
+
+
+@pytest.mark.parametrize(("script", "stopped"), [(SAVES, True), (WAITS_FOR_SIGNAL, True), (SLEEPS, False)])
+def test_only_a_worker_that_survives_sigterm_can_have_ended_well_because_it_was_told_to(
+    site: OneNode, script: str, *, stopped: bool
+) -> None:
+    site.start()
+    site.started(script, "0")
+    site.hub.call(lambda: site.hub.stop(site.ordered, 15.0))
+    end = site.watched.until("exited")[2]
+    assert (end.code, end.stopped) == ((0, True) if stopped else (-signal.SIGTERM, False))
+
+
+def test_a_script_ends_when_its_threads_have(site: OneNode) -> None:
+    site.start()
+    site.spawn(THREADED)
+    assert site.watched.until("exited")[2].code == 0
+    assert (site.folder / "thread").exists()
+    assert (site.folder / "pool").exists()
+
+
+def wrapped(site: OneNode, save_s: float) -> int:
+    """Start a shell that runs a program that saves, and return the process of the program."""
+    (site.folder / "saves.py").write_text(SAVES.replace("sys.exit(0)", "Path('saved').touch(); sys.exit(0)"))
+    run = site.folder / "run.sh"
+    run.write_text(f"{sys.executable} saves.py {save_s}\necho over\n")
+    site.spawn("", warm=False, argv=["sh", str(run)])
+    until((site.folder / "started").exists, "the program is there")
+    (shell,) = children(site.nursery)
+    (program,) = children(shell)
+    return program
+
+
+@pytest.mark.parametrize("from_outside", [False, True])
+def test_a_program_in_a_shell_script_has_its_time_to_save(site: OneNode, *, from_outside: bool) -> None:
+    site.start(grace_s=20.0)
+    program = wrapped(site, 1.5)
+    if from_outside:  # as a scheduler does it, the shell first
+        for pid in (*children(site.nursery), program, site.nursery, site.agent.pid):
+            os.kill(pid, signal.SIGTERM)
+        site.watched.until("noticed")
+    site.hub.call(lambda: site.hub.stop(site.ordered, 15.0))
+    assert site.watched.until("exited")[2].code == -signal.SIGTERM
+    assert (site.folder / "saved").exists()
+    until(lambda: not alive([program]), "the program is gone")
+
+
+def test_a_program_in_a_shell_script_has_no_more_time_than_it_is_given(site: OneNode) -> None:
+    site.start()
+    program = wrapped(site, 60.0)
+    site.hub.call(lambda: site.hub.stop(site.ordered, 1.0))
+    assert site.watched.until("exited")[2].code == -signal.SIGTERM
+    until(lambda: not alive([program]), "the program is gone")
+    assert not (site.folder / "saved").exists()
+
+
+def test_what_a_shell_leaves_behind_that_somebody_kills_does_not_live_on(site: OneNode) -> None:
+    site.start()
+    program = wrapped(site, 60.0)
+    os.kill(children(site.nursery)[0], signal.SIGTERM)
+    assert site.watched.until("exited")[2].code == -signal.SIGTERM
+    until(lambda: not alive([program]), "the program is gone")
+
+
+def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_out_again(site: OneNode) -> None:
+    argv = [sys.executable, "-c", "open('runs', 'a').write('x')"]
+    site.start()
+    site.spawn("", warm=False, argv=argv)
+    site.watched.until("exited")
+    order = {
+        "do": "spawn", "worker": site.ordered, "task": "t", "argv": argv, "env": {},
+        "cwd": str(site.folder), "log": str(site.folder / "0.log"), "slot": 0, "warm": False,
+    }  # fmt: skip
+    site.hub.call(lambda: site.hub.spawn(site.watched, "n1", "t", order))
+    site.spawn(SPEAKS, slot=1)  # an order that comes after that one
+    site.watched.until("exited", 2)
+    until(lambda: not children(site.nursery), "no worker is left")
+    assert (site.folder / "runs").read_text() == "x"
+
+
+# -- workers that cannot be started
+
+
+def test_a_word_that_no_command_line_can_hold_is_named_in_the_log(site: OneNode) -> None:
+    site.start()
+    site.spawn("", warm=False, argv=["true", "a\0b"])
+    end = site.watched.until("exited")[2]
+    assert (end.code, end.tail) == (127, "bftrain: cannot start: embedded null byte\n")
+
+
+# As on a node on which no process can be made at the moment
+NO_ROOM = """
+import errno, os, pathlib
+fork = os.fork
+def fails():
+    if pathlib.Path(__file__).with_name("full").exists():
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+os.fork = fails
+"""
+
+
+def test_a_node_without_room_for_a_process_fails_that_worker_and_no_other(
+    site: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.folder / "sitecustomize.py").write_text(NO_ROOM)
+    monkeypatch.setenv("PYTHONPATH", str(site.folder), prepend=os.pathsep)
+    site.start()
+    worker = site.started(SLEEPS)
+    (site.folder / "full").touch()
+    site.spawn(SPEAKS, slot=1)
+    end = site.watched.until("exited")[2]
+    assert (end.code, end.tail) == (127, "bftrain: cannot start: Resource temporarily unavailable\n")
+    assert alive([worker])
+    (site.folder / "full").unlink()
+    site.spawn(SPEAKS, slot=2)
+    assert site.watched.until("exited", 2)[2].finished

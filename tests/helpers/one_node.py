@@ -1,0 +1,208 @@
+"""One node with a real agent and small workers, and managers that take each other's place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bftrain_elastic.courses import Exit, Left
+from bftrain_elastic.footprints import alive
+from bftrain_elastic.hub import Hub
+from bftrain_elastic.local import LocalAgents
+from bftrain_elastic.messages import Message
+from bftrain_elastic.processes import children, descendants
+from bftrain_elastic.secret import make_secret
+
+PATIENCE_S = 30.0
+
+_GOES_ON = """
+Path("started").touch()
+while True:
+    time.sleep(0.01)
+"""
+# What many programs do: they save when they are told to go, and end well
+SAVES = f"""
+import signal, sys, time
+from pathlib import Path
+def save(*_):
+    time.sleep(float(sys.argv[1]))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+{_GOES_ON}"""
+SLEEPS = f"""
+import time
+from pathlib import Path
+{_GOES_ON}"""
+# Saves when it is told to go, and cannot be told twice
+SAVES_ONCE = f"""
+import os, signal, sys, time
+from pathlib import Path
+def save(*_):
+    if Path("saving").exists():
+        os._exit(3)
+    Path("saving").touch()
+    time.sleep(1.0)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+{_GOES_ON}"""
+# Does not handle SIGTERM but waits for it, as init programs of containers do
+WAITS_FOR_SIGNAL = """
+import signal, sys
+from pathlib import Path
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+Path("started").touch()
+signal.sigwait({signal.SIGTERM})
+sys.exit(0)
+"""
+# Leaves its work to a thread
+THREADED = """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+def write(name):
+    time.sleep(0.5)
+    Path(name).touch()
+threading.Thread(target=write, args=("thread",)).start()
+ThreadPoolExecutor(1).submit(write, "pool")
+"""
+# Says that it is done with the last thing it does
+SPEAKS = """
+from bftrain_elastic.channel import Channel
+channel = Channel.from_environment()
+channel.say({"say": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
+channel.say({"say": "finished"})
+"""
+
+
+class RecordingListener:
+    """A listener that starts workers and keeps what it hears, and the manager's side of it."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+        self.takes = True  # what other managers left
+        self._news = threading.Condition()
+
+    def _hear(self, *what: object) -> None:
+        with self._news:
+            self.heard.append(what)
+            self._news.notify_all()
+
+    def told(self, told: Message) -> None:
+        self._hear(told["told"], told.get("node"), told.get("reason", told.get("grace_s")))
+
+    def node_up(self, node: str) -> None:
+        self._hear("up", node)
+
+    def node_gone(self, node: str) -> None:
+        self._hear("down", node)
+
+    def notice(self, node: str, grace_s: float) -> None:
+        self._hear("noticed", node, grace_s)
+
+    def adopt(self, _task: str, _node: str, left: Message) -> bool:
+        self._hear("left", Left.read(left))
+        return self.takes
+
+    def spawned(self, _task: str, worker: str, _port: int) -> None:
+        self._hear("spawned", worker)
+
+    def inspected(self, _task: str, worker: str, process_state: str) -> None:
+        self._hear("inspected", worker, process_state)
+
+    def said(self, _task: str, worker: str, message: Message) -> None:
+        self._hear("said", worker, message["say"])
+
+    def exited(self, _task: str, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+        self._hear("exited", worker, exit)
+
+    def tick(self, now: float) -> None: ...
+
+    def all(self, what: str) -> list[tuple[Any, ...]]:
+        return [one for one in self.heard if one[0] == what]
+
+    def until(self, what: str, count: int = 1) -> tuple[Any, ...]:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.all(what)) >= count, PATIENCE_S), f"{what}: {self.heard}"
+        return self.all(what)[count - 1]
+
+
+class OneNode:
+    """One node, and one manager after the other at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.secret = make_secret(folder / "secret")
+        self.epoch = 0
+        self.port = 0
+        self.hub: Hub
+        self.manager()
+
+    def manager(self, epoch: int | None = None, *, takes: bool = True) -> RecordingListener:
+        """Let another manager take the place of the one before, which says nothing more."""
+        if self.epoch:
+            self.hub.abandon()
+        self.epoch = self.epoch + 1 if epoch is None else epoch
+        self.watched = RecordingListener()
+        self.watched.takes = takes
+        self.hub = Hub(self.watched.told, self.secret, port=self.port, closed=True, epoch=self.epoch)
+        self.port = self.hub.address[1]
+        self.hub.ask(lambda: self.hub.attach(self.watched))
+        self.hub.open()
+        return self.watched
+
+    def start(self, grace_s: float = 0.0) -> None:
+        """Start the agent."""
+        self.agents = LocalAgents(
+            self.hub, self.folder / "secret", preload=(), tmp=self.folder, grace_s=grace_s, slots=64
+        )
+        self.agents.start("n1")
+        self.agent = self.agents.running["n1"]
+        self.watched.until("warm")
+        self.nursery = children(self.agent.pid)[0]
+
+    def spawn(self, script: str, *words: str, slot: int = 0, **more: object) -> str:
+        """Start a worker."""
+        path = self.folder / f"script{slot}.py"
+        path.write_text(script)
+        self.ordered = self.hub.ask(lambda: self.hub.new_name("t", "n1", slot))
+        order = {
+            "do": "spawn", "worker": self.ordered, "task": "t", "argv": [str(path), *words], "env": {},
+            "cwd": str(self.folder), "log": str(self.folder / f"{slot}.log"), "slot": slot, "warm": True,
+            **more,
+        }  # fmt: skip
+        self.hub.call(lambda: self.hub.spawn(self.watched, "n1", "t", order))
+        return self.ordered
+
+    def started(self, script: str, *words: str) -> int:
+        """Start a worker, and return its process once it does what its script says."""
+        self.spawn(script, *words)
+        until((self.folder / "started").exists, "the worker is there")
+        return children(self.nursery)[0]
+
+    def close(self) -> None:
+        """End everything, whoever was stopped."""
+        for pid in (self.agent.pid, self.nursery):
+            if alive([pid]):
+                os.kill(pid, signal.SIGCONT)
+        self.agent.kill()
+        self.agent.wait(10)
+        self.agents.running.clear()
+        self.hub.abandon()
+
+
+def until(true: Callable[[], object], words: str, timeout_s: float = PATIENCE_S) -> None:
+    """Wait until something is true; ``words`` say what."""
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, words
+        time.sleep(0.002)
+
+
+def tree(site: OneNode) -> list[int]:
+    """Return the agent and all processes below it."""
+    return [site.agent.pid, *descendants(site.agent.pid)]
