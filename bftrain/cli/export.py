@@ -24,12 +24,13 @@ from bftrain.cli.output import Output, prints_results
 @prints_results
 def command(folder: Path, form: str, path: Path, out: Output) -> None:
     """Write what a replay left in DIR in the format of another tool."""
-    from bftrain_datasets.storage import whole_file
+    from bftrain_datasets.storage import check_replaceable, whole_file
     from bftrain_replay import batsim, perfetto
     from bftrain_replay.saved import Saved
 
-    exporter, things = {"batsim": (batsim.export, "jobs"), "perfetto": (perfetto.export, "events")}[form]
+    module, things = (batsim, "jobs") if form == "batsim" else (perfetto, "events")
+    check_replaceable(path, module.is_own)
     saved = Saved(folder)
     with whole_file(path) as file:
-        count = exporter(saved, file)
+        count = module.export(saved, file)
     out.result({"file": str(path), things: count}, lambda: f"{path}: {count:,} {things}")

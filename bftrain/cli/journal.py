@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +12,7 @@ from bftrain.cli.output import Output, prints_results, table
 if TYPE_CHECKING:
     from bftrain.journal import Step
 
+_MADE_BY: Final = "made by bftrain journal export from the journal"
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
 
 
@@ -104,7 +105,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     from bftrain.config import dump
     from bftrain.journal import Journal
     from bftrain_datasets.files import check_log_name, save_log
-    from bftrain_datasets.storage import whole_file
+    from bftrain_datasets.storage import check_replaceable, head_of, whole_file
     from bftrain_datasets.taskfiles import check_task_name, save_tasks
     from bftrain_replay.recorded import recorded
     from bftrain_replay.rerunning import go_through
@@ -113,6 +114,8 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     check_log_name(log)
     if tasks is not None:
         check_task_name(tasks)
+    if config is not None:
+        check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()))
     with Journal.open(path) as journal:
         told = recorded(journal)
         over = dict(go_through(journal, told, anew=False).work_samples)
@@ -121,10 +124,10 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
         settings = ReplaySettings.of(journal.settings_now)
     save_log(told.log, log)
     if tasks is not None:
-        save_tasks(specs, tasks, note=f"from the journal {path.name}; submit_s counts from the log's begin")
+        save_tasks(specs, tasks, note=f"{_MADE_BY} {path.name}; submit_s counts from the log's begin")
     if config is not None:
         with whole_file(config) as file:
-            file.write(dump(settings).encode())
+            file.write(f"# {_MADE_BY} {path.name}\n{dump(settings)}".encode())
     figures = {"nodes": len(told.log.node_names), "idle_node_s": told.log.idle_node_s, "span_s": told.log.span_s}
     made = {"log": log, "tasks": tasks, "config": config}
     written = {name: str(file) for name, file in made.items() if file is not None}

@@ -103,14 +103,14 @@ def command(
     Without --speeds they are those of arXiv:2106.12091, on 1 to 64 nodes. The same options give the same file.
     """
     from bftrain_datasets.task_generators import Arrivals
-    from bftrain_datasets.taskfiles import check_task_name, save_tasks
+    from bftrain_datasets.taskfiles import MADE_BY, check_task_name, save_tasks
 
     check_task_name(path)
     _check(click.get_current_context(), kind)
     arrivals = Arrivals(start_s=start_s, per_hour=arrivals_per_hour)
     make = _cluster if kind == CLUSTER else _mix_or_trials
     made = make(kind, count, seed, arrivals, given)
-    save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, made by bftrain tasks generate")
+    save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, {MADE_BY} tasks generate")
     last_s = max(task.submit_s for task in made)
     figures = {"file": str(path), "tasks": count, "kind": kind, "last_submit_s": last_s}
     arriving = f", the last at {last_s:,.0f} s" if arrivals_per_hour else ""

@@ -127,11 +127,11 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
 
 
 def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> None:
-    from bftrain_datasets.taskfiles import save_tasks
+    from bftrain_datasets.taskfiles import MADE_BY, save_tasks
 
     found = _read(file, options, out)
     words = list(_told(found, options))
-    save_tasks(found.tasks, path, note="\n".join(words))
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
     for warning in _warnings(found):
         out.warn(warning)
     figures = {
@@ -209,12 +209,12 @@ def _warnings(found: Workload) -> Iterator[str]:
 def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bool, out: Output) -> None:
     from bftrain_datasets.files import load_log
     from bftrain_datasets.published.tasks import import_tasks
-    from bftrain_datasets.taskfiles import save_tasks
+    from bftrain_datasets.taskfiles import MADE_BY, save_tasks
 
     begin_s = load_log(log).start_s if log else None
     found = import_tasks(files[0], files[1], begin_s=begin_s, exact=exact)
     words = list(_published_words(found))
-    save_tasks(found.tasks, path, note="\n".join(words))
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
     moments = [task.submit_s for task in found.tasks]
     figures = {
         "file": str(path),

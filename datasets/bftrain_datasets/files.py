@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain.errors import BadInput
 from bftrain_datasets import csv_log, npz_log, parquet_log
 from bftrain_datasets.eventlog import FORMAT
-from bftrain_datasets.storage import by_suffix, whole_file
+from bftrain_datasets.storage import by_suffix, check_replaceable, head_of, whole_file
 
 if TYPE_CHECKING:
     from bftrain_datasets.eventlog import EventLog
@@ -17,7 +17,9 @@ PARQUET: Final = ".parquet"
 LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load, PARQUET: parquet_log.load}
 SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save, PARQUET: parquet_log.save}
 # How log files begin: a zip archive, a Parquet file, and our comment in a CSV file
-_MARKS: Final = (b"PK\x03\x04", b"PAR1", f"# {FORMAT}".encode())
+_PARQUET_MARK: Final = b"PAR1"
+_CSV_MARK: Final = f"# {FORMAT}".encode()
+_MARKS: Final = (b"PK\x03\x04", _PARQUET_MARK, _CSV_MARK)
 _MARK_BYTES: Final = max(map(len, _MARKS))
 
 
@@ -39,12 +41,21 @@ def save_log(log: EventLog, path: Path | str) -> None:
 
 
 def check_log_name(path: Path) -> None:
-    """Refuse a name that no log can be saved under, or in no folder that there is, before work is done for it."""
+    """Refuse a name that no log can be saved under, in no folder that there is, or of a file that is not ours."""
     by_suffix(path, SAVERS, "log file")
     if not path.parent.is_dir():
         raise BadInput("no such folder", where=str(path.parent), fix="make it first, for example with mkdir -p")
     if path.suffix.lower() == PARQUET:
         parquet_log.require(str(path))
+    check_replaceable(path, is_own_log)
+
+
+def is_own_log(path: Path) -> bool:
+    """Return whether bftrain wrote the log in this file, by how it begins or, in Parquet, ends."""
+    head = head_of(path)
+    if head.startswith(_PARQUET_MARK):
+        return parquet_log.is_own(path)
+    return head.startswith(_CSV_MARK) or npz_log.is_own(head)
 
 
 def holds_log(path: Path) -> bool:

@@ -24,6 +24,7 @@ KINDS: Final = ("kind_names", "node_kinds")  # where kinds are told apart; whoev
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day
 _LEVEL: Final = 6
+_NAME_AT: Final = 30  # where the name of a ZIP archive's first member begins
 # All that zipfile, zlib and NumPy are known to raise on damaged bytes; an OSError comes from a seek to nowhere
 _DAMAGE: Final = (
     zipfile.BadZipFile,
@@ -61,6 +62,11 @@ def save(log: EventLog, file: IO[bytes]) -> None:
             member.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as target:
                 np.lib.format.write_array(target, columns[name], version=(1, 0), allow_pickle=False)
+
+
+def is_own(head: bytes) -> bool:
+    """Return whether a file that begins with these bytes is an archive whose first member says the format."""
+    return head.startswith(b"PK\x03\x04") and head[_NAME_AT:].startswith(f"{MEMBERS[0]}.npy".encode())
 
 
 def load(path: Path) -> EventLog:

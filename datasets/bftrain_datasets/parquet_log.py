@@ -5,6 +5,7 @@ Needs pyarrow, which is imported only when such a file is read or written.
 
 from __future__ import annotations
 
+import os
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -38,6 +39,7 @@ CHECKSUM_KEY: Final = b"bftrain.sha256"
 PROVENANCE_KEY: Final = b"bftrain.provenance"
 MOST_ROWS: Final = 1 << 30
 INSTALL: Final = "pip install 'bftrain[parquet]'"
+_TAIL_BYTES: Final = 8  # how long the metadata are, and the mark at the end
 _ROWS_AT_ONCE: Final = 1 << 16
 _GROUP_ROWS: Final = 1 << 18
 
@@ -80,6 +82,16 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     parquet.write_table(
         table, file, row_group_size=_GROUP_ROWS, compression="zstd", use_dictionary=True, write_page_checksum=True
     )
+
+
+def is_own(path: Path) -> bool:
+    """Return whether the metadata at the end of a Parquet file have our format, whether pyarrow is there or not."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _TAIL_BYTES, 0))
+        metadata_bytes = int.from_bytes(file.read(4), "little")
+        file.seek(max(size - _TAIL_BYTES - metadata_bytes, 0))
+        return FORMAT_KEY in file.read(metadata_bytes)
 
 
 def load(path: Path) -> EventLog:

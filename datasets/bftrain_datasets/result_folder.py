@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bftrain.errors import BadInput, UsageError
 from bftrain.values import wire
 from bftrain_datasets.folder_lock import FolderLock
-from bftrain_datasets.storage import prepare_folder, write_text
+from bftrain_datasets.storage import check_replaceable, head_of, prepare_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,6 @@ INTERRUPTED: Final = "interrupted"  # why a part ended
 DRAFT: Final = ".bftrain-draft"
 READY: Final = ".bftrain-ready"
 _OBSOLETE: Final = ".obsolete"  # in READY: names of files of the old result that the new one does not have
-_HEAD_BYTES: Final = 4096
 ADVICE: Final = "--overwrite replaces it, or name another folder"
 IN_PYTHON: Final = "overwrite=True replaces it, or name another folder"
 _MOVE_AWAY: Final = "move it away, or name another folder"
@@ -193,29 +192,22 @@ def finish_replacement(folder: Path) -> None:
 
 def is_own_page(path: Path) -> bool:
     """Return whether a file is a page that bftrain wrote."""
-    return _is_plain(path) and PAGE_MARK.encode() in _head(path, _HEAD_BYTES)
+    return _is_plain(path) and PAGE_MARK.encode() in head_of(path)
 
 
 def write_page(path: Path, text: str) -> None:
     """Write a page; refuse to replace a file that bftrain did not write."""
-    if os.path.lexists(path) and not is_own_page(path):
-        what = "is there already, was not written by bftrain, and is left as it is"
-        raise BadInput(what, where=str(path), fix="move it away, or name another file")
+    check_replaceable(path, is_own_page)
     write_text(path, text)
 
 
 def _begins(path: Path, begin: bytes) -> bool:
     """Return whether a file begins with these bytes, or ends within them."""
-    return _is_plain(path) and begin.startswith(_head(path, len(begin)))
+    return _is_plain(path) and begin.startswith(head_of(path, len(begin)))
 
 
 def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def _head(path: Path, count: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(count)
 
 
 def _sums(folder: Path, names: set[str]) -> str:

@@ -13,13 +13,14 @@ from typing import IO, TYPE_CHECKING, Final, TypeVar
 from bftrain.errors import BadInput, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 T = TypeVar("T")
 
 LONGEST_LINE_BYTES: Final = 1 << 20
 LARGEST_TEXT_BYTES: Final = 1 << 28
+HEAD_BYTES: Final = 4096
 BYTE_ORDER_MARK: Final = "\ufeff"
 NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
 
@@ -45,6 +46,20 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path, is_own: Callable[[Path], bool]) -> None:
+    """Refuse to replace what bftrain did not write, before work is done for it; an empty file holds nothing to lose."""
+    if not os.path.lexists(path) or (path.is_file() and (not path.stat().st_size or is_own(path))):
+        return
+    what = "is there already, was not written by bftrain, and is left as it is"
+    raise BadInput(what, where=str(path), fix="move it away, or name another file")
+
+
+def head_of(path: Path, count: int = HEAD_BYTES) -> bytes:
+    """Return the first bytes of a file, by which what bftrain wrote is recognised."""
+    with path.open("rb") as file:
+        return file.read(count)
 
 
 @contextmanager

@@ -7,11 +7,12 @@ import io
 import json
 import re
 import tomllib
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput, UnknownName
-from bftrain_datasets.storage import CsvFile, by_suffix, whole_file, whole_text
+from bftrain_datasets.storage import CsvFile, by_suffix, check_replaceable, head_of, whole_file, whole_text
 from bftrain_datasets.task_records import COUNTS, KEYS, NUMBERS, record_of, tasks_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     Writer = Callable[[list[Record], IO[str]], None]
 
 KIND: Final = "task file"
+MADE_BY: Final = "made by bftrain"  # in the comment at the top of what commands write
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
@@ -50,8 +52,15 @@ def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -
 
 
 def check_task_name(path: Path) -> None:
-    """Refuse a name that no tasks can be saved under, before work is done for it."""
+    """Refuse a name that no tasks can be saved under, or of a file that is not ours, before work is done for it."""
     by_suffix(path, _formats(), KIND)
+    check_replaceable(path, is_own_tasks)
+
+
+def is_own_tasks(path: Path) -> bool:
+    """Return whether a command wrote the tasks in this file; what was written by hand has no such comment."""
+    lines = head_of(path).splitlines()
+    return any(MADE_BY.encode() in line for line in takewhile(lambda line: line.startswith(b"#"), lines))
 
 
 def _formats() -> dict[str, tuple[Reader, Writer]]:

@@ -11,10 +11,12 @@ import re
 from typing import IO, TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
+from bftrain_datasets.storage import head_of
 from bftrain_replay.stretches import rows_by_task, stretches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from bftrain_replay.saved import Saved
 
@@ -37,6 +39,7 @@ COLUMNS: Final = (
     "consumed_energy",
     "metadata",
 )
+_WORKLOAD: Final = "bftrain"
 _UNKNOWN: Final = -1  # what Batsim writes where there is no wall time and no measured energy
 
 
@@ -55,6 +58,12 @@ def export(saved: Saved, file: IO[bytes]) -> int:
     return count
 
 
+def is_own(path: Path) -> bool:
+    """Return whether a file is a table that this module wrote: Batsim's own has other names of workloads."""
+    header, _, rows = head_of(path).partition(b"\n")
+    return header == ",".join(COLUMNS).encode() and (not rows or f",{_WORKLOAD},".encode() in rows)
+
+
 def _rows(saved: Saved) -> Iterator[tuple[object, ...]]:
     ends = {
         name: (submit_s, finish_s) for name, submit_s, finish_s in saved.rows("tasks", "name", "submit_s", "finish_s")
@@ -70,7 +79,7 @@ def _rows(saved: Saved) -> Iterator[tuple[object, ...]]:
             finished = to_s == finish_s
             yield (
                 f"{task}.{place}",
-                "bftrain",
+                _WORKLOAD,
                 task,
                 ready_s,
                 len(nodes),

@@ -9,20 +9,23 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput
 from bftrain.values import wire
+from bftrain_datasets.storage import head_of
 from bftrain_replay.stretches import rows_by_task, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from bftrain_replay.saved import Saved
 
+_BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
 _TASKS: Final = 1
 _NODES: Final = 2
 
 
 def export(saved: Saved, file: IO[bytes]) -> int:
     """Write all events; gives how many there are."""
-    file.write(b'{"displayTimeUnit":"ms","otherData":')
+    file.write(_BEGIN)
     file.write(wire.encode({"made_by": saved.summary["format"], "solver": saved.summary["solver"]}))
     file.write(b',"traceEvents":[\n')
     count = 0
@@ -31,6 +34,12 @@ def export(saved: Saved, file: IO[bytes]) -> int:
         count += 1
     file.write(b"\n]}\n")
     return count
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file is a trace that this module wrote."""
+    head = head_of(path)
+    return head.startswith(_BEGIN) and b'"made_by":"bftrain ' in head
 
 
 def _events(saved: Saved) -> Iterator[dict[str, Any]]:

@@ -73,7 +73,8 @@ def test_words_and_file_say_where_tasks_come_from(bftrain: CommandLine, tmp_path
         "deadlines are multiples of the duration on v100",
         "3 rows read = 3 tasks + 0 set aside",
     ]
-    assert made.read_text().splitlines()[: len(words)] == [f"# {line}" for line in words]
+    comments = ("made by bftrain tasks import", *words)
+    assert made.read_text().splitlines()[: len(comments)] == [f"# {line}" for line in comments]
     assert ended.err == ""
 
 
