@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.records import books, options_of, read_records, reads_records, records_argument, refusal, report
+from bftrain.cli.records import (
+    books,
+    findings_data,
+    options_of,
+    read_records,
+    reads_records,
+    records_argument,
+    refusal,
+    report,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +63,7 @@ def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | 
 
 
 def _tell(checked: Imported | NoLog, out: Output) -> None:
-    data = {"format": checked.format, "rows": checked.rows, "findings": checked.findings}
+    data = {"format": checked.format, "rows": checked.rows, "findings": findings_data(checked.findings)}
     out.result(data, lambda: _words(checked))
 
 

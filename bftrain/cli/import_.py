@@ -10,7 +10,16 @@ import click
 
 from bftrain.cli.logfiles import figures_of, kinds_option, log_output
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.records import books, options_of, read_records, reads_records, records_argument, refusal, report
+from bftrain.cli.records import (
+    books,
+    findings_data,
+    options_of,
+    read_records,
+    reads_records,
+    records_argument,
+    refusal,
+    report,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,7 +60,8 @@ def command(
     written = None if refused else path
     if written is not None:
         save_log(made.log, written)
-    figures = {**figures_of(made.log, written), "format": made.format, "rows": made.rows, "findings": made.findings}
+    found = {"format": made.format, "rows": made.rows, "findings": findings_data(made.findings)}
+    figures = {**figures_of(made.log, written), **found}
     out.result(figures, lambda: _words(made, written))
     if refused:
         raise refusal(made)

@@ -99,6 +99,9 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
 
 def _story(told: Provenance) -> Iterator[tuple[str, str]]:
     """Say where the log came from, and what was done to it."""
+    from bftrain import words
+    from bftrain.cli.records import done_about
+
     yield "made by", f"{told.made_by}, bftrain {told.version}"
     for name, value in told.options.items():
         yield "with", f"{name} = {json.dumps(value, ensure_ascii=False)}"
@@ -109,5 +112,5 @@ def _story(told: Provenance) -> Iterator[tuple[str, str]]:
     for step in told.steps:
         yield "then", step
     for finding in told.findings:
-        done = f": {finding.done}" if finding.done else ""
-        yield "found", f"{finding.name}, {finding.count:,} times{done}"
+        done = done_about(finding)
+        yield "found", f"{finding.name}, {words.counted(finding.count, 'time')}" + (f": {done}" if done else "")

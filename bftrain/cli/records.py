@@ -196,9 +196,24 @@ def _told(each: Finding) -> str:
     from bftrain_datasets.importing.hazards import HAZARDS
 
     known = HAZARDS.get(each.name)
-    option = f"; change it with {known.option}" if known and known.option else ""
-    lines = (known.says if known else each.name, f"{each.done}{option}", each.first)
+    lines = (known.says if known else each.name, done_about(each), each.first)
     return "\n".join(line for line in lines if line)
+
+
+def done_about(each: Finding) -> str:
+    """Say what was done about a finding, and which option changes that."""
+    from bftrain_datasets.importing.hazards import option_for
+
+    option = option_for(each.name)
+    return f"{each.done}; change it with {option}" if option else each.done
+
+
+def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Give findings for programs, each with the option that changes what is done about it."""
+    from bftrain.values import wire
+    from bftrain_datasets.importing.hazards import option_for
+
+    return [{**wire.plain(each), "option": option_for(each.name) or None} for each in findings]
 
 
 def report(findings: Sequence[Finding]) -> RenderableType:

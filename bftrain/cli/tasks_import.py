@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bftrain.cli.output import Output, prints_results
+from bftrain.cli.records import findings_data
 from bftrain.cli.taskfiles import FILE, kinds_of, task_output
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
         "kinds": found.kinds,
         "reference": found.reference,
         "rows": found.rows,
-        "findings": found.findings,
+        "findings": findings_data(found.findings),
         "refused": found.refused,
         "sources": found.sources,
     }

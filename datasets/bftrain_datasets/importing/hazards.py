@@ -162,3 +162,9 @@ HAZARDS: Final[dict[str, Hazard]] = {
     "same_name": _doubtful_row("jobs with the name of another one"),
     "gang_changed": _ordinary("jobs that had another number of GPUs in a later attempt", "the first number counts"),
 }
+
+
+def option_for(name: str) -> str:
+    """Return the option of an import that changes what is done about this kind; nothing if there is none."""
+    known = HAZARDS.get(name)
+    return known.option if known is not None else ""
