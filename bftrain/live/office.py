@@ -35,6 +35,7 @@ from bftrain.live.documents import (
 )
 from bftrain.live.kept import Kept, Progress, State, is_name
 from bftrain.live.metrics import Metrics
+from bftrain.live.task_views import view_of
 from bftrain.live.tracking import guess
 from bftrain.live.watch import Watch
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
@@ -321,43 +322,8 @@ class Office:
         return kept
 
     def _view(self, kept: Kept) -> TaskView:
-        now = self._daemon.stepper.now
         track = self._daemon.books.tracks.get(kept.name) if kept.unfinished else None
-        held = track.held if track is not None else ()
-        progress = kept.progress if track is None else track.settle(now)
-        return TaskView(
-            number=kept.number,
-            name=kept.name,
-            user=kept.user,
-            state=state_of(kept, len(held)),
-            launcher=kept.launcher,
-            nodes=held,
-            running=0 if track is None else track.running,
-            min_nodes=kept.spec.min_nodes,
-            max_nodes=kept.spec.max_nodes,
-            submitted_s=kept.submitted_s,
-            started_s=progress.started_s,
-            ended_s=kept.ended_s,
-            work_samples=kept.spec.work_samples,
-            samples=progress.samples,
-            step=progress.step,
-            in_memory_step=max(progress.in_memory_step, progress.committed_step),
-            committed_step=progress.committed_step,
-            loss=progress.loss,
-            speed=0.0 if track is None else track.speed(now),
-            speeds=progress.speeds if track is None else track.speeds,
-            costs=progress.costs,
-            node_s=progress.node_s,
-            rescales=progress.rescales,
-            preemptions=progress.preemptions,
-            failures=progress.failures,
-            weight=kept.spec.weight,
-            deadline_s=kept.spec.deadline_s,
-            campaign=kept.spec.campaign,
-            folder=kept.run.folder,
-            argv=kept.run.argv,
-            reason=kept.reason,
-        )
+        return view_of(kept, track, self._daemon.stepper.now)
 
     def _decision(self, caller: Caller) -> LastDecision | None:
         last = self._daemon.last_decision
