@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import grp
-import os
-import socket
-import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain.errors import BadConfig, Fault, NotAvailable
+from bftrain.errors import Fault
 from bftrain.live import api as api_module
 from bftrain.live import callers
 from bftrain.live.api import Api
@@ -223,110 +219,6 @@ async def test_beyond_loopback_any_name_may_lead_to_us(tmp_path: Path) -> None:
         answered = await ask(
             f"http://127.0.0.1:{port}", "GET /v1/status", host="login1.site", authorization=token_of(inside)
         )
-        assert answered.status == 200
-
-
-# -- where it listens
-
-
-@in_a_loop
-async def test_without_tcp_only_a_private_socket_is_there(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as inside:
-        (address,) = inside.api.addresses
-        path = inside.daemon.site.socket
-        assert address == f"unix:{path}"
-        about = path.stat()
-        assert stat.S_ISSOCK(about.st_mode)
-        assert stat.S_IMODE(about.st_mode) == 0o600
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        assert inside.office.status().addresses == (address,)
-    assert not path.exists()
-
-
-@in_a_loop
-async def test_nobody_can_connect_before_the_mode_is_what_it_should_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    start = asyncio.start_unix_server
-
-    async def started(callback: Any, path: Path) -> asyncio.Server:  # noqa: ANN401 - as asyncio has it
-        server = await start(callback, path)
-        made.append(stat.S_IMODE(os.lstat(path).st_mode))
-        return server
-
-    monkeypatch.setattr(asyncio, "start_unix_server", started)
-    before = os.umask(0)
-    try:
-        async with live_inside(tmp_path, api=ApiSettings(mode="666")):
-            pass
-    finally:
-        os.umask(before)
-    assert made == [0o600]
-
-
-@pytest.mark.parametrize("mode", ["660", "666"])
-@in_a_loop
-async def test_a_socket_is_opened_for_others_only_if_that_is_said(mode: str, tmp_path: Path) -> None:
-    group = grp.getgrgid(os.getgid()).gr_name
-    async with live_inside(tmp_path, api=ApiSettings(mode=mode, group=group)) as inside:
-        about = inside.daemon.site.socket.stat()
-        assert (stat.S_IMODE(about.st_mode), about.st_gid) == (int(mode, 8), os.getgid())
-
-
-@in_a_loop
-async def test_a_group_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match="no-such-group"):
-        async with live_inside(tmp_path, api=ApiSettings(mode="660", group="no-such-group")):
-            pass
-
-
-@in_a_loop
-async def test_a_socket_left_behind_is_replaced_and_anything_else_is_not(tmp_path: Path) -> None:
-    left = tmp_path / "left.sock"
-    with socket.socket(socket.AF_UNIX) as old:
-        old.bind(str(left))
-    async with live_inside(tmp_path, api=ApiSettings(socket=str(left))) as inside:
-        assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200
-    file = tmp_path / "file"
-    file.write_text("precious")
-    with pytest.raises(BadConfig, match="is no socket"):
-        async with live_inside(tmp_path, api=ApiSettings(socket=str(file))):
-            pass
-    assert file.read_text() == "precious"
-
-
-@in_a_loop
-async def test_where_somebody_else_listens_we_cannot(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = ApiSettings(tcp=f"127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(NotAvailable, match="cannot listen"):
-            async with live_inside(tmp_path, api=settings):
-                pass
-
-
-@in_a_loop
-async def test_a_socket_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(asyncio, "start_unix_server", full)
-    with pytest.raises(NotAvailable, match="No space left on device"):
-        async with live_inside(tmp_path):
-            pass
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-@in_a_loop
-async def test_ipv6_is_an_address_too(tmp_path: Path) -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError as error:
-        pytest.skip(f"this machine has no IPv6: {error}")
-    async with live_inside(tmp_path, api=ApiSettings(tcp="[::1]:0")) as inside:
-        tcp = inside.api.addresses[1]
-        assert tcp.startswith("http://[::1]:")
-        answered = await ask(tcp, "GET /v1/status", host=tcp.removeprefix("http://"), authorization=token_of(inside))
         assert answered.status == 200
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bftrain.live.callers import ourselves
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
@@ -11,18 +11,26 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bftrain.live.daemon import Daemon
+    from bftrain.live.office import Office
 
-def pilots() -> Any:  # noqa: ANN401 - a world with agents, whatever its type
+
+def pilots() -> World:
     """Give a world in which nodes come with agents, and tasks leave only when the test says so."""
     return World(agents=True, agents_suffice=True, vacates=False)
+
+
+async def running_on(daemon: Daemon, office: Office, world: World, *nodes: str) -> None:
+    """Let a task run on nodes that come."""
+    world.come(*nodes)
+    await submit(office, "a", 1, 4)
+    await decided(daemon)
 
 
 @in_a_loop
 async def test_a_noticed_node_is_left_at_the_next_commit_and_nothing_goes_there_any_more(tmp_path: Path) -> None:
     async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        world.come("n1", "n2")
-        await submit(office, "a", 1, 4)
-        await decided(daemon)
+        await running_on(daemon, office, world, "n1", "n2")
         world.log.clear()
         world.notice("n1", 60.0)
         await decided(daemon)
@@ -57,9 +65,7 @@ async def test_the_scheduler_s_part_hears_of_agents_that_were_told_to_go(tmp_pat
 @in_a_loop
 async def test_a_task_that_does_not_leave_within_the_grace_is_cleared_and_the_node_given_back(tmp_path: Path) -> None:
     async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        world.come("n1", "n2")
-        await submit(office, "a", 1, 4)
-        await decided(daemon)
+        await running_on(daemon, office, world, "n1", "n2")
         world.log.clear()
         world.notice("n1", 0.05)
         await until(lambda: world.asked("give_back"))
@@ -71,9 +77,7 @@ async def test_a_task_that_does_not_leave_within_the_grace_is_cleared_and_the_no
 @in_a_loop
 async def test_an_agent_that_goes_within_the_grace_ends_it(tmp_path: Path) -> None:
     async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        world.come("n1")
-        await submit(office, "a", 1, 4)
-        await decided(daemon)
+        await running_on(daemon, office, world, "n1")
         world.notice("n1", 0.1)
         await decided(daemon)
         world.go("n1")
@@ -88,9 +92,7 @@ async def test_an_agent_that_goes_within_the_grace_ends_it(tmp_path: Path) -> No
 @in_a_loop
 async def test_the_word_of_the_scheduler_does_not_cut_the_grace_short(tmp_path: Path) -> None:
     async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        world.come("n1", "n2")
-        await submit(office, "a", 1, 4)
-        await decided(daemon)
+        await running_on(daemon, office, world, "n1", "n2")
         world.notice("n1", 60.0)
         await decided(daemon)
         world.take("n1", "n2")

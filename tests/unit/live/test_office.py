@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput, BftrainError, NotAvailable, UnknownName
-from bftrain.live import office as office_module
+from bftrain.errors import BadInput, NotAvailable
 from bftrain.live.callers import Caller, ourselves
 from bftrain.live.documents import NotAllowed, NotFound, NotNow, Submission
 from bftrain.live.kept import Run
 from bftrain.live.tasklogs import folder_of
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
@@ -126,100 +124,6 @@ async def test_what_is_remarked_of_a_task_is_told_to_its_owner_alone(tmp_path: P
         await office.cancel(ANN, "a")
         await office.submit(BOB, submission("a"))
         assert heard(BOB) & everything == {"the controller does not answer"}, "it was another one's"
-
-
-# -- handing in
-
-
-@in_a_loop
-async def test_a_task_without_a_name_is_called_after_its_script(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (_, office, _, _):
-        names = [
-            (await office.submit(ANN, submission(run=Run(argv=(argv0,))))).name
-            for argv0 in ("/x/train.py", "/y/train.py", "/x/ü b.py", "-", "a" * 200)
-        ]
-        assert names == ["train", "train-2", "b", "task", "a" * 60]
-
-
-@in_a_loop
-async def test_a_task_is_kept_as_it_was_handed_in(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (_, office, _, world):
-        curve = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
-        given = submission(
-            "a", 2, curve=curve, work_samples=50.0, weight=2.0, deadline_s=9e9, campaign="c", start_cost_s=1.5
-        )
-        view = await office.submit(ANN, given)
-        assert (view.number, view.user, view.state, view.size, view.launcher) == (1, "ann", "waiting", 0, "inside")
-        assert (view.work_samples, view.weight, view.deadline_s, view.campaign) == (50.0, 2.0, 9e9, "c")
-        assert view.folder == str(tmp_path / "live" / "tasks" / "000001-a")
-        assert world.asked("add") == ["a"]
-        assert world.jobs["a"]["argv"] == ("/home/ann/train.py",)
-        assert office.task(ANN, "#1") == office.task(ANN, "a")
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "words"),
-    [
-        (submission("a"), NotNow, "is called 'a' already"),
-        (submission("b", run=Run(argv=("x",), folder="/own")), NotNow, "has this folder already"),
-        (submission("b", launcher="insid"), UnknownName, "did you mean 'inside'?"),
-        (submission("b", weight=-1.0), BadInput, "must be at least 0"),
-        (submission("b", work_samples=0.0), BadInput, "must be above 0"),
-    ],
-)
-@in_a_loop
-async def test_what_is_refused_leaves_nothing_behind(
-    given: Submission, kind: type[BftrainError], words: str, tmp_path: Path
-) -> None:
-    async with live_inside(tmp_path) as (_, office, _, world):
-        own = str(tmp_path / "own")
-        await office.submit(ANN, submission("a", run=Run(argv=("x",), folder=own)))
-        if given.run.folder:
-            given = submission("b", run=Run(argv=("x",), folder=own))
-        with pytest.raises(kind, match=words):
-            await office.submit(ANN, given)
-        assert [task.name for task in office.tasks(ANN, over=True)] == ["a"]
-        assert world.asked("add") == ["a"]
-
-
-@in_a_loop
-async def test_a_site_can_forbid_launchers(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, launchers=("inside",)) as (_, office, _, _):
-        with pytest.raises(UnknownName, match="native"):
-            await office.submit(ANN, submission(launcher="native"))
-
-
-@in_a_loop
-async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_module, "_MOST_UNFINISHED", 2)
-    async with live_inside(tmp_path) as (_, office, _, _):
-        for name in "ab":
-            await office.submit(ANN, submission(name))
-        with pytest.raises(NotNow, match="2 unfinished"):
-            await office.submit(ANN, submission("c"))
-        await office.cancel(ANN, "a")
-        assert (await office.submit(ANN, submission("c"))).number == 3
-
-
-@in_a_loop
-async def test_nobody_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_module, "_MOST_OF_ONE", 2)
-    async with live_inside(tmp_path) as (_, office, _, _):
-        for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF, CHIEF, BOB)):
-            await office.submit(caller, submission(f"t{number}"))
-        with pytest.raises(NotNow, match="you have 2 unfinished tasks already"):
-            await office.submit(ANN, submission("more"))
-
-
-@in_a_loop
-async def test_a_launcher_that_refuses_a_job_is_heard(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (_, office, _, world):
-        world.breaks["add"] = BadInput("no such command", where="argv")
-        with pytest.raises(BadInput, match="no such command"):
-            await office.submit(ANN, submission("a"))
-        del world.breaks["add"]
-        assert office.tasks(ANN, over=True) == ()
-        assert (await office.submit(ANN, submission("a"))).number == 1
 
 
 # -- changing
@@ -394,34 +298,3 @@ async def test_a_fault_of_ours_is_said_with_its_place(tmp_path: Path) -> None:
             office.fault(error)
         assert "ZeroDivisionError: oh" in said[-1]
         assert "test_a_fault_of_ours_is_said_with_its_place:" in said[-1]
-
-
-# -- folders
-
-
-@in_a_loop
-async def test_a_folder_that_is_spelled_differently_is_the_same_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (tmp_path / "link").symlink_to(folder)
-    spellings = [f"{folder}/", f"{tmp_path}/./mine", f"{tmp_path}/x/../mine", str(tmp_path / "link"), f"/{folder}"]
-
-    def in_it(spelled: str) -> Submission:
-        return submission(run=Run(argv=("train.py",), folder=spelled))
-
-    async with live_inside(tmp_path) as (daemon, office, _, world):
-        first = await office.submit(ANN, in_it(spellings[3]))
-        assert first.folder == spellings[3], "and it stays as it was said"
-        for spelled in [*spellings, str(folder)]:
-            with pytest.raises(NotNow, match="has this folder already"):
-                await office.submit(BOB, in_it(spelled))
-        await office.submit(BOB, in_it(str(tmp_path / "another")))
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        with pytest.raises(NotNow, match="has this folder already"):
-            await office.submit(BOB, in_it(spellings[0]))
-        await office.cancel(ANN, first.name)
-        await office.submit(BOB, in_it(spellings[0]))
-        taken = tmp_path / "live" / "tasks" / f"{daemon.memory.next_number + 1:06d}-task"
-        await office.submit(ANN, submission(run=Run(argv=("x",), folder=f"{taken}/")))
-        with pytest.raises(NotNow, match="has this folder already"):
-            await office.submit(ANN, submission("task"))

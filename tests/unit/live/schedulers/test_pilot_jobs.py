@@ -3,176 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
 
-import msgspec
 import pytest
 
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.batch import (
     ALIVE,
-    CommandFailed,
     Limits,
-    Pilot,
-    PilotOrder,
     PilotState,
     Run,
-    Trouble,
 )
-from bftrain.live.schedulers.commands import Runner
-from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Site, Taken
-from bftrain.ports import Availability
-
-AGENT = AgentOrder(argv=("agent", "{node}"))
-
-
-class Toy:
-    """A batch scheduler in memory: it starts pilots on idle nodes whenever it is asked anything."""
-
-    name = "toy"
-    avoids = True
-
-    def __init__(self, *nodes: str) -> None:
-        self.nodes = list(nodes)
-        self.jobs: dict[str, Pilot] = {}
-        self.orders: list[PilotOrder] = []
-        self.ids = itertools.count()
-        self.away = False
-        self.forgets = False  # jobs that are over
-        self.most = 1000
-        self.most_s = float("inf")
-        self.starts = True
-        self.planned: dict[str, float] = {}
-        self.allowed = Limits()
-        self.asked = 0
-
-    def available(self) -> Availability:
-        return Availability(ok=True)
-
-    def script(self, order: AgentOrder, _: Site) -> str:
-        return " ".join(order.argv)
-
-    async def limits(self, _: Run) -> Limits:
-        self.answer()
-        return self.allowed
-
-    async def submit(self, _: Run, order: PilotOrder, count: int) -> int:
-        self.answer()
-        self.orders.append(order)
-        if len([job for job in self.jobs.values() if job.state in ALIVE]) + count > self.most:
-            raise CommandFailed(("submit",), 1, "too many")
-        if order.seconds > self.most_s:
-            raise CommandFailed(("submit",), 1, "too many")
-        for _number in range(count):
-            id_ = str(next(self.ids))
-            self.jobs[id_] = Pilot(id=id_, state=PilotState.WAITING, mark=order.mark)
-        return count
-
-    async def pilots(self, _: Run, name: str) -> Sequence[Pilot]:
-        self.answer()
-        assert name == "bftrain-t"
-        avoided = {node for order in self.orders[-1:] for node in order.avoid}
-        for job in [*self.jobs.values()]:
-            idle = [node for node in self.idle_now() if node not in avoided]
-            if self.starts and idle and job.state is PilotState.WAITING:
-                self.change(job.id, PilotState.RUNNING, node=idle[0], start_s=time.time())
-        return [job for job in self.jobs.values() if job.state in ALIVE or not self.forgets]
-
-    async def cancel(self, _: Run, ids: Collection[str]) -> None:
-        self.answer()
-        for id_ in ids:
-            self.change(id_, PilotState.TAKEN)
-
-    async def idle(self, _: Run) -> frozenset[str]:
-        self.answer()
-        return frozenset(self.idle_now())
-
-    async def plans(self, _: Run, _name: str) -> Mapping[str, float]:
-        self.answer()
-        return self.planned
-
-    def trouble(self, failed: CommandFailed) -> Trouble:
-        return Trouble.LIMIT if failed.said == "too many" else Trouble.AWAY
-
-    # -- for tests
-
-    def answer(self) -> None:
-        self.asked += 1
-        if self.away:
-            raise CommandFailed(("toy",), 1, "nobody there")
-
-    def idle_now(self) -> list[str]:
-        held = {job.node for job in self.jobs.values() if job.state in ALIVE}
-        return [node for node in self.nodes if node not in held]
-
-    def change(self, id_: str, state: PilotState, **more: Any) -> None:  # noqa: ANN401 - fields of a pilot
-        end = {"end_s": time.time()} if state not in ALIVE else {}
-        self.jobs[id_] = msgspec.structs.replace(self.jobs[id_], state=state, **end, **more)
-
-    def count(self, *states: PilotState) -> int:
-        return sum(job.state in states for job in self.jobs.values())
-
-    def take(self, node: str, *, why: PilotState = PilotState.TAKEN) -> None:
-        """Take a node from us, and from the machine."""
-        self.nodes.remove(node)
-        (id_,) = [job.id for job in self.jobs.values() if job.node == node and job.state in ALIVE]
-        self.change(id_, why)
-
-
-class Stage:
-    """A scheduler over a toy, running, and what it posts."""
-
-    def __init__(self, folder: Path, *nodes: str, toy: Toy | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings
-        self.toy = toy or Toy(*nodes)
-        self.news: list[News] = []
-        known = {"pending": 2, "lengths_s": (3600.0,), "poll_s": 0.05, "submits_per_min": 100_000.0, **settings}
-        self.scheduler = PilotJobs(self.toy, PilotSettings(**known), Site(name="t", folder=folder), Runner(timeout_s=1))
-        self.running: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self.begin()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
-
-    def begin(self, agent: AgentOrder = AGENT) -> None:
-        self.running = asyncio.create_task(self.scheduler.run(self.news.append, agent))
-
-    async def end(self) -> None:
-        assert self.running is not None
-        self.running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await self.running
-
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
-        for _ in range(1000):
-            if holds():
-                return
-            assert self.running is None or not self.running.done(), self.running
-            self.scheduler.hint()
-            await asyncio.sleep(0.01)
-        pytest.fail(f"{what}: {self.news} {self.toy.jobs}")
-
-    def told(self) -> dict[str, float | None]:
-        """Give what is ours by all that was posted."""
-        ours: dict[str, float | None] = {}
-        for one in self.news:
-            match one:
-                case Allowed():
-                    ours |= dict.fromkeys(one.nodes, one.until_s)
-                case Taken():
-                    for node in one.nodes:
-                        del ours[node]
-        return ours
-
-    def remarks(self) -> str:
-        return "\n".join(one.text for one in self.news if isinstance(one, Remark))
+from bftrain.live.schedulers.port import AgentOrder, Scheduler
+from tests.helpers.pilot_stage import PilotStage, play
 
 
 @pytest.fixture(autouse=True)
@@ -182,15 +25,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bftrain.live.schedulers.pilots._MOST_AWAY_S", 0.02)
 
 
-def play(test: Callable[[], Coroutine[Any, Any, None]] | Awaitable[None]) -> None:
-    """Run a test that is a coroutine."""
-    assert asyncio.iscoroutine(test)
-    asyncio.run(asyncio.wait_for(test, 120))
-
-
 def test_idle_nodes_are_filled_and_told_and_so_is_their_end(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Stage(tmp_path, "n1", "n2", "n3") as stage:
+        async with PilotStage(tmp_path, "n1", "n2", "n3") as stage:
             await stage.until(lambda: set(stage.told()) == {"n1", "n2", "n3"}, "all nodes are ours")
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) >= 2, "and a stock waits for more")
             assert await stage.scheduler.look() == {"n1", "n2", "n3"}
@@ -205,7 +42,7 @@ def test_idle_nodes_are_filled_and_told_and_so_is_their_end(tmp_path: Path) -> N
 
 def test_pilots_are_counted_by_what_they_do(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", "n2")
+        stage = PilotStage(tmp_path, "n1", "n2")
         assert stage.scheduler.pilots == {"waiting": 0, "running": 0, "stopped": 0, "ending": 0}
         async with stage:
             await stage.until(lambda: stage.scheduler.pilots["running"] == 2, "both nodes are ours")
@@ -221,7 +58,7 @@ def test_pilots_are_counted_by_what_they_do(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_forgets_jobs_is_understood(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Stage(tmp_path, "n1", "n2") as stage:
+        async with PilotStage(tmp_path, "n1", "n2") as stage:
             stage.toy.forgets = True
             await stage.until(lambda: len(stage.told()) == 2, "both are ours")
             stage.toy.take("n1")
@@ -232,14 +69,14 @@ def test_a_scheduler_that_forgets_jobs_is_understood(tmp_path: Path) -> None:
 
 def test_what_an_earlier_daemon_left_is_used_and_not_doubled(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", "n2", "n3")
+        stage = PilotStage(tmp_path, "n1", "n2", "n3")
         async with stage:
             await stage.until(lambda: len(stage.told()) == 3, "all are ours")
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) >= 2, "the stock is there")
         jobs = dict(stage.toy.jobs)
         stock = stage.toy.count(PilotState.WAITING)
         assert stage.toy.count(PilotState.RUNNING) == 3, "agents go on while the daemon is away"
-        later = Stage(tmp_path, toy=stage.toy)
+        later = PilotStage(tmp_path, toy=stage.toy)
         async with later:
             await later.until(lambda: len(later.told()) == 3, "they are found again")
             asked = stage.toy.asked
@@ -256,7 +93,7 @@ def test_what_an_earlier_daemon_left_is_used_and_not_doubled(tmp_path: Path) -> 
 
 def test_want_and_drained_nodes(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", "n2", "n3", "n4")
+        stage = PilotStage(tmp_path, "n1", "n2", "n3", "n4")
         stage.scheduler.want(2)
         async with stage:
             await stage.until(lambda: len(stage.told()) == 2, "no more than could be used")
@@ -273,7 +110,7 @@ def test_want_and_drained_nodes(tmp_path: Path) -> None:
 
 def test_until_when_a_node_is_ours(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", "n2", plan_poll_s=0.01)
+        stage = PilotStage(tmp_path, "n1", "n2", plan_poll_s=0.01)
         stage.toy.planned = {"n1": 5000.0}
         async with stage:
             await stage.until(lambda: stage.told() == {"n1": 5000.0, "n2": None}, "n1 is planned for others")
@@ -290,7 +127,7 @@ def test_until_when_a_node_is_ours(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_is_away_changes_nothing(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Stage(tmp_path, "n1", "n2") as stage:
+        async with PilotStage(tmp_path, "n1", "n2") as stage:
             await stage.until(lambda: len(stage.told()) == 2, "both are ours")
             jobs = dict(stage.toy.jobs)
             stage.toy.away = True
@@ -310,7 +147,7 @@ def test_a_scheduler_that_is_away_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_limit_is_found_and_used_up(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, *(f"n{number}" for number in range(20)), pending=8)
+        stage = PilotStage(tmp_path, *(f"n{number}" for number in range(20)), pending=8)
         stage.toy.most = 11
         async with stage:
             await stage.until(lambda: len(stage.told()) == 11, "as many as are allowed")
@@ -330,7 +167,7 @@ LENGTHS = (86400.0, 3600.0, 600.0)
 
 def test_where_the_longest_are_refused_shorter_ones_are_used(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", lengths_s=LENGTHS)
+        stage = PilotStage(tmp_path, "n1", lengths_s=LENGTHS)
         stage.toy.most_s = 3600.0
         async with stage:
             await stage.until(lambda: "n1" in stage.told(), "a shorter one has the node")
@@ -348,7 +185,7 @@ def test_where_the_longest_are_refused_shorter_ones_are_used(tmp_path: Path) -> 
 
 def test_where_all_lengths_are_refused_people_are_told_once(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", lengths_s=LENGTHS, pending=1)
+        stage = PilotStage(tmp_path, "n1", lengths_s=LENGTHS, pending=1)
         stage.toy.most_s = 60.0
         async with stage:
             await stage.until(lambda: "cannot be submitted" in stage.remarks(), "people are told")
@@ -363,7 +200,7 @@ def test_where_all_lengths_are_refused_people_are_told_once(tmp_path: Path) -> N
 
 def test_a_limit_of_the_number_is_not_taken_for_one_of_the_length(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", lengths_s=LENGTHS, pending=3)
+        stage = PilotStage(tmp_path, "n1", lengths_s=LENGTHS, pending=3)
         stage.toy.starts = False
         stage.toy.most = 2
         async with stage:
@@ -379,14 +216,9 @@ def test_a_limit_of_the_number_is_not_taken_for_one_of_the_length(tmp_path: Path
 
 def test_pilots_that_fail_are_told_and_not_repeated_without_end(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", "n2")
+        stage = PilotStage(tmp_path, "n1", "n2")
         async with stage:
-            for _ in range(300):
-                for job in [*stage.toy.jobs.values()]:
-                    if job.state is PilotState.RUNNING:
-                        stage.toy.change(job.id, PilotState.FAILED)
-                stage.scheduler.hint()
-                await asyncio.sleep(0.001)
+            await stage.fail_all_pilots()
         assert len(stage.toy.jobs) < 12
 
     play(test())
@@ -395,7 +227,7 @@ def test_pilots_that_fail_are_told_and_not_repeated_without_end(tmp_path: Path) 
 @pytest.mark.parametrize("how", [PilotState.LEFT, PilotState.FAILED])
 def test_pilots_that_leave_when_they_are_told_to_have_not_failed(tmp_path: Path, how: PilotState) -> None:
     async def test() -> None:
-        async with Stage(tmp_path, "n1") as stage:
+        async with PilotStage(tmp_path, "n1") as stage:
             for _ in range(10):  # as often as a main job wants the node for a moment
                 await stage.until(lambda: "n1" in stage.told(), "it is ours")
                 stage.scheduler.noticed("n1")
@@ -411,17 +243,12 @@ def test_pilots_that_leave_when_they_are_told_to_have_not_failed(tmp_path: Path,
 
 def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Stage(tmp_path, "n1") as stage:
+        async with PilotStage(tmp_path, "n1") as stage:
             await stage.until(lambda: "n1" in stage.told(), "it is ours")
             stage.scheduler.noticed("n1")
             stage.toy.take("n1", why=PilotState.LEFT)
             stage.toy.nodes.append("n1")
-            for _ in range(300):
-                for job in [*stage.toy.jobs.values()]:
-                    if job.state is PilotState.RUNNING:
-                        stage.toy.change(job.id, PilotState.FAILED)
-                stage.scheduler.hint()
-                await asyncio.sleep(0.001)
+            await stage.fail_all_pilots()
             assert len(stage.toy.jobs) < 12
 
     play(test())
@@ -429,7 +256,7 @@ def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Pat
 
 def test_leaving_cancels_all_and_submits_no_more(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Stage(tmp_path, "n1", "n2") as stage:
+        async with PilotStage(tmp_path, "n1", "n2") as stage:
             await stage.until(lambda: len(stage.told()) == 2, "both are ours")
             await stage.scheduler.leave()
             assert stage.toy.count(*ALIVE) == 0
@@ -445,7 +272,7 @@ def test_leaving_says_if_some_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("bftrain.live.schedulers.pilots._LEAVING_S", 0.05)
 
     async def test() -> None:
-        stage = Stage(tmp_path, "n1")
+        stage = PilotStage(tmp_path, "n1")
         stage.toy.away = True
         with pytest.raises(NotAvailable, match="cancel the jobs named bftrain-t"):
             await stage.scheduler.leave()
@@ -455,7 +282,7 @@ def test_leaving_says_if_some_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_scheduler_that_would_not_take_pilots_away_ends_it(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, "n1")
+        stage = PilotStage(tmp_path, "n1")
 
         async def refuse(_: Run) -> Limits:
             raise NotAvailable("never preempted")
@@ -479,7 +306,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
     monkeypatch.setattr("bftrain.live.schedulers.pilots._LIMITS_S", 0.0)
 
     async def test() -> None:
-        stage = Stage(tmp_path, "n1", "n2")
+        stage = PilotStage(tmp_path, "n1", "n2")
         stage.begin()
         await stage.until(lambda: len(stage.told()) == 2, "both are ours")
         await stage.until(lambda: stage.toy.count(PilotState.WAITING) > 0, "and more wait")
@@ -504,7 +331,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
 
 def test_no_pilot_is_longer_than_the_partition_allows(tmp_path: Path) -> None:
     async def test() -> None:
-        stage = Stage(tmp_path, lengths_s=(86400.0, 7200.0, 600.0))
+        stage = PilotStage(tmp_path, lengths_s=(86400.0, 7200.0, 600.0))
         stage.toy.allowed = Limits(longest_s=3600.0, remarks=("slow",))
         async with stage:
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) == 4, "two of each length")
@@ -515,4 +342,4 @@ def test_no_pilot_is_longer_than_the_partition_allows(tmp_path: Path) -> None:
 
 
 def test_it_keeps_to_the_port(tmp_path: Path) -> None:
-    assert isinstance(Stage(tmp_path).scheduler, Scheduler)
+    assert isinstance(PilotStage(tmp_path).scheduler, Scheduler)

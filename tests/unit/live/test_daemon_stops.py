@@ -1,0 +1,191 @@
+"""What ends a live run or holds its decisions back: journals that cannot be written, parts that break, clocks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from bftrain.errors import BadInput, NotAvailable
+from bftrain.journal import Journal
+from bftrain.live import daemon as daemon_module
+from bftrain.live import stepper as stepper_module
+from bftrain.live.documents import NotNow
+from bftrain.live.site import Times
+from bftrain.values.curve import SpeedCurve
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
+
+
+def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
+    return [one.text for one in daemon.remarks.latest]
+
+
+# -- what must not happen
+
+
+@in_a_loop
+async def test_a_journal_that_cannot_be_written_ends_the_run_and_orders_nothing_that_is_not_remembered(
+    tmp_path: Path,
+) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        world.lend("n1", "n2")
+        await submit(office, "a", 1, 1)
+        await decided(daemon)
+        full = NotAvailable("cannot be written: database or disk is full", where="live.db")
+        with mock.patch.object(Journal, "_insert", side_effect=full):
+            with pytest.raises(NotAvailable, match="the journal cannot be written"):
+                await submit(office, "b", 1, 1)
+            assert daemon.state == "broken"
+            assert daemon.broken.result() is full
+            assert not daemon.write() or daemon.memory.due() == []
+            for name in ("c", "d"):
+                with pytest.raises(NotNow, match="is ending"):
+                    await submit(office, name, 1, 1)
+            orders = len(world.orders())
+            world.lend("n3")
+            world.take("n1")
+            await asyncio.sleep(0.05)
+            assert len(world.orders()) == orders
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await decided(daemon)
+        assert daemon.harvester.unfinished == ("a",)
+        assert world.held["a"] < {"n2", "n3"}
+
+
+@in_a_loop
+async def test_a_journal_that_cannot_be_written_at_the_start_is_the_end_of_it(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
+        full = NotAvailable("cannot be written: database or disk is full", where="live.db")
+        with mock.patch.object(Journal, "_insert", side_effect=full):
+            await daemon.begin()
+        assert (daemon.state, daemon.broken.result(), daemon.ready.is_set()) == ("broken", full, False)
+        assert world.asked("apply") == []
+
+
+@in_a_loop
+async def test_decisions_wait_while_they_are_held_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 1)
+        daemon.stepper.hold_back()
+        world.lend("n1")
+        await decided(daemon)
+        assert world.held == {}
+        daemon.stepper.decide()
+        await decided(daemon)
+        assert world.held == {"a": {"n1"}}
+
+
+@in_a_loop
+async def test_decisions_settle_for_a_while_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, times=Times(settle_s=0.2)) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        world.lend("n1")
+        await asyncio.sleep(0)
+        assert "n1" in daemon.harvester.pool
+        world.lend("n2")
+        await decided(daemon)
+        assert [order["nodes"] for order in world.orders() if order["action"] == "start"] == [("n1", "n2")]
+
+
+@in_a_loop
+async def test_where_things_stand_is_written_down_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepper_module, "_KEEP_EVERY", 3)
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 1, 4)
+        for number in range(8):
+            world.lend(f"n{number}")
+            await decided(daemon)
+        stood = daemon.opened.journal.stood_last()
+        assert stood is not None
+        assert stood.step > 3
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert len(daemon.harvester.pool) == 8
+
+
+@in_a_loop
+async def test_a_placement_that_breaks_ends_the_run(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        with mock.patch.object(type(daemon.harvester), "settle", side_effect=BadInput("broke", where="placement")):
+            world.lend("n1")
+            await until(lambda: daemon.state == "broken")
+        assert isinstance(daemon.broken.result(), BadInput)
+        daemon.broke(NotAvailable("and again"))
+        assert isinstance(daemon.broken.result(), BadInput), "the first trouble is the one that counts"
+        with suppress(NotNow):
+            await submit(office, "b", 1, 1)
+
+
+@in_a_loop
+async def test_what_is_decided_is_written_before_it_is_ordered_and_what_left_is_ordered_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        await decided(daemon)
+        append_decision, append_events = Journal.append_decision, Journal.append_events
+
+        def decision(journal: Journal, *words: Any, **more: Any) -> None:  # noqa: ANN401 - handed through
+            append_decision(journal, *words, **more)
+            world.log.append(("decision written", None))
+
+        def events(journal: Journal, *words: Any, **more: Any) -> None:  # noqa: ANN401 - handed through
+            append_events(journal, *words, **more)
+            world.log.append(("events written", None))
+
+        with mock.patch.multiple(Journal, append_decision=decision, append_events=events):
+            world.log.clear()
+            world.lend("n1", "n2")
+            await decided(daemon)
+            assert [what for what, _ in world.log] == ["events written", "decision written", "apply"]
+            world.log.clear()
+            world.take("n1")
+            await decided(daemon)
+            assert [what for what, _ in world.log][:2] == ["apply", "events written"]
+
+
+@in_a_loop
+async def test_an_order_that_cannot_be_written_is_not_given(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        full = NotAvailable("cannot be written: disk is full")
+        with mock.patch.object(Journal, "append_decision", side_effect=full):
+            world.lend("n1", "n2")
+            await until(lambda: daemon.state == "broken")
+        assert world.orders() == []
+
+
+@in_a_loop
+async def test_an_order_that_cannot_be_given_ends_the_run_before_more_is_written(tmp_path: Path) -> None:
+    """Else the journal would go on from what it does not know."""
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        await submit(office, "a", 1, 4)
+        world.lend("n1", "n2")
+        await decided(daemon)
+        steps = len(daemon.opened.journal)
+        with mock.patch.object(daemon.carriers, "carry_out", side_effect=RuntimeError("odd launcher")):
+            world.take("n1")
+            await until(lambda: daemon.state == "broken")
+        assert "odd launcher" in str(daemon.broken.result())
+        assert len(daemon.opened.journal) == steps
+
+
+@in_a_loop
+async def test_a_clock_that_stops_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
+    async with live_inside(tmp_path) as (daemon, _, _, _):
+        with mock.patch.object(daemon.books, "learned", side_effect=ValueError("odd speed")):
+            await until(lambda: daemon.state == "broken")
+        assert "the clock stopped: ValueError: odd speed" in str(daemon.broken.result())

@@ -1,0 +1,269 @@
+"""Nodes that are left in a planned way: drained, not needed any more, or at the end of a live run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.live import daemon as daemon_module
+from bftrain.live import yard as yard_module
+from bftrain.live.callers import ourselves
+from bftrain.live.site import Times
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.live.daemon import Daemon
+    from bftrain.live.office import Office
+
+
+def remarks(daemon: Daemon) -> str:
+    return "\n".join(one.text for one in daemon.remarks.latest)
+
+
+# -- in a planned way
+
+
+async def _two_on_four(daemon: Daemon, office: Office, world: World) -> None:
+    world.lend("n1", "n2", "n3", "n4")
+    await submit(office, "a", 1, 2)
+    await submit(office, "b", 1, 2)
+    await decided(daemon)
+
+
+@in_a_loop
+async def test_a_drained_node_is_left_gently_and_then_given_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
+        await _two_on_four(daemon, office, world)
+        mine = sorted(world.held["a"])
+        world.log.clear()
+        views = await office.drain(ourselves(), [mine[0], "n9"])
+        assert [(view.name, view.state) for view in views] == [(mine[0], "draining"), ("n9", "drained")]
+        order = world.orders()[0]
+        assert (order["action"], order["nodes"], order["cause"]) == ("shrink", (mine[0],), "decided")
+        assert [one for one in world.orders() if one["action"] == "release"] == [], "it is not killed"
+        assert world.asked("give_back") == []
+        assert world.asked("want")[-1] == (4, {mine[0], "n9"})
+        world.tell("a", "vacated", nodes=[mine[0]])
+        await until(lambda: world.asked("give_back"))
+        assert world.asked("give_back") == [(mine[0],)]
+        await decided(daemon)
+        assert [view.state for view in office.nodes(ourselves()) if view.name == mine[0]] == ["drained"]
+        views = await office.undrain(ourselves(), [mine[0], "n9"])
+        await decided(daemon)
+        assert mine[0] in daemon.harvester.pool
+        assert daemon.memory.drained == set()
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert daemon.yard.ground.world.drained == set()
+
+
+@in_a_loop
+async def test_a_drained_node_on_which_nothing_runs_is_given_back_at_once_and_a_restart_remembers(
+    tmp_path: Path,
+) -> None:
+    async with live_inside(tmp_path) as (daemon, office, _, world):
+        world.lend("n1", "n2")
+        await decided(daemon)
+        world.breaks["give_back"] = RuntimeError("not now")
+        await office.drain(ourselves(), ["n1"])
+        await until(lambda: "RuntimeError: not now" in remarks(daemon))
+        assert world.asked("give_back") == [("n1",)]
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert daemon.harvester.pool == {"n2"}
+
+
+@in_a_loop
+async def test_a_node_that_is_taken_while_it_drains_is_cleared_at_once(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
+        await _two_on_four(daemon, office, world)
+        node = min(world.held["a"])
+        await office.drain(ourselves(), [node])
+        assert daemon.carriers.lingering == {node}
+        world.log.clear()
+        world.take(node)
+        assert world.orders() == [{"action": "release", "nodes": [node]}]
+        assert daemon.carriers.lingering == set()
+
+
+@in_a_loop
+async def test_a_node_that_is_wanted_again_while_it_drains_is_kept(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
+        await _two_on_four(daemon, office, world)
+        node = min(world.held["a"])
+        await office.drain(ourselves(), [node])
+        await office.undrain(ourselves(), [node])
+        await decided(daemon)
+        assert (daemon.carriers.lingering, daemon.yard.gentle) == (set(), set())
+        world.tell("a", "vacated", nodes=[node])
+        await asyncio.sleep(0.01)
+        assert world.asked("give_back") == []
+
+
+@in_a_loop
+async def test_nodes_are_given_back_when_there_is_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    world = World(agents=True, agents_suffice=True)
+    async with live_inside(tmp_path, world, times=Times(idle_s=0.02)) as (daemon, office, _, _):
+        await submit(office, "a", 1, 1)
+        world.come("n1")
+        await decided(daemon)
+        await asyncio.sleep(0.05)
+        assert world.asked("give_back") == []
+        world.tell("a", "done", step=1)
+        await until(lambda: world.asked("give_back") == [("n1",)])
+
+
+@in_a_loop
+async def test_a_node_that_a_task_does_not_give_up_in_time_is_cleared_and_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=0.1)) as (daemon, office, _, world):
+        await _two_on_four(daemon, office, world)
+        node = min(world.held["a"])
+        await office.drain(ourselves(), [node])
+        assert world.asked("give_back") == []
+        await until(lambda: world.asked("give_back"))
+        assert {"action": "release", "nodes": [node]} in world.orders()
+        assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
+
+
+@in_a_loop
+async def test_nodes_of_a_task_that_is_cancelled_while_it_leaves_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=600.0)) as (daemon, office, _, world):
+        await _two_on_four(daemon, office, world)
+        node = min(world.held["a"])
+        await office.drain(ourselves(), [node])
+        await asyncio.sleep(0.03)
+        assert (daemon.carriers.lingering, world.asked("give_back")) == ({node}, [])
+        await office.cancel(ourselves(), "a")
+        await until(lambda: world.asked("give_back"))
+        assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
+
+
+@in_a_loop
+async def test_an_end_in_order_does_not_wait_for_a_task_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=600.0)) as (daemon, office, _, world):
+        world.lend("n1")
+        await submit(office, "a", 1, 1)
+        await decided(daemon)
+        draining = asyncio.create_task(daemon.drain())
+        await until(lambda: daemon.carriers.lingering)
+        world.tell("a", "done", step=1)
+        async with asyncio.timeout(30):
+            await draining
+
+
+@in_a_loop
+async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    monkeypatch.setattr(yard_module, "_SWEEP_S", 0.02)
+    world = World(agents=True, agents_suffice=True)
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        world.come("n1", "n2")
+        await decided(daemon)
+        world.breaks["give_back"] = RuntimeError("not now")
+        await office.drain(ourselves(), ["n1", "n3"])
+        await until(lambda: len(world.asked("give_back")) >= 3, "and again")
+        world.go("n1")
+        await decided(daemon)
+        world.breaks.clear()
+        world.log.clear()
+        await asyncio.sleep(0.06)
+        assert world.asked("give_back") == [], "nothing is left to be given back"
+        world.waits["give_back"] = asyncio.Event()
+        world.come("n3")
+        await until(lambda: world.asked("give_back"), "a pilot that waited begins on a drained node")
+        await asyncio.sleep(0.06)
+        assert world.asked("give_back") == [("n3",)], "not again while the scheduler is busy with it"
+        world.log.clear()
+    world.waits.clear()
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        world.come("n2", "n3")
+        await until(lambda: ("n3",) in world.asked("give_back"), "after a kill as well")
+        assert daemon.harvester.pool == {"n2"}
+
+
+# -- the end
+
+
+@in_a_loop
+async def test_an_end_in_order_lets_tasks_put_themselves_in_order(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
+        await _two_on_four(daemon, office, world)
+        held = {task: sorted(nodes) for task, nodes in world.held.items()}
+        world.log.clear()
+        draining = asyncio.create_task(daemon.drain())
+        await until(lambda: daemon.carriers.lingering)
+        assert daemon.state == "draining"
+        assert {(one["action"], one["task"], one["cause"]) for one in world.orders()} == {
+            ("stop", "a", "decided"),
+            ("stop", "b", "decided"),
+        }
+        assert world.asked("leave") == []
+        for task, nodes in held.items():
+            world.tell(task, "vacated", nodes=nodes)
+        await draining
+        assert [what for what, _ in world.log if what in {"leave", "close"}] == ["leave", "close"]
+        world.lend("n9")
+        daemon.want()
+        assert daemon.harvester.pool == set(), "and nothing is begun any more"
+
+
+@in_a_loop
+async def test_an_end_in_order_does_not_wait_for_ever(tmp_path: Path) -> None:
+    world = World(vacates=False)
+    world.breaks["leave"] = RuntimeError("cannot")
+    async with live_inside(tmp_path, world, times=Times(drain_s=0.02)) as (daemon, office, _, _):
+        await _two_on_four(daemon, office, world)
+        world.log.clear()
+        await daemon.drain()
+        kinds = [one["action"] for one in world.orders()]
+        assert kinds[-1] == "release", "what does not go in time is cleared"
+        assert "scheduler 'inside': RuntimeError: cannot" in remarks(daemon)
+        assert world.asked("close"), "and launchers end what they started all the same"
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert daemon.harvester.unfinished == ("a", "b"), "tasks are there again when it is back"
+
+
+@in_a_loop
+async def test_an_end_before_anything_began_leaves_the_scheduler_and_asks_no_task(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
+        world.waits["look"] = asyncio.Event()
+        beginning = asyncio.create_task(daemon.begin())
+        await until(lambda: world.asked("look"))
+        beginning.cancel()
+        await daemon.drain()
+        assert world.asked("apply") == []
+        assert world.asked("leave") == [None]
+
+
+@in_a_loop
+async def test_an_agent_that_comes_or_goes_while_it_ends_does_no_harm(tmp_path: Path) -> None:
+    world: Any = World(agents=True, agents_suffice=True, vacates=False)
+    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+        await submit(office, "a", 2, 2)
+        world.come("n1", "n2")
+        await decided(daemon)
+        draining = asyncio.create_task(daemon.drain())
+        await until(lambda: daemon.carriers.lingering == {"n1", "n2"})
+        world.go("n1")
+        world.come("n3")
+        await asyncio.sleep(0.01)
+        assert daemon.harvester.pool == set()
+        world.go("n2")
+        await draining
