@@ -14,6 +14,6 @@ R = TypeVar("R")
 
 
 def overwrite_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command ``--overwrite``."""
+    """Add ``--overwrite`` to a command."""
     text = "Replace the finished result in DIR; it stays until the new one is complete."
     return click.option("--overwrite", is_flag=True, help=text)(function)

@@ -37,7 +37,7 @@ QUICK: Final = "BFTRAIN_QUICK"  # set in the environment, it means --quick
 
 
 def quick_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command ``--quick``."""
+    """Add ``--quick`` to a command."""
     text = "Leave out the sensitivity table and the advice, which take more replays."
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
@@ -113,7 +113,7 @@ class SensitivityTable:
     def leave_if_interrupted(self, folder: Path) -> None:
         """End as interrupted if the table was; the replay itself is complete."""
         if self._interrupted:
-            what = f"interrupted; the result in {folder} is complete, only its sensitivity table is missing"
+            what = f"interrupted; the result in {folder} is complete, only sensitivity table and advice are missing"
             raise Interrupted(what)
 
 

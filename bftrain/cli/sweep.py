@@ -210,7 +210,7 @@ def _plain(value: object) -> str:
 
 
 def _marked(name: str, row: Row) -> str:
-    """Give a figure, marked where it only says that there were too few tasks."""
+    """Return a figure in words, marked where it only says that there were too few tasks."""
     from bftrain_replay.headline import RAN_OUT
     from bftrain_replay.sweeping.metrics import metric_of, tasks_ran_out
 

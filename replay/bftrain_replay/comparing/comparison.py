@@ -196,7 +196,7 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _doubts(sides: Sequence[Side]) -> Iterator[str]:
-    """Say which logs are no observation, and how much of their idle node-time is doubtful; once what holds for all."""
+    """Name simulated and derived logs, and how much of their idle node-time is doubtful; once if it holds for all."""
     said: dict[str, list[str]] = {}
     for side in sides:
         if isinstance(side.told, Told) and side.told.doubtful is not None:
@@ -207,7 +207,7 @@ def _doubts(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _ran_out(sides: Sequence[Side]) -> Iterator[str]:
-    """Say where the tasks ran out, unless that was so in all of them for every task finished."""
+    """Name the replays whose tasks ran out, unless every task finished in all of them."""
     short = [side.label for side in sides if isinstance(side.told, Told) and ran_out(side.told)]
     if short and not _all_finished(sides):
         yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"

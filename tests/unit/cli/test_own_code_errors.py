@@ -104,7 +104,7 @@ def test_plug_ins(
 
 def check(bftrain: CommandLine, command: str, where: str, line: str = LINE) -> None:
     ended = bftrain(*command.split())
-    assert ended.code == 3  # whatever part it is
+    assert ended.code == 3  # for every part
     (said,) = [each for each in ended.err.splitlines() if each.startswith("bftrain: ")]
     assert where in said
     assert "IndexError" in said

@@ -100,7 +100,7 @@ def test_ctrl_c_while_it_is_made_keeps_the_replay(
     monkeypatch.setattr(alternatives, "plan", press_and_plan)
     ended = bftrain(*command)
     assert ended.code == 130
-    assert "is complete, only its sensitivity table is missing" in ended.err
+    assert "is complete, only sensitivity table and advice are missing" in ended.err
     assert "efficiency U" in ended.out
     found = told(tmp_path)
     assert (found["complete"], found["sensitivity"]) == (True, None)
