@@ -92,7 +92,7 @@ def test_tasks_that_can_never_run_end_with_a_warning_not_a_hang(place: Path) -> 
         encoding="utf-8",
     )
     for semantics in ("realistic", "published"):
-        options = ("--semantics", semantics, "-o", semantics)
+        options = ("--semantics", semantics, "-o", f"odd-{semantics}")
         ended = bftrain("replay", "log.npz", "--tasks", "odd.toml", *options, cwd=place)
         assert ended.code == 0, ended.err
         assert "task 'big' needs more nodes than the" in ended.err
