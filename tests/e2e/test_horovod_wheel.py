@@ -33,7 +33,7 @@ WORKER = textwrap.dedent("""
     listening = [c.laddr.ip for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
     said = {"rank": hvd.rank(), "size": hvd.size(), "sum": everybody.unique().tolist(), "pair": two.unique().tolist()}
     print(json.dumps(said | {"listening": listening, "elastic": hasattr(hvd.elastic, "run")}), flush=True)
-    hvd.allreduce(torch.zeros(1), name="done")  # all are done: a rank that ends sooner breaks what the others still add up
+    hvd.allreduce(torch.zeros(1), name="done")  # a rank that ends sooner breaks what others still add up
     hvd.shutdown()
 """)
 
