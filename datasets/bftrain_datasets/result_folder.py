@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -141,6 +142,9 @@ class ResultFolder:
                 changed = name in sums
                 what = "was changed since bftrain wrote it" if changed else "was not written with a result of bftrain"
                 raise BadInput(f"{what}, and is left as it is", where=str(path), fix=_MOVE_AWAY)
+            if os.path.lexists(path) and not _may_replace(path):
+                what = "belongs to another user, and the folder lets only owners replace their files"
+                raise BadInput(what, where=str(path), fix="name another folder")
         for name, begin in self._kind.records.items():
             path = self.path / name
             if os.path.lexists(path) and not _begins(path, begin):  # it may be cut off at any byte
@@ -161,9 +165,20 @@ class ResultFolder:
 
 def settle(folder: Path) -> None:
     """Finish the replacement of a result whose command was killed during it; call it before reading the result."""
-    if (folder / READY).is_dir():
+    if not (folder / READY).is_dir():
+        return
+    try:
         with FolderLock(folder):
             finish_replacement(folder)
+    except PermissionError as error:
+        what = f"the command that replaced its result was killed, and you cannot finish that: {error.strerror}"
+        raise BadInput(what, where=str(folder), fix="have its owner run bftrain report on it") from error
+
+
+def _may_replace(path: Path) -> bool:
+    """Return whether the sticky bit of the folder, if it has one, lets this user replace the file."""
+    folder = path.parent.stat()
+    return not folder.st_mode & stat.S_ISVTX or os.geteuid() in {0, folder.st_uid, path.lstat().st_uid}
 
 
 def _is_finished(summary: Mapping[str, Any]) -> bool:

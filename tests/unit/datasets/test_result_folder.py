@@ -163,6 +163,30 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path, name: str) -> 
         replace(tmp_path, files(2))
 
 
+def test_files_of_another_user_in_a_sticky_folder_are_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace(tmp_path, files(1))
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    replace(tmp_path, files(2))
+    tmp_path.chmod(0o1777)
+    with pytest.raises(BadInput, match="belongs to another user, and the folder lets only owners replace their files"):
+        replace(tmp_path, files(3))
+    assert content_of(tmp_path) == files(2)
+
+
+def test_a_reader_who_may_not_finish_a_replacement_learns_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(tmp_path, files(1))
+    (tmp_path / READY).mkdir()
+
+    def refused(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / NAME))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(BadInput, match=r"killed, and you cannot finish that: Permission denied \(have its owner run"):
+        settle(tmp_path)
+
+
 def test_another_kind_of_result_is_not_mixed_with_it(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"format": "bftrain schedule 1"}', encoding="utf-8")
     with pytest.raises(BadInput, match=r"summary\.json: is of a 'bftrain schedule 1', and is left as it is"):
