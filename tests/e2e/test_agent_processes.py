@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -29,31 +29,20 @@ from tests.helpers.one_node import (
     until,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[OneNode]:
-    running = OneNode(tmp_path)
-    yield running
-    running.close()
-
-
 # -- managers that come and go
 
 
 def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
-    site: OneNode, capfd: pytest.CaptureFixture[str]
+    one_node: OneNode, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    site.manager(2)
-    site.start()
-    worker = site.started(SLEEPS)
-    older = site.manager(1, takes=False)  # it would end what it does not know
+    one_node.manager(2)
+    one_node.start()
+    worker = one_node.started(SLEEPS)
+    older = one_node.manager(1, takes=False)  # it would end what it does not know
     until(lambda: "number 2 was obeyed: it is refused" in capfd.readouterr().err, "the agent refuses it")
     assert older.heard == []
     assert alive([worker])
-    newer = site.manager(3)
+    newer = one_node.manager(3)
     assert newer.until("left")[1].worker == "t/n1/0/2-1"
     newer.until("up")
     assert alive([worker])
@@ -83,167 +72,167 @@ def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
 # -- stacks
 
 
-def test_a_worker_shows_its_stacks_and_the_state_of_its_process(site: OneNode) -> None:
-    site.start()
-    pid = site.started(SLEEPS)
-    site.hub.ask(lambda: site.hub.inspect(site.ordered))
-    assert site.watched.until("inspected")[2] in {"S", "R"}
-    log = site.folder / "0.log"
+def test_a_worker_shows_its_stacks_and_the_state_of_its_process(one_node: OneNode) -> None:
+    one_node.start()
+    pid = one_node.started(SLEEPS)
+    one_node.hub.ask(lambda: one_node.hub.inspect(one_node.ordered))
+    assert one_node.watched.until("inspected")[2] in {"S", "R"}
+    log = one_node.folder / "0.log"
     until(lambda: "script0.py" in log.read_text(), "the stack is in the log")
     os.kill(pid, signal.SIGSTOP)
     until(lambda: state_of(pid) == "T", "it is stopped")  # a process on another core goes on for a moment
-    site.hub.ask(lambda: site.hub.inspect(site.ordered))
-    assert site.watched.until("inspected", 2)[2] == "T"
+    one_node.hub.ask(lambda: one_node.hub.inspect(one_node.ordered))
+    assert one_node.watched.until("inspected", 2)[2] == "T"
     assert alive([pid])
 
 
-def test_a_command_that_is_no_python_survives_being_inspected(site: OneNode) -> None:
-    site.start()
-    worker = site.spawn("", warm=False, argv=[sys.executable, "-c", SLEEPS])
-    until((site.folder / "started").exists, "it is there")
-    site.hub.ask(lambda: site.hub.inspect(worker))
-    assert site.watched.until("inspected")[2] in {"S", "R"}
-    assert alive(children(site.nursery))
+def test_a_command_that_is_no_python_survives_being_inspected(one_node: OneNode) -> None:
+    one_node.start()
+    worker = one_node.spawn("", warm=False, argv=[sys.executable, "-c", SLEEPS])
+    until((one_node.folder / "started").exists, "it is there")
+    one_node.hub.ask(lambda: one_node.hub.inspect(worker))
+    assert one_node.watched.until("inspected")[2] in {"S", "R"}
+    assert alive(children(one_node.nursery))
 
 
 # -- processes that are stopped or killed
 
 
-def test_a_stopped_nursery_is_replaced_when_it_is_needed(site: OneNode) -> None:
-    site.start()
-    worker = site.started(SLEEPS)
-    os.kill(site.nursery, signal.SIGSTOP)
+def test_a_stopped_nursery_is_replaced_when_it_is_needed(one_node: OneNode) -> None:
+    one_node.start()
+    worker = one_node.started(SLEEPS)
+    os.kill(one_node.nursery, signal.SIGSTOP)
     time.sleep(4)
     assert alive([worker]), "as long as nothing is asked of it, nothing happens to it"
-    site.hub.call(lambda: site.hub.stop("t/n1/0/1-1", 0.0))
-    assert site.watched.until("exited")[2].code == -9
-    assert not alive([worker, site.nursery])
-    site.spawn(SPEAKS)
-    assert site.watched.until("exited", 2)[2].finished
-    site.nursery = children(site.agent.pid)[0]
+    one_node.hub.call(lambda: one_node.hub.stop("t/n1/0/1-1", 0.0))
+    assert one_node.watched.until("exited")[2].code == -9
+    assert not alive([worker, one_node.nursery])
+    one_node.spawn(SPEAKS)
+    assert one_node.watched.until("exited", 2)[2].finished
+    one_node.nursery = children(one_node.agent.pid)[0]
 
 
-def test_a_worker_that_ended_before_its_nursery_was_killed_ended_as_it_did(site: OneNode) -> None:
-    site.start()
-    worker = site.started(SAVES, "0")
-    os.kill(site.nursery, signal.SIGSTOP)
+def test_a_worker_that_ended_before_its_nursery_was_killed_ended_as_it_did(one_node: OneNode) -> None:
+    one_node.start()
+    worker = one_node.started(SAVES, "0")
+    os.kill(one_node.nursery, signal.SIGSTOP)
     os.kill(worker, signal.SIGTERM)
     until(lambda: not alive([worker]), "it ended")
-    os.kill(site.nursery, signal.SIGKILL)
-    assert site.watched.until("exited")[2].code == 0
-    until(lambda: children(site.agent.pid), "another nursery")
-    site.nursery = children(site.agent.pid)[0]
+    os.kill(one_node.nursery, signal.SIGKILL)
+    assert one_node.watched.until("exited")[2].code == 0
+    until(lambda: children(one_node.agent.pid), "another nursery")
+    one_node.nursery = children(one_node.agent.pid)[0]
 
 
-def test_a_stopped_nursery_leaves_nothing_behind_when_its_agent_is_killed(site: OneNode) -> None:
-    site.start()
-    site.started(SLEEPS)
-    pids = tree(site)
-    os.kill(site.nursery, signal.SIGSTOP)
-    site.agent.kill()
-    site.agent.wait(10)
+def test_a_stopped_nursery_leaves_nothing_behind_when_its_agent_is_killed(one_node: OneNode) -> None:
+    one_node.start()
+    one_node.started(SLEEPS)
+    pids = tree(one_node)
+    os.kill(one_node.nursery, signal.SIGSTOP)
+    one_node.agent.kill()
+    one_node.agent.wait(10)
     until(lambda: not alive(pids), "nobody is left")
-    until(lambda: not list(site.folder.glob("bftrain-agent-*")), "and no folder")
-    assert site.watched.until("exited")[2].code == -9
+    until(lambda: not list(one_node.folder.glob("bftrain-agent-*")), "and no folder")
+    assert one_node.watched.until("exited")[2].code == -9
 
 
-def test_the_workers_of_a_stopped_agent_end_before_its_manager_gives_it_up(site: OneNode) -> None:
-    site.start()
-    worker = site.started(SLEEPS)
-    site.agent.send_signal(signal.SIGSTOP)
+def test_the_workers_of_a_stopped_agent_end_before_its_manager_gives_it_up(one_node: OneNode) -> None:
+    one_node.start()
+    worker = one_node.started(SLEEPS)
+    one_node.agent.send_signal(signal.SIGSTOP)
     until(lambda: not alive([worker]), "its nursery ends them", 15)
-    assert not site.watched.all("down"), "so they cannot run here and elsewhere"
-    site.agent.send_signal(signal.SIGCONT)
-    assert site.watched.until("exited")[2].code == -9
-    until(lambda: children(site.agent.pid), "another nursery")
-    site.nursery = children(site.agent.pid)[0]
+    assert not one_node.watched.all("down"), "so they cannot run here and elsewhere"
+    one_node.agent.send_signal(signal.SIGCONT)
+    assert one_node.watched.until("exited")[2].code == -9
+    until(lambda: children(one_node.agent.pid), "another nursery")
+    one_node.nursery = children(one_node.agent.pid)[0]
 
 
 @pytest.mark.parametrize(("script", "stopped"), [(SAVES, True), (WAITS_FOR_SIGNAL, True), (SLEEPS, False)])
 def test_only_a_worker_that_survives_sigterm_can_have_ended_well_because_it_was_told_to(
-    site: OneNode, script: str, *, stopped: bool
+    one_node: OneNode, script: str, *, stopped: bool
 ) -> None:
-    site.start()
-    site.started(script, "0")
-    site.hub.call(lambda: site.hub.stop(site.ordered, 15.0))
-    end = site.watched.until("exited")[2]
+    one_node.start()
+    one_node.started(script, "0")
+    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
+    end = one_node.watched.until("exited")[2]
     assert (end.code, end.stopped) == ((0, True) if stopped else (-signal.SIGTERM, False))
 
 
-def test_a_script_ends_when_its_threads_have(site: OneNode) -> None:
-    site.start()
-    site.spawn(THREADED)
-    assert site.watched.until("exited")[2].code == 0
-    assert (site.folder / "thread").exists()
-    assert (site.folder / "pool").exists()
+def test_a_script_ends_when_its_threads_have(one_node: OneNode) -> None:
+    one_node.start()
+    one_node.spawn(THREADED)
+    assert one_node.watched.until("exited")[2].code == 0
+    assert (one_node.folder / "thread").exists()
+    assert (one_node.folder / "pool").exists()
 
 
-def wrapped(site: OneNode, save_s: float) -> int:
+def wrapped(one_node: OneNode, save_s: float) -> int:
     """Start a shell that runs a program that saves, and return the process of the program."""
-    (site.folder / "saves.py").write_text(SAVES.replace("sys.exit(0)", "Path('saved').touch(); sys.exit(0)"))
-    run = site.folder / "run.sh"
+    (one_node.folder / "saves.py").write_text(SAVES.replace("sys.exit(0)", "Path('saved').touch(); sys.exit(0)"))
+    run = one_node.folder / "run.sh"
     run.write_text(f"{sys.executable} saves.py {save_s}\necho over\n")
-    site.spawn("", warm=False, argv=["sh", str(run)])
-    until((site.folder / "started").exists, "the program is there")
-    (shell,) = children(site.nursery)
+    one_node.spawn("", warm=False, argv=["sh", str(run)])
+    until((one_node.folder / "started").exists, "the program is there")
+    (shell,) = children(one_node.nursery)
     (program,) = children(shell)
     return program
 
 
 @pytest.mark.parametrize("from_outside", [False, True])
-def test_a_program_in_a_shell_script_has_its_time_to_save(site: OneNode, *, from_outside: bool) -> None:
-    site.start(grace_s=20.0)
-    program = wrapped(site, 1.5)
+def test_a_program_in_a_shell_script_has_its_time_to_save(one_node: OneNode, *, from_outside: bool) -> None:
+    one_node.start(grace_s=20.0)
+    program = wrapped(one_node, 1.5)
     if from_outside:  # as a scheduler does it, the shell first
-        for pid in (*children(site.nursery), program, site.nursery, site.agent.pid):
+        for pid in (*children(one_node.nursery), program, one_node.nursery, one_node.agent.pid):
             os.kill(pid, signal.SIGTERM)
-        site.watched.until("noticed")
-    site.hub.call(lambda: site.hub.stop(site.ordered, 15.0))
-    assert site.watched.until("exited")[2].code == -signal.SIGTERM
-    assert (site.folder / "saved").exists()
+        one_node.watched.until("noticed")
+    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
+    assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
+    assert (one_node.folder / "saved").exists()
     until(lambda: not alive([program]), "the program is gone")
 
 
-def test_a_program_in_a_shell_script_has_no_more_time_than_it_is_given(site: OneNode) -> None:
-    site.start()
-    program = wrapped(site, 60.0)
-    site.hub.call(lambda: site.hub.stop(site.ordered, 1.0))
-    assert site.watched.until("exited")[2].code == -signal.SIGTERM
+def test_a_program_in_a_shell_script_has_no_more_time_than_it_is_given(one_node: OneNode) -> None:
+    one_node.start()
+    program = wrapped(one_node, 60.0)
+    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 1.0))
+    assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
     until(lambda: not alive([program]), "the program is gone")
-    assert not (site.folder / "saved").exists()
+    assert not (one_node.folder / "saved").exists()
 
 
-def test_what_a_shell_leaves_behind_that_somebody_kills_does_not_live_on(site: OneNode) -> None:
-    site.start()
-    program = wrapped(site, 60.0)
-    os.kill(children(site.nursery)[0], signal.SIGTERM)
-    assert site.watched.until("exited")[2].code == -signal.SIGTERM
+def test_what_a_shell_leaves_behind_that_somebody_kills_does_not_live_on(one_node: OneNode) -> None:
+    one_node.start()
+    program = wrapped(one_node, 60.0)
+    os.kill(children(one_node.nursery)[0], signal.SIGTERM)
+    assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
     until(lambda: not alive([program]), "the program is gone")
 
 
-def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_out_again(site: OneNode) -> None:
+def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_out_again(one_node: OneNode) -> None:
     argv = [sys.executable, "-c", "open('runs', 'a').write('x')"]
-    site.start()
-    site.spawn("", warm=False, argv=argv)
-    site.watched.until("exited")
+    one_node.start()
+    one_node.spawn("", warm=False, argv=argv)
+    one_node.watched.until("exited")
     order = {
-        "do": "spawn", "worker": site.ordered, "task": "t", "argv": argv, "env": {},
-        "cwd": str(site.folder), "log": str(site.folder / "0.log"), "slot": 0, "warm": False,
+        "do": "spawn", "worker": one_node.ordered, "task": "t", "argv": argv, "env": {},
+        "cwd": str(one_node.folder), "log": str(one_node.folder / "0.log"), "slot": 0, "warm": False,
     }  # fmt: skip
-    site.hub.call(lambda: site.hub.spawn(site.watched, "n1", "t", order))
-    site.spawn(SPEAKS, slot=1)  # an order that comes after that one
-    site.watched.until("exited", 2)
-    until(lambda: not children(site.nursery), "no worker is left")
-    assert (site.folder / "runs").read_text() == "x"
+    one_node.hub.call(lambda: one_node.hub.spawn(one_node.watched, "n1", "t", order))
+    one_node.spawn(SPEAKS, slot=1)  # an order that comes after that one
+    one_node.watched.until("exited", 2)
+    until(lambda: not children(one_node.nursery), "no worker is left")
+    assert (one_node.folder / "runs").read_text() == "x"
 
 
 # -- workers that cannot be started
 
 
-def test_a_word_that_no_command_line_can_hold_is_named_in_the_log(site: OneNode) -> None:
-    site.start()
-    site.spawn("", warm=False, argv=["true", "a\0b"])
-    end = site.watched.until("exited")[2]
+def test_a_word_that_no_command_line_can_hold_is_named_in_the_log(one_node: OneNode) -> None:
+    one_node.start()
+    one_node.spawn("", warm=False, argv=["true", "a\0b"])
+    end = one_node.watched.until("exited")[2]
     assert (end.code, end.tail) == (127, "bftrain: cannot start: embedded null byte\n")
 
 
@@ -260,17 +249,17 @@ os.fork = fails
 
 
 def test_a_node_without_room_for_a_process_fails_that_worker_and_no_other(
-    site: OneNode, monkeypatch: pytest.MonkeyPatch
+    one_node: OneNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (site.folder / "sitecustomize.py").write_text(NO_ROOM)
-    monkeypatch.setenv("PYTHONPATH", str(site.folder), prepend=os.pathsep)
-    site.start()
-    worker = site.started(SLEEPS)
-    (site.folder / "full").touch()
-    site.spawn(SPEAKS, slot=1)
-    end = site.watched.until("exited")[2]
+    (one_node.folder / "sitecustomize.py").write_text(NO_ROOM)
+    monkeypatch.setenv("PYTHONPATH", str(one_node.folder), prepend=os.pathsep)
+    one_node.start()
+    worker = one_node.started(SLEEPS)
+    (one_node.folder / "full").touch()
+    one_node.spawn(SPEAKS, slot=1)
+    end = one_node.watched.until("exited")[2]
     assert (end.code, end.tail) == (127, "bftrain: cannot start: Resource temporarily unavailable\n")
     assert alive([worker])
-    (site.folder / "full").unlink()
-    site.spawn(SPEAKS, slot=2)
-    assert site.watched.until("exited", 2)[2].finished
+    (one_node.folder / "full").unlink()
+    one_node.spawn(SPEAKS, slot=2)
+    assert one_node.watched.until("exited", 2)[2].finished

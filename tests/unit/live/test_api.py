@@ -17,6 +17,7 @@ from bftrain.live.http import Response
 from bftrain.live.routes import ROUTES, Parameter, Route
 from bftrain.live.site import Api as ApiSettings
 from tests.helpers.asking import Answered, ask, connect
+from tests.helpers.live_callers import ANN, BOB, everywhere, token_of
 from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
 
 if TYPE_CHECKING:
@@ -25,19 +26,8 @@ if TYPE_CHECKING:
 
     from bftrain.live.site import SiteSettings
 
-ANN = Caller(uid=70001, user="ann", operator=False)
-BOB = Caller(uid=70002, user="bob", operator=False)
 TCP = ApiSettings(tcp="127.0.0.1:0")
 SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
-
-
-def everywhere(inside: Inside) -> tuple[str, str]:
-    unix, tcp = inside.api.addresses
-    return unix, tcp
-
-
-def token_of(inside: Inside) -> str:
-    return f"Bearer {inside.daemon.site.token.read_text().strip()}"
 
 
 # -- every address

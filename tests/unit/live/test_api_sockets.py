@@ -12,28 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadConfig, NotAvailable
-from bftrain.live.callers import Caller
 from bftrain.live.site import Api as ApiSettings
 from tests.helpers.asking import ask
-from tests.helpers.live_inside import Inside, in_a_loop, live_inside
+from tests.helpers.live_callers import token_of
+from tests.helpers.live_inside import in_a_loop, live_inside
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-ANN = Caller(uid=70001, user="ann", operator=False)
-BOB = Caller(uid=70002, user="bob", operator=False)
-TCP = ApiSettings(tcp="127.0.0.1:0")
-SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
-
-
-def everywhere(inside: Inside) -> tuple[str, str]:
-    unix, tcp = inside.api.addresses
-    return unix, tcp
-
-
-def token_of(inside: Inside) -> str:
-    return f"Bearer {inside.daemon.site.token.read_text().strip()}"
 
 
 # -- where it listens

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.live.callers import Caller, ourselves
-from bftrain.live.documents import NotAllowed, NotFound, NotNow, Submission
-from bftrain.live.kept import Run
+from bftrain.live.documents import NotAllowed, NotFound, NotNow
 from bftrain.live.tasklogs import folder_of
+from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bftrain.live.office import Office
-
-ANN = Caller(uid=70001, user="ann", operator=False)
-BOB = Caller(uid=70002, user="bob", operator=False)
-CHIEF = Caller(uid=70003, user="chief", operator=True)
-
-
-def submission(name: str = "", largest: int = 4, **more: Any) -> Submission:  # noqa: ANN401 - any field
-    run = more.pop("run", None) or Run(argv=("/home/ann/train.py",))
-    return Submission(run=run, name=name, max_nodes=largest, **more)
 
 
 # -- whose tasks

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.errors import BadInput, BftrainError, UnknownName
 from bftrain.live import office as office_module
-from bftrain.live.callers import Caller
 from bftrain.live.documents import NotNow, Submission
 from bftrain.live.kept import Run
 from bftrain.values.curve import SpeedCurve
+from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import in_a_loop, live_inside
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-ANN = Caller(uid=70001, user="ann", operator=False)
-BOB = Caller(uid=70002, user="bob", operator=False)
-CHIEF = Caller(uid=70003, user="chief", operator=True)
-
-
-def submission(name: str = "", largest: int = 4, **more: Any) -> Submission:  # noqa: ANN401 - any field
-    run = more.pop("run", None) or Run(argv=("/home/ann/train.py",))
-    return Submission(run=run, name=name, max_nodes=largest, **more)
 
 
 # -- handing in

@@ -1,0 +1,21 @@
+"""What several of these tests share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.one_node import OneNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def one_node(tmp_path: Path) -> Iterator[OneNode]:
+    """Give a node on which an agent can be started, and the manager's side of it."""
+    running = OneNode(tmp_path)
+    yield running
+    running.close()

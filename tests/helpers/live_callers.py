@@ -1,0 +1,33 @@
+"""Callers of a live run, what they hand in, and how they reach it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.live.callers import Caller
+from bftrain.live.documents import Submission
+from bftrain.live.kept import Run
+
+if TYPE_CHECKING:
+    from tests.helpers.live_inside import Inside
+
+ANN: Final = Caller(uid=70001, user="ann", operator=False)
+BOB: Final = Caller(uid=70002, user="bob", operator=False)
+CHIEF: Final = Caller(uid=70003, user="chief", operator=True)
+
+
+def submission(name: str = "", largest: int = 4, **more: Any) -> Submission:  # noqa: ANN401 - any field
+    """Return a task as a caller hands it in."""
+    run = more.pop("run", None) or Run(argv=("/home/ann/train.py",))
+    return Submission(run=run, name=name, max_nodes=largest, **more)
+
+
+def everywhere(inside: Inside) -> tuple[str, str]:
+    """Return the addresses at which a live run is reached: its socket, and over TCP."""
+    unix, tcp = inside.api.addresses
+    return unix, tcp
+
+
+def token_of(inside: Inside) -> str:
+    """Return what opens a live run over TCP."""
+    return f"Bearer {inside.daemon.site.token.read_text().strip()}"
