@@ -156,7 +156,7 @@ class Books:
         track = self.tracks.get(name)
         work = None if track is None else track.kept.spec.work_samples
         if track is None or work is None or not track.progress.step or track.progress.samples >= work * _ALL_OF_IT:
-            return ""  # and of one that never reports nobody knows
+            return ""  # how much a task that never reports has done is unknown
         return f"ended well after {track.progress.samples:,.0f} of {work:,.0f} samples"
 
     # -- progress

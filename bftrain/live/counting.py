@@ -1,4 +1,4 @@
-"""Count the samples of a task exactly to the step, whatever lines of its reports were lost.
+"""Count the samples of a task exactly to the step, also when lines of its reports were lost.
 
 A worker reports with each step the running sum ``total`` of its samples since step ``since``. Lines get lost when a
 socket is full, when the daemon is dead, or when a node goes. Two lines with the same ``since`` say by the difference of
@@ -43,7 +43,7 @@ def _with_difference(progress: Progress, step: int, since: int, total: float) ->
     """Add what was done since the last line with the same ``since``, or since ``since``.
 
     If steps of that were counted before, such as those done again after a restart, only the rest of it is added. Steps
-    between the last one that is known and ``since`` are those of a process whose last lines nobody wrote down: they
+    between the last one that is known and ``since`` are those of a process whose last lines were not written down: they
     are taken to be as large as the others.
     """
     first, before, stride = since, 0.0, progress.report_stride

@@ -37,7 +37,7 @@ _TRY_AGAIN_S: Final = 30.0  # between two times that tasks which are held up are
 _TAKE_UP_S: Final = 30.0  # for all tasks to be taken up, if file systems hang; each has some time all the same
 _LEAST_S: Final = 1.0
 _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
-_TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # what is told when processes of a task come or go
+_TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
 # Told of ("events", those taken in), ("decision", it), ("told", what a launcher or the hub told): see ``observers``
 Observer = Callable[[str, Any], None]
@@ -87,7 +87,7 @@ class Daemon:
         self._say_who_is_unfit()
         self.want()  # before anything is asked for: no pilot is submitted that nobody can use
         self.yard.run(self.opened.agent_order)
-        await asyncio.sleep(0)  # it listens before it is asked: what happens in between is told then
+        await asyncio.sleep(0)  # it listens before it is asked, so no change in between is lost
         allowed = await self.yard.look(_LOOK_PATIENCE_S)
         ground, pool = self.yard.ground, self.harvester.pool
         if self.site.agents.used:

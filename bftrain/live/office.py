@@ -287,7 +287,7 @@ class Office:
             guessed=given.curve is None and not given.curves,
             run=replace(given.run, folder=folder),
             submitted_s=now,
-            # In a folder of its own it begins at the beginning, in another one perhaps where somebody else ended
+            # In a folder of its own it begins at step 0, in another one perhaps where an earlier task ended
             progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
 

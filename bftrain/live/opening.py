@@ -162,8 +162,8 @@ def _hub(site: SiteSettings, memory: Memory, tell: Tell) -> Hub:
 def next_epoch(memory: Memory) -> int:
     """Return the number of this start, and write it down: agents obey no manager with a smaller one any more.
 
-    It rises with every start on the same state, whatever the clock says. It is at least the time, so that agents which
-    a manager with another state left behind, but with the same secret, obey this one too.
+    It rises with every start on the same state, even if the clock was set back. It is at least the time, so that agents
+    which a manager with another state left behind, but with the same secret, obey this one too.
     """
     epoch = max(int(memory.fact(_EPOCH) or 0) + 1, int(time.time()))
     memory.know(_EPOCH, str(epoch))

@@ -1,10 +1,10 @@
 """The agent: a small process on each node that stands between its workers and the manager.
 
-It starts at once (the nursery imports torch, not the agent), passes messages on, starts and stops workers, and when it
-is told to go (SIGTERM) it tells the manager, kills everything it started and is gone; with a grace it tells the
-manager first, and leaves when no worker is left or the grace is over. If it dies itself, its nursery sees to that; if
-the manager is gone for long, so is the agent. Until then workers go on without one, and the agent remembers of each
-what the next manager has to know, also how it ended.
+It starts at once (the nursery imports torch, not the agent), passes messages on, and starts and stops workers. On
+SIGTERM it says goodbye to the manager, kills everything it started and ends; with a grace it gives notice first, and
+ends when no worker is left or the grace is over. If the agent dies, its nursery kills the workers; if the manager is
+gone for long, the agent ends. Until then workers go on without one, and the agent remembers of each what the next
+manager has to know, also how it ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bftrain_elastic.worker_records import EndedWorkers, Worker
 
 _KILLED: Final = -int(signal.SIGKILL)
 _BEAT_S: Final = 1.0  # how often the nursery hears that we live
-_OBEY_S: Final = 3.0  # how long a nursery may take to do what it is told, if somebody stopped it
+_OBEY_S: Final = 3.0  # how long a nursery that was stopped may take to carry out an order
 _ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itself, and by its own step (srun)
 _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
 
@@ -72,7 +72,7 @@ class Agent:
         self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
         self._workers_know = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
         self._leaving = ""
-        self._leave_at = 0.0  # on the monotonic clock: the end of the grace; 0: we were not told to go
+        self._leave_at = 0.0  # on the monotonic clock: the end of the grace; 0: no SIGTERM came
         self._leave_why = ""
         self._ask_at = 0.0  # on the monotonic clock: when workers are asked to save if no manager does it
         self._beat_at = 0.0
@@ -129,7 +129,7 @@ class Agent:
         if self._leave_at and (not self._workers or now >= self._leave_at):
             self._leaving = self._leave_why
 
-    # -- being told to go
+    # -- signals of the scheduler
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -367,7 +367,7 @@ class Agent:
             self._nursery.start()
 
     def _look_after_nursery(self, now: float) -> None:
-        """Kill a nursery that was stopped, and so starts and kills nobody: its workers end with it."""
+        """Kill a nursery that was stopped, and so starts and kills no worker: its workers end with it."""
         waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in self._workers.values())
         if waits and self._nursery.stands_still():
             self._note("its nursery was stopped and does not obey: it is killed, and another one takes its place")

@@ -19,8 +19,8 @@ AUTO: Final = "auto"  # instead of an address
 class Settings:
     """What an agent is started with.
 
-    ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after it was told to go, if there
-    are workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves.
+    ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
+    workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves.
     """
 
     manager: tuple[str, int]

@@ -108,7 +108,7 @@ def _refuse_if_superseded(folder: Path, lineage: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make sure that what was moved to its place in a folder is found there whatever happens."""
+    """Make sure that what was moved to its place in a folder is found there after a crash."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)

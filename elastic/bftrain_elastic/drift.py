@@ -17,7 +17,7 @@ TOLERATED: Final = 1e-4  # relative: what other machines may compute differently
 _FIRST: Final = 3  # the commit of a group at which replicas are compared,
 _EVERY: Final = 500  # and then each time after so many
 _ELEMENTS: Final = 65536  # of a tensor that are looked at, at most
-_PLACES: Final = 32  # among which tensors are divided; as many on all members, whatever they hold
+_PLACES: Final = 32  # among which tensors are divided; as many on all members, so that their sums can be compared
 _NOT_FINITE: Final = 1e300  # stands for a sum that is no number
 
 

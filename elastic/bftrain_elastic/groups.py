@@ -278,7 +278,7 @@ def count_groups_anew() -> None:
 
 
 def _destroy() -> None:
-    """Make torch forget all groups, subgroups of the script too, whatever state they are in."""
+    """Make torch forget all groups, subgroups of the script too, also broken ones."""
     import torch.distributed as dist
 
     c10d = dist.distributed_c10d

@@ -195,7 +195,7 @@ class _Moved:
             save_if_only_here(self._book)
 
     def _finish(self, place: Place) -> None:
-        """Know that the script is done and its last state on disk; the last to leave find nobody missing."""
+        """Know that the script is done and its last state on disk; no member leaves before that."""
         from horovod.common.exceptions import HorovodInternalError
 
         if place.rank == 0:
@@ -241,7 +241,7 @@ class _Moved:
         self._write_if_due()
 
     def _check(self) -> None:
-        """Stand for ``state.check_host_updates()``: all leave, or nobody."""
+        """Stand for ``state.check_host_updates()``: all leave, or none."""
         self._leave_if_asked(self._group.largest(self._channel.gather))
 
     def _count_step(self) -> None:

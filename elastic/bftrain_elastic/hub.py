@@ -110,7 +110,7 @@ class Hub:
         if self._thread.is_alive():
             self.call(end)
             self._thread.join(10.0)
-        if not self._thread.is_alive():  # not before: whoever wakes the thread writes to it
+        if not self._thread.is_alive():  # not before: a call wakes the thread by writing to it
             self._calls.close()
 
     # -- for launchers, in the hub's thread
@@ -146,7 +146,7 @@ class Hub:
             agent.say({"do": "tell", "worker": worker, "message": message})
 
     def inspect(self, worker: str) -> None:
-        """Have a worker's stacks written into its log; the listener is told the state of its process."""
+        """Have a worker's stacks written into its log; the listener receives the state of its process."""
         agent = self._agent_of(worker)
         if agent is not None:
             agent.say({"do": "inspect", "worker": worker})
@@ -154,7 +154,7 @@ class Hub:
     def stop(self, worker: str, grace_s: float) -> None:
         """Stop a worker; one that has not been started yet never will."""
         if self._waiting.remove(lambda one: one.name == worker):
-            self.call(lambda: self._ended(worker, _KILLED))  # later: whoever stops it is in the midst of something
+            self.call(lambda: self._ended(worker, _KILLED))  # later: its course is in the midst of something
             return
         agent = self._agent_of(worker)
         if agent is not None:
@@ -332,9 +332,9 @@ class Hub:
         agent.say({"do": "stop", "worker": worker, "grace_s": 0.0})
 
     def _hear_of_end(self, agent: AgentConnection, left: Message) -> None:
-        """Tell of a worker that ended while nobody listened, once; its agent forgets it if that is no news to anybody.
+        """Report a worker that ended without a manager, once; its agent forgets it if no launcher can use that.
 
-        An end that was told already is kept by the agent, for the manager after this one.
+        An end that was reported already is kept by the agent, for the manager after this one.
         """
         worker, task, _ = self._workers.read(left)
         if self._workers.end_is_known(worker):

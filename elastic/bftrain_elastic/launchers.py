@@ -180,7 +180,7 @@ class AgentLauncher:
                 self._with(task, lambda course: course.notice(node, grace_s))
 
     def adopt(self, task: str, node: str, left: Message) -> bool:
-        """Tell whether a worker that another manager started is one of ours: it goes on, or its end is told.
+        """Tell whether a worker that another manager started is one of ours: it goes on, or its end is reported.
 
         A live one must be on a node that its task holds; of one that ended it counts how, not where.
         """

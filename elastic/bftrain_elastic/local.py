@@ -17,7 +17,7 @@ _ENDING_S: Final = 30.0
 
 
 class LocalAgents:
-    """Starts and stops agents for ``hub``; they end with us, whatever happens to us.
+    """Starts and stops agents for ``hub``; they end with us, even if we are killed.
 
     ``grace_s`` is how long an agent goes on after SIGTERM if there are workers. If we are killed, the agents remove the
     folder ``remove``.

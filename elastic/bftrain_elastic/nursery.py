@@ -1,7 +1,7 @@
 """The nursery: a process that has imported what is slow to import, and forks workers that therefore start at once.
 
 It is the parent of all workers of a node. It is told what to do by its agent, and it ends with it, and all workers
-with both: it adopts orphans, and when its agent is gone it kills whatever is left. It does the same when its agent
+with both: it adopts orphans, and when its agent is gone it kills all that is left. It does the same when its agent
 stands still for so long that the manager gives the node up, and may start the workers elsewhere.
 
 Schedulers send their signals to all processes of a node. The nursery survives them, because the workers would die with
@@ -167,7 +167,7 @@ class Nursery:
         self._kill_orphans()
 
     def _bury_outlived(self) -> None:
-        """Bury workers whose children have ended too, or that nobody told to end. The agent knows when time is up."""
+        """Bury workers whose children have ended too, or that were not asked to end. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
             told = pid in self._told_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
             if not session_alive(pid) or (not told and time.monotonic() - ended_at > _ONE_NOTICE_S):
@@ -307,7 +307,7 @@ def main(arguments: list[str]) -> None:
             missing.append(f"{module}: {error}")
     gc.collect()
     gc.freeze()  # forks share the pages of all this, as long as nobody counts it through
-    die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if somebody stopped us
+    die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
     agent.sendall(encode({"say": "warm", "missing": missing}) + b"\n")
     try:
         Nursery(agent, signals).run()

@@ -62,7 +62,7 @@ class NurseryProcess:
             self._wire.ready(selectors.EVENT_READ)
 
     def stands_still(self) -> bool:
-        """Return whether somebody stopped its process."""
+        """Return whether its process was stopped."""
         return self._process is not None and state_of(self._process.pid) in {"T", "t"}
 
     def kill(self) -> None:
@@ -71,7 +71,7 @@ class NurseryProcess:
             self._process.kill()
 
     def bury(self) -> dict[int, int]:
-        """Kill whatever it left behind; return the exit codes of those that it could not reap any more."""
+        """Kill all that it left behind; return the exit codes of the workers that it had not reaped."""
         exit_codes: dict[int, int] = {}
         if self._process is not None:
             self._process.kill()

@@ -1,8 +1,8 @@
 """Progress: one line of JSON a step, to the agent or to the file that the environment names.
 
 A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
-or null}``; an agent is told more: ``"total"`` is the sum of all samples since step ``"since"``, so that samples are
-counted right whatever lines are lost; ``"nan"`` is true if the loss was no number, and ``"restarted"`` if the script's
+or null}``; an agent receives more: ``"total"`` is the sum of all samples since step ``"since"``, so that samples are
+counted right even if lines are lost; ``"nan"`` is true if the loss was no number, and ``"restarted"`` if the script's
 own count of steps fell, as it does when it does not go on from its state. A line is written with a single system call
 that never waits, so lines of several workers do not mix, a worker that is killed leaves no half of one behind, and a
 slow manager slows no training.

@@ -1,6 +1,6 @@
 """Readiness: can a script be resized while it runs? It is run on this machine and watched.
 
-It gets one node, a second one, and then loses the first: whatever only the first worker knows would be lost with it.
+It gets one node, a second one, and then loses the first: what only the first worker knows would be lost with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
 SIZES: Final = tuple(map(len, NODES))
 STEPS: Final = 20  # at each size
 _STEP: Final = "bftrain.step"  # among the values of a state
-_STALL: Final = "no step for "  # what is told of a script that makes no more steps begins so
+_STALL: Final = "no step for "  # notes on a script that has stopped making steps begin so
 _DRIFT: Final = "the models of its workers differ"
 _FALLING: Final = 0.02  # relative: what a loss may rise by chance
 _POLL_S: Final = 0.02
@@ -53,7 +53,7 @@ class Watched:
 
 
 def watch(trying: Trying, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> Watched:
-    """Run a script on each of the sets of nodes, until it did its steps there or makes no more steps."""
+    """Run a script on each of the sets of nodes, until it did its steps there or has stopped making steps."""
     seen = Watched()
     for nodes in NODES:
         size, since, deadline = len(nodes), len(trying.told), time.monotonic() + patience_s
@@ -185,7 +185,7 @@ def _keeps_values(told: Sequence[Message], seen: Watched) -> Finding:
             continue
         series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
         if fall := _fall(series, changes):
-            fix = "let train() go on with what the state holds, and not set it anew"
+            fix = "let train() go on with what the state holds, and not set it back"
             detail = (
                 f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
             )

@@ -202,7 +202,7 @@ class _Resized:
         return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=FORMING)
 
     def _finish(self) -> None:
-        """Know that the script is done; the last to leave find nobody missing.
+        """Know that the script is done; no member leaves before that.
 
         The others say so only when the last state is on disk: if rank 0 dies while it writes, they go on from theirs.
         """
@@ -287,7 +287,7 @@ def _once(state: State, train: Train, channel: Channel | None) -> None:
 
 
 def _train_once(state: State, train: Train, place: Place) -> str:
-    """Train in the one group; return ``done``, or ``stopped`` if it was told to stop."""
+    """Train in the one group; return ``done``, or ``stopped`` if that was asked for."""
     own = inner(state)
     own.place = "forming"
     _join_once(state, place)

@@ -18,7 +18,7 @@ def script_line(thread: int) -> str:
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to other threads
     while frame is not None:
         if _is_of_script(frame.f_code.co_filename):
-            name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - also of what is no path
+            name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - some are no paths
             return f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return ""

@@ -12,7 +12,7 @@ from bftrain_elastic.messages import Message
 
 
 class Listener(Protocol):
-    """What is told of agents and workers: a launcher."""
+    """Hears of agents and workers: a launcher."""
 
     def node_up(self, node: str) -> None: ...  # noqa: D102 - as in Course
     def node_gone(self, node: str) -> None: ...  # noqa: D102 - as in Course
@@ -65,7 +65,7 @@ class SpawnQueue:
         return self.remove(lambda one: one.node in nodes)
 
     def ready(self, agents: Mapping[str, AgentConnection]) -> Iterator[tuple[AgentConnection, WaitingWorker]]:
-        """Take out those that can start; whoever asks starts each before the next is looked for."""
+        """Take out those that can start; the caller starts each before the next is looked for."""
         for one in list(self._waiting):
             agent = agents.get(one.node)
             if agent is not None and one in self._waiting and one.has_room(agent):

@@ -1,4 +1,4 @@
-"""Write a state to its folder and read it back: when, how often, and what is told of it."""
+"""Write a state to its folder and read it back: when, how often, and what is reported of that."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rescue(state: State) -> None:
 def save(state: State, *, tell_later: bool = False) -> None:
     """Write the state to its folder; how long that takes decides how soon it may be done again.
 
-    With ``tell_later`` it is told at most five times a second; :func:`tell_on_disk` tells the last one.
+    With ``tell_later`` it is reported at most five times a second; :func:`tell_on_disk` reports the last one.
     """
     own = inner(state)
     if own.folder is None:
@@ -61,7 +61,7 @@ def save(state: State, *, tell_later: bool = False) -> None:
 
 
 def tell_on_disk(own: Inner) -> None:
-    """Tell the last write, if it was not told yet."""
+    """Report the last write, if it was not reported yet."""
     if own.disk_untold is not None:
         own.disk_told_at = time.monotonic()
         own.tell(own.disk_untold)
@@ -69,7 +69,7 @@ def tell_on_disk(own: Inner) -> None:
 
 
 def tell_on_disk_if_due(own: Inner) -> None:
-    """Tell the last write, if it was not told yet, at most five times a second."""
+    """Report the last write, if it was not reported yet, at most five times a second."""
     if time.monotonic() - own.disk_told_at > TELLING_S:
         tell_on_disk(own)
 
@@ -91,7 +91,7 @@ def save_if_due(state: State) -> None:
 def save_or_end(own: Inner, write: Callable[[], None], grace_s: float) -> None:
     """Write the state by ``write`` before this worker ends, and try again until ``grace_s`` seconds are over.
 
-    If it cannot be written the worker ends with a code of its own, so that nobody takes it for saved.
+    If it cannot be written the worker ends with a code of its own, so that it is not taken for saved.
     """
     deadline = time.monotonic() + grace_s
     while True:

@@ -34,7 +34,7 @@ class Inner:
         self.samples_since = 0
         self.counted = 0  # the last step that the script counted itself
         self.commit_step = 0  # the step of the last commit
-        self.lineage = 0  # how often somebody went on from the folder
+        self.lineage = 0  # how often a run went on from the folder
         self.large = LargeValues()
         self.copy: Tree | None = None  # of the last commit
         self.copy_step = NO_STEP

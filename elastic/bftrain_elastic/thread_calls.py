@@ -33,7 +33,7 @@ class ThreadCalls:
         def run() -> None:
             try:
                 answer.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 answer.set_exception(error)
 
         self.add(run)
@@ -53,7 +53,7 @@ class ThreadCalls:
                 traceback.print_exc()
 
     def close(self) -> None:
-        """Let nobody wake the thread any more; it has ended."""
+        """Refuse further calls; the thread has ended."""
         if self._woken >= 0:
             os.close(self.descriptor)
             os.close(self._woken)

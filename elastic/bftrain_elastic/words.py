@@ -14,19 +14,19 @@ _PORTS: Final = 65536
 _TEXTS: Final = frozenset({"reason", "place", "line"})
 
 
-def _whole(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+def _whole(value: Any) -> bool:  # noqa: ANN401 - a worker may send any value
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _number(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+def _number(value: Any) -> bool:  # noqa: ANN401 - a worker may send any value
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _count(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+def _count(value: Any) -> bool:  # noqa: ANN401 - a worker may send any value
     return _whole(value) and value >= 0
 
 
-def _store(value: Any) -> bool:  # noqa: ANN401 - whatever it is, it is looked at
+def _store(value: Any) -> bool:  # noqa: ANN401 - a worker may send any value
     match value:
         case [str(), int() as port]:
             return 0 < port < _PORTS

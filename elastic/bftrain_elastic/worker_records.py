@@ -44,19 +44,19 @@ class Worker:
     port: int = 0
     pid: int = 0
     order: Message | None = None  # to the nursery; nothing once it was sent
-    ordered_at: float = 0.0  # on the monotonic clock: when the nursery was told last to start or kill it; 0: it did so
+    ordered_at: float = 0.0  # on the monotonic clock: when the nursery was last asked to start or kill it; 0: it did so
     kill_at: float = 0.0  # on the monotonic clock; 0: not to be killed
     condemned: bool = False  # SIGKILL was sent, or will be as soon as it is born
     forgotten: bool = False  # its task was dropped: no manager will ask for its end
     oom_kills: int = field(default_factory=out_of_memory_kills)  # when it was started
     # What a manager has to know that did not see it happen
     step: int = _NO_STEP  # the last one it spoke of
-    go: Message | None = None  # the last group it was told to form, or was started for
-    ready: Message | None = None  # what it said when it was ready, unless it was told to form a group since
+    go: Message | None = None  # the last group that it was to form, or was started for
+    ready: Message | None = None  # what it said when it was ready, unless it was to form a group since
     report: Message | None = None  # the last step that it reported
     done: bool = False  # its training is over
     finished: bool = False  # it said that its work is done
-    stopped: bool = False  # it said that it ends because it was told to
+    stopped: bool = False  # it said that it ends on request
     told_to_end: bool = False  # it ran when it got SIGTERM, so what it does then may follow from that
     odd: bool = False  # it said what cannot be
 
@@ -78,7 +78,7 @@ class Worker:
         )
 
     def told(self, message: Message) -> None:
-        """Remember what it was told."""
+        """Remember what was said to it."""
         if message.get("do") == "go":
             self.go, self.ready = {name: message[name] for name in ("generation", "rank", "workers")}, None
 
@@ -144,7 +144,7 @@ class _EndedWorker:
 
 
 class EndedWorkers:
-    """The ends of workers, kept for the next manager until one has no more use for them."""
+    """The ends of workers, kept for the next manager until one has them forgotten."""
 
     def __init__(self) -> None:
         self._ended: dict[str, _EndedWorker] = {}

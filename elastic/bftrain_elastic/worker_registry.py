@@ -49,11 +49,11 @@ class WorkerRegistry:
         self._owners[worker] = owner
 
     def remove(self, worker: str) -> None:
-        """Know that a worker is nobody's."""
+        """Know that a worker belongs to no launcher."""
         self._owners.pop(worker, None)
 
     def owner(self, worker: str) -> WorkerOwner | None:
-        """Return whose a worker is; nothing if it has ended, or is nobody's."""
+        """Return whose a worker is; nothing if it has ended, or belongs to no launcher."""
         return self._owners.get(worker)
 
     def of(self, listener: Listener) -> Iterator[tuple[str, WorkerOwner]]:

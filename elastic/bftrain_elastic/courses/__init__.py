@@ -19,7 +19,7 @@ class Exit:
     """How a worker ended: its exit code (negative: the signal that killed it) and its last output.
 
     ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file.
-    ``stopped``: the program said that it ended because it was told to; an exit code of 0 then means nothing more.
+    ``stopped``: the program said that it ended on request; an exit code of 0 then means nothing more.
     ``ago_s``: how long ago it ended, if it ended while no manager listened.
     """
 
@@ -138,7 +138,7 @@ class Floor(Protocol):
         ...
 
     def inspect(self, worker: str) -> None:
-        """Have the stacks of a worker written into its log; ``inspected`` is told the state of its process."""
+        """Have the stacks of a worker written into its log; ``inspected`` receives the state of its process."""
         ...
 
     def say(self, worker: str, message: Message) -> None:
@@ -172,7 +172,7 @@ class Course(Protocol):
     def adopt(self, node: str, left: Left) -> bool:
         """Take over a worker that was started for a manager that is no more; if not, it is killed.
 
-        It was told nothing yet, and it is asked before ``node_up``. With ``left.exit`` the worker has ended already;
+        It is asked before ``node_up``. With ``left.exit`` the worker has ended already;
         its agent forgets it if the answer is false, or when the task is dropped or a worker is started on its slot.
         """
         ...

@@ -16,11 +16,11 @@ from typing import Final
 from bftrain_elastic.courses import Exit
 
 ALLOWED: Final = 3  # deaths by the program's own fault without a step between
-ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that somebody else killed
+ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that were killed from outside
 _LETTERS: Final = 200
 _SHELL: Final = 128  # what shells add to the number of a signal
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
-# What errors say when a connection or a member is lost; whatever else ends a group is the program's own fault
+# What errors say when a connection or a member is lost; any other end of a group is the program's own fault
 _CONNECTION: Final = (
     "connection",
     "timed out",
@@ -40,7 +40,7 @@ _CONNECTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The end of a worker, or of a whole group, that nobody ordered."""
+    """The end of a worker, or of a whole group, that was not ordered."""
 
     text: str  # who ended, and how
     node: str
@@ -75,7 +75,7 @@ class _Pending:
 
 
 class FailurePolicy:
-    """Counts the deaths of one task; a step further begins the count anew."""
+    """Counts the deaths of one task; a step further sets the count back to 0."""
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
@@ -109,7 +109,7 @@ class FailurePolicy:
         self._left = {name: at_s for name, at_s in self._left.items() if now - at_s <= self._settle_s}
         self._pending = [one for one in self._pending if node not in one.death.nodes]
 
-    def anew(self) -> None:
+    def reset(self) -> None:
         """Forget all deaths: the task was given another try."""
         self._pending = []
         self._step, self._own, self._outside = -1, 0, 0
@@ -134,7 +134,7 @@ class FailurePolicy:
         notes: list[str] = []
         for one in due:
             if one.counts and (reason := self._count(one.death, one.step)):
-                # Those that followed may say why, whoever was heard of first
+                # Those that followed may say why, also if they were heard of first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
                 return Judgement(tuple(notes), _with_last_words(reason, one.death, wave))
             notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")

@@ -12,8 +12,8 @@ MEETING_S: Final = 20.0  # how long the members of a group may take to meet
 LOADING_S: Final = 300.0  # how long the first state may take to be loaded and spread, before that is learned
 LEAST_LOADING_S: Final = 60.0
 LOADS: Final = 10.0  # times as long as it took before
-LEAST_TOTAL_S: Final = 120.0  # for all groups in a row that do not form, whatever the limit is
-REMARKED: Final = 2  # groups in a row that did not form before anybody is told
+LEAST_TOTAL_S: Final = 120.0  # for all groups in a row that do not form, even if the limit is smaller
+REMARKED: Final = 2  # groups in a row that did not form before that is reported
 _DOUBLINGS: Final = 10
 
 
@@ -50,14 +50,14 @@ class FormationWatch:
         """Know that the group trains; ``learn`` how long its state took."""
         if learn and self._met_at is not None:
             self._loading_s = max(now - self._met_at, self._loading_s / 2)
-        self.anew()
+        self.reset()
 
-    def anew(self) -> None:
+    def reset(self) -> None:
         """Forget the groups that did not form."""
         self._began_at, self._met_at, self._why, self._failed, self._spent_s = None, None, "", 0, 0.0
 
     def lost(self, why: str) -> None:
-        """Know that the group did not form, and that nobody's death explains it."""
+        """Know that the group did not form, and that no death explains it."""
         self._why = self._why or why
 
     def overdue(self, now: float) -> bool:

@@ -48,7 +48,7 @@ class GroupChoice:
         return taking_over and not all(map(self._floor.slots, self._nodes.wanted))
 
     def takeover_is_over(self, adopted_at: float) -> bool:
-        """Return whether no more is waited for of a group that a former manager formed: it dissolved, or it is time."""
+        """Return whether to stop waiting for the rest of a former manager's group: it dissolved, or it is time."""
         dissolved = any(member.step != NOTHING for member in self._members.of(Phase.READY))
         return adopted_at > 0 and (dissolved or self._floor.now() - adopted_at > COMPANY_S)
 

@@ -120,7 +120,7 @@ def go_orders(members: list[Member], generation: int, size: int) -> Iterator[tup
 
 
 def death_of(member: Member, end: Exit, nodes: Iterable[str], formed_at: float, entrance: str) -> Death:
-    """Describe the end of a worker that nobody ordered. ``nodes`` are those of its group, formed at ``formed_at``."""
+    """Describe the end of a worker that was not ordered. ``nodes`` are those of its group, formed at ``formed_at``."""
     text, fatal = told_how(member.name, end.code), False
     if end.code == 0 and member.phase is Phase.COMING:  # it will do no better the next time
         text, fatal = f"{member.name} ended, and its script never called {entrance}", True

@@ -69,8 +69,8 @@ class NativeCourse:
                 self._orders.dismiss(member, grace_s=0.0)
         if nodes and not self._end.done:
             if self._end.failure:  # it gets another try
-                self._supervision.anew()
-                self._forming.anew()
+                self._supervision.reset()
+                self._forming.reset()
             self._end.begin_again()
         self._settle()
 
@@ -80,12 +80,12 @@ class NativeCourse:
         self._settle()
 
     def node_gone(self, node: str) -> None:
-        """Go on with the rest; the ends of the workers there were told before."""
+        """Go on with the rest; the ends of the workers there were reported before."""
         self._nodes.went(node)
         self._supervision.node_leaves(node)
         self._settle()
 
-    def notice(self, node: str, grace_s: float) -> None:  # noqa: ARG002 - the agent sees to it that nobody stays longer
+    def notice(self, node: str, grace_s: float) -> None:  # noqa: ARG002 - the agent ends what stays longer
         """Leave a node at the next commit: the state goes to other nodes, or to the folder if there are none."""
         self._nodes.notice(node)
         self._supervision.node_leaves(node)
@@ -102,7 +102,7 @@ class NativeCourse:
         """Nothing to do: a worker says itself when it is ready."""
 
     def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
-        """Forget a worker; unless it was told to go, others have lost it and another takes its place."""
+        """Forget a worker; unless that was ordered, others have lost it and another takes its place."""
         member = self._members.pop(worker)
         if member is None:
             return
@@ -139,7 +139,7 @@ class NativeCourse:
         self._adopted_at = self._adopted_at or member.since
         self._members.add(member)
         self._supervision.further(left.step)
-        if left.report is not None:  # it did that while nobody listened
+        if left.report is not None:  # of what it did without a manager
             self._supervision.reported(left.report)
         if left.ready is not None:
             self._group.generation = max(self._group.generation, left.generation)
@@ -210,7 +210,7 @@ class NativeCourse:
             self._group.break_up(now)
 
     def _cut_short(self, members: list[Member], now: float) -> None:
-        """End a group that takes too long to form: whoever waits for others is cut off, one that is alone is ended."""
+        """End a group that takes too long to form: members that wait are cut off, one that is alone is ended."""
         self._group.break_up(now)
         if len(members) == 1:
             self._orders.kill(members[0])

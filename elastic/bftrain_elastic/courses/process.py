@@ -75,7 +75,7 @@ class ProcessCourse:
         self._given.give(nodes)
         if nodes and self._over != "done":
             if self._over:
-                self._supervision.anew()
+                self._supervision.reset()
                 self._vain_ends.forget()
             self._over, self._paused = "", False
         for node in sorted(at_once):
@@ -91,7 +91,7 @@ class ProcessCourse:
         self._settle()
 
     def node_gone(self, node: str) -> None:
-        """Go on with the rest; the ends of its processes were told before."""
+        """Go on with the rest; the ends of its processes were reported before."""
         self._given.went(node)
         self._node_leaves(node)
         self._settle()
@@ -114,7 +114,7 @@ class ProcessCourse:
         age = (epoch_of(left.worker), left.generation)
         if self._over or not left.workers or age < self._age:
             return False
-        if left.exit is not None and left.exit.finished:  # on whatever node: the work is done
+        if left.exit is not None and left.exit.finished:  # also on a node that was given up: the work is done
             self._finished_at, self._paused = self._finished_at or self._floor.now(), False
         elif node not in self._given.all:
             if left.exit is None or left.exit.code or left.exit.stopped:
@@ -128,7 +128,7 @@ class ProcessCourse:
         process = GroupProcess(left.worker, node, left.rank, left.slot)
         self._supervision.further(left.step)
         self._trained |= left.done and left.rank == 0
-        if left.report is not None:  # it did that while nobody listened
+        if left.report is not None:  # of what it did without a manager
             self._supervision.reported(left.report)
         self._began_at = self._since = self._floor.now()
         self._taking_over = True
@@ -269,7 +269,7 @@ class ProcessCourse:
     # -- ends
 
     def _ended_by_itself(self, process: GroupProcess, end: Exit) -> None:
-        """Take in an end that nobody ordered."""
+        """Take in an end that was not ordered."""
         now = self._floor.now()
         if end.finished or (end.code == 0 and process.rank == 0 and self._trained):
             self._finished_at = self._finished_at or now - end.ago_s
@@ -309,7 +309,7 @@ class ProcessCourse:
 
     def _take_in_death(self, process: GroupProcess, end: Exit) -> None:
         """Take in an end that was no good one. Who says that the others are lost only noticed another death."""
-        if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is nobody to lose
+        if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is no member to lose
             self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")
         else:
             started = self._supervision.stalls.pace_s > 0 or self._confirmed

@@ -18,7 +18,7 @@ class RetryDelay:
         self._failures = min(self._failures + 1, 32)
 
     def succeeded(self) -> None:
-        """Begin anew."""
+        """Begin with the first delay again."""
         self._failures = 0
 
     def waits(self, now: float) -> bool:

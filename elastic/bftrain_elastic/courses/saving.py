@@ -14,7 +14,7 @@ class SavingWatch:
     """Follows what the workers of one task say of their writes."""
 
     def __init__(self) -> None:
-        self._step = -1  # on disk; -1: nobody has said
+        self._step = -1  # on disk; -1: none that is known
         self._took_s = 0.0
         self._fails = False
 

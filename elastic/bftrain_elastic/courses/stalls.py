@@ -1,4 +1,4 @@
-"""Stalls: notice that a task makes no more steps, find out where its ranks are, and say so in words."""
+"""Stalls: notice that a task has stopped making steps, find out where its ranks are, and describe that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-LEAST_S = 30.0  # without a step before anybody is told
+LEAST_S = 30.0  # without a step before that is reported
 PACES: Final = 10.0  # or so many steps' time, if steps are long
 ANSWER_S = 3.0  # within which ranks say where they are
 RESTARTS: Final = 3  # after which another one is of no use,

@@ -14,9 +14,9 @@ from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 
 _REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan", "restarted")
-_BAD_LOSSES: Final = 3  # in a row before anybody is told
+_BAD_LOSSES: Final = 3  # in a row before that is reported
 _STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
-_LEAST_START_S: Final = 120.0  # and at least so long, whatever the limit is
+_LEAST_START_S: Final = 120.0  # and at least so long, even if the limit is smaller
 _DONE_SHARE: Final = 0.9  # of its work that a task must have done to be believed that it is done
 
 
@@ -55,7 +55,7 @@ class Supervision:
         self.stalls.step(now, int(message["step"]))
         self._inspection, self._where = None, ""
         total, since = message.get("total"), int(message.get("since") or 0)
-        # A program that counts its steps from 0 again may have gone on from a checkpoint, or not: nobody can tell
+        # A program that counts its steps from 0 again may have gone on from a checkpoint, or not: that is unknown
         self._counts_anew |= since <= 0 and int(message["step"]) < self.step
         self.further(int(message["step"]))
         if total is not None:
@@ -69,7 +69,7 @@ class Supervision:
         self.step = max(self.step, step)
 
     def died(self, death: Death) -> None:
-        """Take in the end of a worker that nobody ordered."""
+        """Take in the end of a worker that was not ordered."""
         self.failures.died(death, self._floor.now(), self.step)
 
     def node_leaves(self, node: str) -> None:
@@ -77,7 +77,7 @@ class Supervision:
         self.failures.node_leaves(node, self._floor.now())
 
     def lost(self, text: str) -> None:
-        """Take in that a member lost the others; it is told if no death explains it."""
+        """Take in that a member lost the others; it is reported if no death explains it."""
         self._lost.append((self._floor.now(), text))
 
     def heard(self, worker: str, message: Message) -> bool:
@@ -103,9 +103,9 @@ class Supervision:
         if self._inspection is not None:
             self._inspection.process_state(worker, process_state)
 
-    def anew(self) -> None:
+    def reset(self) -> None:
         """Give the task another try."""
-        self.failures.anew()
+        self.failures.reset()
         self.stalls = StallWatch(self._job.stall_limit_s)
         self._inspection, self._where, self._bad_losses = None, "", 0
 
