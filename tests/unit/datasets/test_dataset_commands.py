@@ -125,7 +125,7 @@ def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -
     assert "from jobs-4, 1,234 bytes, sha256 ab" in lines
     assert "and 2 more files" in lines
     assert "then kept 2 nodes" in lines
-    assert "found over_capacity, 1,200 times: cut to the machine" in lines
+    assert "found over_capacity, 1,200 times: cut to the machine; change it with --nodes N" in lines
 
 
 def test_inspect_of_a_log_without_idle_time_or_calendar(tmp_path: Path) -> None:
