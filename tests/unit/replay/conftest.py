@@ -1,0 +1,42 @@
+"""Replays in folders, as tests of comparisons need them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain_replay import outputs
+from bftrain_replay.origins import Source
+from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.study import study
+from tests.unit.replay.compared import LOG, TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from bftrain.values.task import TaskSpec
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Path]:
+    """Give a function that replays and writes the folder of that name."""
+
+    def replayed(
+        name: str,
+        *,
+        log: Any = LOG,  # noqa: ANN401 - an EventLog, or a part of one
+        tasks: Sequence[TaskSpec] = TASKS,
+        baseline: str = "",
+        tables: str = "csv",
+        watch: Any = None,  # noqa: ANN401 - as study() takes it
+        **settings: Any,  # noqa: ANN401 - the fields' own types
+    ) -> Path:
+        settings = {"horizon_s": 120.0, "placement": "grouped", **settings}
+        done = study(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
+        folder = tmp_path / name
+        outputs.write(done, folder, Source(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables)
+        return folder
+
+    return replayed
