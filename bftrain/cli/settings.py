@@ -23,7 +23,7 @@ S = TypeVar("S", bound="msgspec.Struct")
 # a test holds them to it.
 OPTIONS: Final[dict[str, tuple[Any, str]]] = {
     "solver": (str, "Who decides the sizes [exact]."),
-    "fallback": (str, 'Who decides when the solver fails or is late; "" for nobody [greedy].'),
+    "fallback": (str, 'Who decides when the solver fails or is late; "" for none [greedy].'),
     "objective": (str, "What decisions maximise; a name, or FILE.py:FUNCTION [throughput]."),
     "admission": (str, "Who chooses the tasks that compete [first-come]."),
     "placement": (str, "Who chooses the nodes; auto: neighbours, by the published rules grouped [auto]."),

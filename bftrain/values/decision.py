@@ -12,7 +12,7 @@ from bftrain.values.actions import Action
 from bftrain.values.mapped import NOTHING, Mapped
 from bftrain.values.solution import Quality, Termination
 
-UNCHANGED: Final = "unchanged"  # who decided where nobody did
+UNCHANGED: Final = "unchanged"  # in place of a solver, where sizes stayed as they were
 STAYED: Final = "sizes stay as they were"
 _TAKEN: Final = ("sizes of ", " taken")
 

@@ -93,7 +93,7 @@ class MemoryProgress(TaskProgress):
             self._save(now_s)
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:
-        """Give up all nodes and wait; whoever remains saves first."""
+        """Give up all nodes and wait; the nodes that remain save first."""
         super().stop(now_s, preempted=preempted, some_remain=some_remain)
         self._save(now_s)
 

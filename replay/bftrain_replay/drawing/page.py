@@ -24,7 +24,7 @@ _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
 _WITHOUT_SCRIPT: Final = (
     "<noscript><style>.chooser { display: none; }</style>"
-    '<p class="soft">Without JavaScript pictures cannot be looked into, and tables not be sorted.</p></noscript>'
+    '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
 )
 _LOOKS: Final = (
     ("all", "Show all", "all of the time"),

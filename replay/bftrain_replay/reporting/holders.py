@@ -36,7 +36,7 @@ def holders(material: Material, letters: int = LETTERS) -> Figure:
         title="Who had each node, and when",
         says=f"{says}.",
         alt=f"{says}. A picture with {words.count(len(names))} nodes from top to bottom and the time from left to "
-        f"right, in the colours of who had them: {_owner(material)}, nobody, or a training task.",
+        f"right, in the colours of their holders: {_owner(material)}, none, or a training task.",
         caption="Each task has a colour; after eight tasks colours come again. Where many nodes or moments share "
         "a point of the screen, their colours mix, and what is rare is drawn stronger than it is. Point at it to see "
         f"which task, which node, and when; drag over it to see some nodes only.{rounded}",
