@@ -10,6 +10,8 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
 
     >>> note(3600.0, 14 * 86_400.0, complete=False)
     'Interrupted after 60 min of 14 days. '
+    >>> note(3.2 * 86_400.0, 14 * 86_400.0, complete=False)
+    'Interrupted after 3.2 of 14 days. '
     >>> note(3600.0, 3600.0, complete=False)
     'Interrupted before its yardsticks were replayed, so U is not known. '
     """
@@ -17,4 +19,6 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
         return ""
     if simulated_s >= span_s:
         return "Interrupted before its yardsticks were replayed, so U is not known. "
-    return f"Interrupted after {words.duration(simulated_s)} of {words.duration(span_s)}. "
+    done, whole = words.duration(simulated_s), words.duration(span_s)
+    number, _, unit = done.partition(" ")
+    return f"Interrupted after {number if whole.endswith(f' {unit}') else done} of {whole}. "
