@@ -52,7 +52,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     workers_per_node: Annotated[int, said("0: as many as a node has slots.", minimum=0)] = 0
     finish_code: Annotated[
         int | None,
-        said("The exit code that says that all is done; any other end is started again.", minimum=0, maximum=255),
+        said(
+            "The exit code, not 75, that says that all is done; other ends are started again.", minimum=1, maximum=125
+        ),
     ] = None
     finish_file: Annotated[
         str, said("The file that says so if it is there when the program exits with 0; from the folder if relative.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.interfaces import towards
 from bftrain_elastic.nursery import PRELOADED
 from bftrain_elastic.secret import read_secret
@@ -38,6 +39,8 @@ class Settings:
     def of(cls, given: argparse.Namespace) -> Self:
         """Read what the command line says; raise what is wrong with it."""
         host, _, port = given.manager.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise ElasticError(f"'{given.manager}' is not ADDRESS:PORT", where="--manager", fix="such as 10.0.0.1:7070")
         return cls(
             manager=(host, int(port)),
             secret=read_secret(given.secret),

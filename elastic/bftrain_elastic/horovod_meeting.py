@@ -22,7 +22,8 @@ _VALUE_LIMIT: Final = 65536  # bytes
 _REQUEST_S: Final = 3.0  # within which a request must have arrived
 _PLACES: Final = "rank_and_size"  # what a member asks that forms its second group or a later one
 _ARRIVED: Final = "arrived"  # where members say that they are there
-_POLL_S: Final = 0.005
+_POLL_S: Final = 0.0025  # times the number of members: rank 0 answers as often, however many ask
+_LONGEST_POLL_S: Final = 0.25
 
 
 class NotAllCame(ElasticError):
@@ -77,7 +78,7 @@ def all_came(meeting: tuple[str, int], rank: int, workers: int, timeout_s: float
                 return
             if status == HTTPStatus.GONE:
                 raise NotAllCame("a member is dead, and the group does not form")
-        time.sleep(_POLL_S)
+        time.sleep(min(_LONGEST_POLL_S, _POLL_S * workers))
     raise NotAllCame(f"the connection to other members was not made: not all {workers} came within {timeout_s:g} s")
 
 

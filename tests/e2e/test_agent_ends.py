@@ -218,7 +218,7 @@ def test_a_worker_that_is_stopped_before_the_nursery_is_there_never_starts(one_n
     for slot in range(8):
         one_node.spawn(SLEEPS, slot=slot)
     for worker in [f"t/n1/{slot}/1-{slot + 1}" for slot in range(8)]:
-        one_node.hub.call(lambda worker=worker: one_node.hub.stop(worker, 0.0))  # type: ignore[misc]  # the loop's
+        one_node.hub.call(lambda worker=worker: one_node.hub.stop(worker, 0.0))
     one_node.watched.until("exited", 8)
     assert {one[2].code for one in one_node.watched.all("exited")} == {-9}
     one_node.nursery = children(one_node.agent.pid)[0]

@@ -37,7 +37,7 @@ def test_parts_of_a_node_are_stopped_and_killed() -> None:
         for part in ("worker", "nursery"):
             stage.told.steps(task, 1)
             (pid,) = stage.send(signal.SIGKILL, part, "n1")
-            stage.told.until(lambda pid=pid: not alive([pid]), "it is dead")  # type: ignore[misc]  # the loop's
+            stage.told.until(lambda pid=pid: not alive([pid]), "it is dead")
         stage.told.steps(task, 1)
         (agent,) = stage.send(signal.SIGKILL, "agent", "n1")
         stage.told.until(lambda: "n1" not in stage.hub_nodes(), "it is gone")

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from types import SimpleNamespace
 
 import pytest
 
+from bftrain_elastic import horovod_meeting
 from bftrain_elastic.horovod_meeting import MeetingPoint, NotAllCame, all_came, host_name
 
 
@@ -92,3 +94,13 @@ def test_nobody_waits_for_a_member_that_does_not_come(meeting: MeetingPoint) -> 
     meeting.close()
     with pytest.raises(NotAllCame):
         all_came(place, 0, 2, 0.2, lambda: False)
+
+
+def test_members_of_large_groups_ask_less_often(meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(horovod_meeting, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
+    for workers in (2, 40, 1000):
+        gave_up = iter([False, True])
+        with pytest.raises(NotAllCame):
+            all_came((meeting.host, meeting.port), 0, workers, 30.0, lambda answers=gave_up: next(answers))
+    assert pauses == [0.005, 0.1, 0.25]

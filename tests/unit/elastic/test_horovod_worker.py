@@ -280,7 +280,7 @@ def test_the_values_of_the_first_worker_come_before_the_copy(horovod: StandIn, a
             horovod.others = None
 
     state = Kept()
-    state.evals = 0  # type: ignore[attr-defined]  # a value like any other
+    state.evals = 0
     thread, ended = begin(steps(3, at), state)
     agent.hear("ready")
     agent.go(1, rank=1, workers=2, sync=False)

@@ -55,7 +55,7 @@ def test_an_agent_that_says_what_cannot_be_is_sent_away_and_the_others_stay(
 ) -> None:
     odd, _ = comes("odd"), comes("other")
     told.until("registered", 2)
-    hub.ask(lambda: hub.agent("odd").workers.update(w=RunningWorker("t", 0)))  # type: ignore[union-attr]  # it is there
+    hub.ask(lambda: hub.agent("odd").workers.update(w=RunningWorker("t", 0)))
     odd.say(**message)
     assert odd.is_sent_away()
     assert told.until("gone")["node"] == "odd"

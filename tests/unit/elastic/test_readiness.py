@@ -34,12 +34,12 @@ def failing(messages: list[Message], seen: Watched | None = None) -> dict[str, F
 
 def test_a_training_that_is_ready_lacks_nothing() -> None:
     values = {step: {"position": step, "loss": 1 / step, "epoch_step": step % 9} for step in range(1, 60, 2)}
-    assert failing(told(), Watched([1, 2, 1], values)) == {}  # type: ignore[arg-type]  # numbers of both kinds
+    assert failing(told(), Watched([1, 2, 1], values)) == {}
 
 
 def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
     values = {step: {"evals": step if step <= 40 else step - 40} for step in range(1, 60, 3)}
-    found = failing(told(), Watched([1, 2, 1], values))  # type: ignore[arg-type]  # as above
+    found = failing(told(), Watched([1, 2, 1], values))
     assert set(found) == {"keeps its values"}
     assert found["keeps its values"].detail == "'evals' went back from 40 to 3 when the nodes changed"
 

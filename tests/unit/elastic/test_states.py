@@ -136,7 +136,7 @@ def test_whoever_was_given_up_cannot_undo_what_others_did_since(tmp_path: Path) 
     lost.position = 9
     with pytest.raises(Superseded, match="went on from here"):
         state_saving.save(lost)
-    assert commits.load(tmp_path).tree.unfolded()["position"] == 8  # type: ignore[union-attr]  # it was just written
+    assert commits.load(tmp_path).tree.unfolded()["position"] == 8
     again = at(0)
     state_values.restore(again, state_values.capture(other))  # as a worker gets it that joins later
     state_saving.save(again)
@@ -295,7 +295,7 @@ def test_a_number_that_a_script_counts_in_its_own_way_never_goes_back() -> None:
     said: list[bytes] = []
     channel = SimpleNamespace(mention=lambda _kind, text: said.append(text))
     state = State(position=0)
-    report = progress.through(channel, state, Place())  # type: ignore[arg-type]  # all of a channel that is needed
+    report = progress.through(channel, state, Place())
     for epoch in (1, 1, 1, 2, 2, 40):
         report(1, None, epoch)
     assert [json.loads(text)["step"] for text in said] == [1, 2, 3, 4, 5, 40]

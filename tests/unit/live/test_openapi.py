@@ -14,6 +14,7 @@ from bftrain import __version__
 from bftrain.errors import BadInput
 from bftrain.live.callers import ourselves
 from bftrain.live.documents import Nodes, Submission
+from bftrain.live.kept import Run
 from bftrain.live.openapi import described
 from bftrain.live.routes import ROUTES, description
 from bftrain.values import wire
@@ -47,6 +48,17 @@ def references(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from references(one)
+
+
+@pytest.mark.parametrize("code", [0, 1, 125, 126])
+def test_exit_codes_are_described_as_they_are_taken(code: int) -> None:
+    given = {"argv": ["train.py"], "finish_code": code}
+    try:
+        wire.convert(given, Run, where="run")
+    except BadInput:
+        assert not checker("Run").is_valid(given)
+    else:
+        assert checker("Run").is_valid(given)
 
 
 def test_it_describes_every_address_for_programs_once() -> None:

@@ -1,0 +1,30 @@
+"""What an agent's command line says, and what is wrong with it in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bftrain_elastic import agent
+from bftrain_elastic.agent_settings import Settings, command_line
+from bftrain_elastic.secret import make_secret
+
+
+def words(folder: Path, manager: str) -> list[str]:
+    make_secret(folder / "secret")
+    return ["--manager", manager, "--secret", str(folder / "secret"), "--node", "n1", "--preload", "a,,b"]
+
+
+def test_a_command_line_is_read(tmp_path: Path) -> None:
+    found = Settings.of(command_line("").parse_args(words(tmp_path, "10.0.0.1:7070")))
+    assert (found.manager, found.node, found.preload, found.grace_s) == (("10.0.0.1", 7070), "n1", ("a", "b"), 0.0)
+
+
+@pytest.mark.parametrize("manager", ["10.0.0.1", "10.0.0.1:", ":7070", "10.0.0.1:http"])
+def test_a_manager_without_address_or_port_is_named(
+    tmp_path: Path, manager: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        agent.main(words(tmp_path, manager))
+    assert f"--manager: '{manager}' is not ADDRESS:PORT" in capsys.readouterr().err
