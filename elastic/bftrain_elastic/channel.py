@@ -121,7 +121,8 @@ class Channel:
                     self._arrived.put(message)
         except OSError:
             pass
-        self._arrived.put(None)
+        finally:  # also after an error in what a message asks for: a worker must not wait for orders that never come
+            self._arrived.put(None)
 
 
 def _nothing() -> None:

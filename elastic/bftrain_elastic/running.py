@@ -112,7 +112,7 @@ class _Resized:
         while self._training == generation != _NOTHING and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._training == generation != _NOTHING:
-            with suppress(OSError, ElasticError):
+            with suppress(Exception):  # also what a broken GPU raises: the worker ends either way
                 rescue(self._state)
             os._exit(os.EX_TEMPFAIL)
 
@@ -305,7 +305,7 @@ def _train_once(state: State, train: Train, place: Place) -> str:
 def _end_without_others(state: State, error: RuntimeError) -> NoReturn:
     """End because another worker is gone. What all of them committed last is written before, as rank 0 may be dead."""
     sys.stderr.write(f"bftrain: the other workers are lost: {str(error)[:_REASON_LETTERS]}\n")
-    with suppress(OSError, ElasticError):
+    with suppress(Exception):  # also what a broken GPU raises: the worker ends either way
         rescue(state)
     sys.stderr.flush()
     os._exit(os.EX_TEMPFAIL)  # what is left of the group could wait for the others

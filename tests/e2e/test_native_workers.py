@@ -288,10 +288,20 @@ if os.environ["BFTRAIN_WORKER"] == "w0":
         assert [one["say"] for one in second.said][-2:] == ["on_disk", "done"]
 
 
-def test_a_cut_off_worker_writes_down_what_it_has(tmp_path: Path) -> None:
+WRITES_NO_MORE = """
+from bftrain_elastic import commits
+def broken(*_):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+if os.environ["BFTRAIN_WORKER"] == "w1":
+    commits.save = broken
+"""
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["it can write", "its GPU is broken"])
+def test_a_cut_off_worker_writes_down_what_it_has_and_ends(tmp_path: Path, *, writes: bool) -> None:
     """It does not notice that the others are gone: its own step takes for ever."""
     body = "if state.position == 8 and state.rank == 1:\n    time.sleep(1000)"
-    with Workers(tmp_path, script(body)) as workers:
+    with Workers(tmp_path, script(body, before=FIRST_WRITES_NOTHING + ("" if writes else WRITES_NO_MORE))) as workers:
         first, second = workers.all
         workers.ready()
         workers.go(1)
@@ -299,7 +309,7 @@ def test_a_cut_off_worker_writes_down_what_it_has(tmp_path: Path) -> None:
         first.process.kill()
         second.tell(do="abort")
         assert second.ends() == os.EX_TEMPFAIL
-        assert commits.step_of(workers.folder) == 7
+        assert not writes or commits.step_of(workers.folder) == 7
 
 
 LOADER = """

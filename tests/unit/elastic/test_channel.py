@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,3 +119,18 @@ def test_a_program_says_that_it_is_finished(tmp_path: Path, monkeypatch: pytest.
             assert guest.recv(1000) == b""
     with pytest.warns(RuntimeWarning, match="that the work is done is not told"):
         finish()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is how it is seen
+def test_a_worker_whose_channel_breaks_does_not_wait_for_ever(pair: tuple[Channel, socket.socket]) -> None:
+    channel, guest = pair
+
+    def breaks() -> None:
+        raise RuntimeError("CUDA error")
+
+    channel.on_abort = breaks
+    channel.listen()
+    begun = time.monotonic()
+    guest.send(json.dumps({"do": "abort"}).encode())
+    assert channel.next(60.0) is None, "the worker ends, as when its agent is gone"
+    assert time.monotonic() - begun < 30
