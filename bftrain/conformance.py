@@ -20,7 +20,7 @@ from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.placement import grouped
-from bftrain.deciding.standing import Standing
+from bftrain.deciding.snapshot import Standing
 from bftrain.errors import BftrainError
 from bftrain.measuring import measured, resolve
 from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement

@@ -20,7 +20,7 @@ import msgspec
 
 from bftrain import __version__
 from bftrain.config import Settings
-from bftrain.deciding.standing import Standing
+from bftrain.deciding.snapshot import Standing
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.values import wire
 from bftrain.values.decision import Decision

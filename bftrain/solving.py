@@ -9,8 +9,8 @@ import msgspec
 
 from bftrain import registry
 from bftrain.assembly import find_solver
-from bftrain.deciding.choice import ask
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.solve_with_fallback import ask
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.errors import BftrainError, BrokenPlugin, NotAvailable
 from bftrain.exception_text import raised
 from bftrain.objective_file import resolve_objective

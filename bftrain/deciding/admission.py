@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 
-from bftrain.deciding.rooms import DEMANDS, MIN, Rooms
+from bftrain.deciding.admission_capacity import DEMANDS, MIN, Rooms
 from bftrain.errors import BadInput
 from bftrain.ports import Queue
 from bftrain.values.sharing import Entity, Inside

@@ -20,8 +20,8 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.deciding.admission import check_demand, check_number
-from bftrain.deciding.rooms import MAX, Rooms
-from bftrain.deciding.virtual import PRECISION, Kept, VirtualSchedule
+from bftrain.deciding.admission_capacity import MAX, Rooms
+from bftrain.deciding.ostrich_schedule import PRECISION, Kept, VirtualSchedule
 from bftrain.ports import Queue
 from bftrain.values.news import News, Told
 from bftrain.values.sharing import Entity

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from bftrain.deciding import standing as standings
+from bftrain.deciding import snapshot as standings
 from bftrain.deciding.admission import FirstCome
-from bftrain.deciding.choice import Choice, choose
-from bftrain.deciding.gate import Gate
-from bftrain.deciding.holdings import Holdings
+from bftrain.deciding.admission_control import Gate
+from bftrain.deciding.allocation_state import Holdings
 from bftrain.deciding.neighbours import neighbours
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
 from bftrain.deciding.question import Question
-from bftrain.deciding.standing import Standing
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.solve_with_fallback import Choice, choose
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.errors import BadInput
 from bftrain.ports import Admission, ChoosingAdmission, Objective, Placement, Solver
 from bftrain.values.actions import Action

@@ -21,9 +21,9 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from bftrain.config import Settings
-from bftrain.deciding.choice import Choice
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.question import Question
+from bftrain.deciding.solve_with_fallback import Choice
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Journal, Statement
 from bftrain.values.actions import Action

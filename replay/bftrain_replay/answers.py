@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from bftrain.deciding.choice import ask
+from bftrain.deciding.solve_with_fallback import ask
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.solution import Quality, Solution, Termination

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain import registry
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.errors import BadInput
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import SharingProblem, SharingTask

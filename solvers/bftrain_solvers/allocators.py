@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_solvers.rule import RuleSolver
+from bftrain_solvers.rule_based import RuleSolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -26,7 +26,7 @@ import numpy as np
 
 from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination

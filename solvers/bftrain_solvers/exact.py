@@ -29,8 +29,8 @@ class Exact:
     says. Of equal plans it gives the one with fewest rescales, then with fewest nodes, then the one that gives more to
     the first task in which they differ. The gap and the number of threads in the limits are not needed.
 
-    Where the worst-off is to be raised first it climbs: see :mod:`bftrain_solvers.levels`. Over several kinds of nodes
-    it has a search of its own, see :mod:`bftrain_solvers.several`; what that gives up, HiGHS looks at.
+    Where the worst-off is to be raised first it climbs: see :mod:`bftrain_solvers.max_min`. Over several kinds of nodes
+    it has a search of its own, see :mod:`bftrain_solvers.node_kinds`; what that gives up, HiGHS looks at.
     """
 
     name: Final = "exact"
@@ -61,7 +61,7 @@ class Exact:
 
     def _worst_first(self, table: ValueTable, coupling: Levels | GroupLevels, limits: Limits) -> Solution:
         """Raise the worst-off first."""
-        from bftrain_solvers.levels.search import worst_first, worst_first_over_kinds  # noqa: PLC0415 - 50 ms
+        from bftrain_solvers.max_min.search import worst_first, worst_first_over_kinds  # noqa: PLC0415 - 50 ms
 
         started = perf_counter()
         if not table.problem.tasks:
@@ -73,7 +73,7 @@ class Exact:
 
     def _over_kinds(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose sizes over several kinds of nodes."""
-        from bftrain_solvers.several.solving import solved  # noqa: PLC0415 - most replays have one kind
+        from bftrain_solvers.node_kinds.solving import solved  # noqa: PLC0415 - most replays have one kind
 
         return solved(table, limits, self.name, highs)
 

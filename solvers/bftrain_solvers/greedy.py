@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain_solvers.rule import RuleSolver
+from bftrain_solvers.rule_based import RuleSolver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from bftrain.errors import BadObjective
 from bftrain.exception_text import raised
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers.answers import kinds_of, named
-from bftrain_solvers.programme import programme_of
+from bftrain_solvers.milp_model import programme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bftrain.ports import Availability
     from bftrain.values.table import ValueTable
     from bftrain_solvers.matrix import Floats, Matrix
-    from bftrain_solvers.programme import Goal, Programme
+    from bftrain_solvers.milp_model import Goal, Programme
 
 # Solvers stop within absolute tolerances of 1e-6 to 1e-10: an objective with coefficients around 2**20 makes
 # these far smaller than rounding in the values

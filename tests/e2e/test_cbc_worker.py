@@ -21,7 +21,7 @@ pytest.importorskip("mip", reason="needs: pip install 'bftrain[cbc]'")
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask

@@ -6,7 +6,7 @@ import pytest
 
 from bftrain import registry
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.values.solution import Limits, Termination
 from bftrain_solvers import exact
 from bftrain_solvers.conformance import AGREEMENT, random_problem

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bftrain.deciding.admission import FirstCome
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.standing import Standing
+from bftrain.deciding.snapshot import Standing
 from bftrain.values import wire
 from bftrain.values.actions import Release
 from bftrain.values.events import NodesLeft

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.deciding.levels import Group
-from bftrain_solvers.levels.climbing import Climb
-from bftrain_solvers.levels.groups import Purse, divided
-from bftrain_solvers.levels.ladders import ladder
+from bftrain_solvers.max_min.one_kind import Climb
+from bftrain_solvers.max_min.steps import ladder
+from bftrain_solvers.max_min.user_groups import Purse, divided
 
 # Few different numbers, so that many are equally badly off
 _ROW = st.lists(st.sampled_from([-inf, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0]), max_size=4).map(lambda rest: [0.0, *rest])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain.deciding import virtual
+from bftrain.deciding import ostrich_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-class VirtualSchedule(virtual.VirtualSchedule[int]):
+class VirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
     """Users and campaigns are numbers, all known from the begin; none is forgotten."""
 
     tag: array[float]  # in one piece of memory: all of them are put in order, again and again
@@ -53,7 +53,7 @@ class VirtualSchedule(virtual.VirtualSchedule[int]):
     def _forget(self, campaigns: Iterable[int]) -> None:
         """Keep them: figures are drawn from their ends."""
 
-    def _forget_if_at_rest(self, user: int, known: virtual.Account) -> None:
+    def _forget_if_at_rest(self, user: int, known: ostrich_schedule.Account) -> None:
         """Keep him: he may come back."""
 
     def _note_level(self) -> None:

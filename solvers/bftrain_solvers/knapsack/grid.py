@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_solvers.hopeless import cleared, lopsided
+from bftrain_solvers.prune_hopeless_sizes import cleared, lopsided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ import pytest
 
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.standing import Standing
+from bftrain.deciding.snapshot import Standing
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.actions import Cause, Start, Stop

@@ -15,8 +15,8 @@ from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throughput
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.standing import Standing
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.errors import BadValue
 from bftrain.values import wire
 from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop

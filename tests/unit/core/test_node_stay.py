@@ -13,7 +13,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import HORIZON_S, CostFit, NodeStay
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.tabulate import value_row
+from bftrain.deciding.value_table_builder import value_row
 from bftrain.errors import BadValue
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve

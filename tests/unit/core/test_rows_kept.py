@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 

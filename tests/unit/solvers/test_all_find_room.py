@@ -8,11 +8,11 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from bftrain_solvers.levels import room
-from bftrain_solvers.levels.counting import TooLarge, counted_out, that_matter, tightest
-from bftrain_solvers.levels.needs import NEVER, Needs
-from bftrain_solvers.levels.programmes import Unanswered, relaxed, whole
-from bftrain_solvers.levels.room import Room
+from bftrain_solvers.max_min import feasibility
+from bftrain_solvers.max_min.demands import NEVER, Needs
+from bftrain_solvers.max_min.exact_count import TooLarge, counted_out, that_matter, tightest
+from bftrain_solvers.max_min.feasibility import Room
+from bftrain_solvers.max_min.milp_check import Unanswered, relaxed, whole
 
 MANY = 10**9
 
@@ -41,11 +41,11 @@ def begun(asked: Needs) -> Room:
 @pytest.mark.parametrize("way", ["as it comes", "counted", "in whole numbers"])
 def test_the_answer_is_that_of_all_choices_tried(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way != "as it comes":
-        monkeypatch.setattr(room, "_mended", lambda _, chosen: chosen)
-        monkeypatch.setattr(room, "_paired", lambda *_: None)
+        monkeypatch.setattr(feasibility, "_mended", lambda _, chosen: chosen)
+        monkeypatch.setattr(feasibility, "_paired", lambda *_: None)
     if way == "in whole numbers":
-        monkeypatch.setattr(room, "_SOON", 0)
-        monkeypatch.setattr(room, "_LARGEST", 0)
+        monkeypatch.setattr(feasibility, "_SOON", 0)
+        monkeypatch.setattr(feasibility, "_LARGEST", 0)
     answers = set()
     for seed in range(60):
         asked = needs(seed)

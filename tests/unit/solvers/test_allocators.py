@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bftrain import registry, solving
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.objective_file import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted

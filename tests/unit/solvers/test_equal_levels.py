@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.objective_file import resolve_objective
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers import exact
-from bftrain_solvers.levels import equals
-from bftrain_solvers.levels.telling import at_most
+from bftrain_solvers.max_min import equal_plans
+from bftrain_solvers.max_min.solver_words import at_most
 from tests.helpers.policy_cases import plain
 
 
@@ -42,7 +42,7 @@ def test_over_kinds_too() -> None:
 def test_without_time_to_compare_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = (replace(plain("a", 0.0, 5.0), min_nodes=2), replace(plain("b", 0.0, 9.0), min_nodes=2))
     assert solved("max-min", 3, *wide, FAST).solver_words == ""
-    monkeypatch.setattr(equals, "perf_counter", lambda: 1e12)
+    monkeypatch.setattr(equal_plans, "perf_counter", lambda: 1e12)
     assert "were not compared" in solved("max-min", 3, *wide, FAST).solver_words
 
 

@@ -17,7 +17,7 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
-from bftrain.deciding.tabulate import Tabulator, value_row
+from bftrain.deciding.value_table_builder import Tabulator, value_row
 from bftrain.errors import BadInput, UnknownName
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from bftrain.deciding.objectives import speedup, throughput
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import conformance, exact, highs
-from bftrain_solvers.several import division, search, solving
-from bftrain_solvers.several.search import best_columns
+from bftrain_solvers.node_kinds import division, search, solving
+from bftrain_solvers.node_kinds.search import best_columns
 
 PLENTY_S = 60.0
 

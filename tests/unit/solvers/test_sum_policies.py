@@ -7,8 +7,8 @@ from math import inf, log
 import pytest
 from msgspec.structs import replace
 
-from bftrain.deciding.isolated import isolated_speed
-from bftrain.deciding.tabulate import Tabulator
+from bftrain.deciding.equal_share_speed import isolated_speed
+from bftrain.deciding.value_table_builder import Tabulator
 from bftrain.errors import BadObjective
 from bftrain.objective_file import as_objective, resolve_objective
 from bftrain.values.curve import SpeedCurve

@@ -1,0 +1,219 @@
+"""Roster: the unfinished tasks, and which nodes each of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from bftrain.deciding.node_stay import CostFit
+from bftrain.deciding.task_history import Past, speed_at
+from bftrain.values.events import TaskMeasured
+from bftrain.values.kinds import ANY_KIND
+from bftrain.values.problem import CompetingTask
+from bftrain.values.task import TaskSpec
+
+
+@dataclass(slots=True)
+class Member:
+    """An unfinished task with its nodes (node -> group), all of one ``kind``, and what it had so far."""
+
+    spec: TaskSpec
+    past: Past
+    held: dict[str, int] = field(default_factory=dict)
+    kind: str = ANY_KIND
+    failures: int = 0
+    work_left_samples: float | None = None
+    paused: bool = False
+    _seen: CompetingTask | None = None  # both until size, kind or what is known of it change
+    _seen_fit: CostFit | None = None
+    _speed: float | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of nodes it holds."""
+        return len(self.held)
+
+    @property
+    def speed(self) -> float:
+        """Samples/s at the nodes it holds now."""
+        if self._speed is None:
+            curve = self.spec.curve_on(self.kind) if self.held else None
+            self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
+        return self._speed
+
+    def come_to(self, now_s: float) -> None:
+        """Book what it had until now; to be called before its nodes or its speed change."""
+        if now_s > self.past.since_s:
+            self.past = self.past.until(now_s, len(self.held), self.speed)
+        self._seen = self._speed = None
+
+    def measured(self, event: TaskMeasured) -> None:
+        """Take over what was measured."""
+        self.come_to(event.time_s)
+        known = {
+            name: value
+            for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
+            if (value := getattr(event, name)) is not None
+        }
+        if known:
+            self.spec = replace(self.spec, **known)
+        if event.work_left_samples is not None:
+            self.work_left_samples = event.work_left_samples
+
+    def competing(self, time_s: float, *, history: bool = False, fit: CostFit | None = None) -> CompetingTask:
+        """Describe it for a decision at ``time_s``; built anew only if something changed since the last one.
+
+        With ``history`` it tells what the task had so far; with ``fit`` its costs are fitted to how long nodes stay.
+        """
+        spec = self.spec
+        if self._seen is not None and self._seen_fit == fit and spec.deadline_s is None and not history:
+            return self._seen
+        size = len(self.held)
+        had = self.past.until(time_s, size, self.speed) if history else None
+        seen = CompetingTask(
+            name=spec.name,
+            size=size,
+            min_nodes=spec.min_nodes,
+            max_nodes=spec.max_nodes,
+            curve=spec.curve,
+            curves=spec.curves,
+            kind=self.kind if size else ANY_KIND,
+            user=spec.user,
+            grow_cost_s=spec.grow_cost_s,
+            shrink_cost_s=spec.shrink_cost_s,
+            start_cost_s=spec.start_cost_s,
+            weight=spec.weight,
+            work_left_samples=self.work_left_samples,
+            deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - time_s,
+            age_s=max(0.0, time_s - had.submitted_s) if had else 0.0,
+            held_node_s=had.held_node_s if had else 0.0,
+            done_samples=had.done_samples if had else 0.0,
+        )
+        self._seen = seen if fit is None else fit.applied(seen)
+        self._seen_fit = fit
+        return self._seen
+
+
+class Roster:
+    """Unfinished tasks in the order they were submitted, and the owner of every held node.
+
+    ``now_s`` is the time of what happens to them, to be kept up to date from outside.
+    """
+
+    __slots__ = ("_members", "_owner", "now_s")
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._members: dict[str, Member] = {}
+        self._owner: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __getitem__(self, task: str) -> Member:
+        return self._members[task]
+
+    def __contains__(self, task: str) -> bool:
+        return task in self._members
+
+    def get(self, task: str) -> Member | None:
+        """Give the member called ``task``, if there is one."""
+        return self._members.get(task)
+
+    def known(self, tasks: Iterable[str]) -> tuple[str, ...]:
+        """Give those of the names that are of unfinished tasks."""
+        members = self._members
+        return tuple([name for name in tasks if name in members])
+
+    def competing(
+        self, tasks: Iterable[str], time_s: float, *, history: bool, fit: CostFit | None = None
+    ) -> list[CompetingTask]:
+        """Describe each of these tasks for a decision at ``time_s``."""
+        members = self._members
+        return [members[name].competing(time_s, history=history, fit=fit) for name in tasks]
+
+    @property
+    def used(self) -> int:
+        """How many nodes all tasks hold together."""
+        return len(self._owner)
+
+    def willing(self) -> Iterator[str]:
+        """Name the tasks that want nodes: all but those that their owners have paused."""
+        return (name for name, member in self._members.items() if not member.paused)
+
+    def enrol(self, member: Member, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
+        """Append a task that holds nodes (node -> group) of one kind already, and has had what it says."""
+        name = member.spec.name
+        self._members[name] = member
+        member.held.update(held)
+        member.kind = kind
+        self._owner.update(dict.fromkeys(held, name))
+
+    def add(self, spec: TaskSpec) -> None:
+        """Append a task that was just submitted."""
+        past = Past(submitted_s=self.now_s, since_s=self.now_s)
+        self._members[spec.name] = Member(spec, past, work_left_samples=spec.work_samples)
+
+    def remove(self, task: str) -> tuple[str, ...]:
+        """Strike a task off; gives the nodes it held."""
+        nodes = tuple(self._members.pop(task).held)
+        self._disown(nodes)
+        return nodes
+
+    def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Give how many nodes each task must take, or give up if less than 0, to come to ``sizes``; not who stays."""
+        members = self._members
+        return {task: change for task, size in sizes.items() if (change := size - len(members[task].held))}
+
+    def moved(self, sizes: Mapping[str, int], kinds: Mapping[str, str]) -> list[str]:
+        """Name the tasks that hold nodes of another kind than they are to have; who is to have none is not one."""
+        members = self._members
+        return [
+            task
+            for task, size in sizes.items()
+            if size and members[task].held and members[task].kind != kinds.get(task, ANY_KIND)
+        ]
+
+    def assign(self, task: str, nodes: Mapping[str, int], kind: str = ANY_KIND) -> None:
+        """Give nodes (node -> group) of one kind to a task; it holds none of another one."""
+        member = self._members[task]
+        member.come_to(self.now_s)
+        member.held.update(nodes)
+        member.kind = kind
+        self._owner.update(dict.fromkeys(nodes, task))
+
+    def withdraw(self, task: str, nodes: Iterable[str]) -> None:
+        """Take nodes from a task."""
+        self._members[task].come_to(self.now_s)
+        held = self._members[task].held
+        for node in nodes:
+            del held[node]
+            del self._owner[node]
+
+    def vacate(self, task: str) -> tuple[str, ...]:
+        """Take all nodes from a task; gives them."""
+        self._members[task].come_to(self.now_s)
+        held = self._members[task].held
+        nodes = tuple(held)
+        held.clear()
+        self._disown(nodes)
+        return nodes
+
+    def lose(self, nodes: Iterable[str]) -> dict[str, list[str]]:
+        """Take departed nodes from whoever holds them; gives task -> its losses."""
+        losses: dict[str, list[str]] = {}
+        owner = self._owner
+        for node in nodes:
+            task = owner.pop(node, None)
+            if task is not None:
+                if task not in losses:
+                    self._members[task].come_to(self.now_s)
+                del self._members[task].held[node]
+                losses.setdefault(task, []).append(node)
+        return losses
+
+    def _disown(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            del self._owner[node]

@@ -1,0 +1,66 @@
+"""Stairs: ladders over several kinds of nodes. A rung is a level, and the fewest nodes of each kind that reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrain_solvers.max_min.demands import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain.values.columns import Columns
+
+    Numbers = NDArray[np.int64]
+    Entries = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stairs:
+    """``levels[who, rung]`` rise from what is had without any node; ``needs[who, rung, kind]`` reach them.
+
+    Where somebody's rungs end his level is infinite, and no number of nodes is enough for it.
+    """
+
+    levels: Entries
+    needs: Numbers
+
+    def level(self, rungs: Numbers) -> Entries:
+        """Say how well off everybody is."""
+        return self.levels[np.arange(len(rungs)), rungs]
+
+    def need(self, rungs: Numbers) -> Numbers:
+        """Give how many nodes of each kind, if they are of that kind, everybody needs at least."""
+        return self.needs[np.arange(len(rungs)), rungs]
+
+    def rungs_at(self, level: float) -> Numbers:
+        """Give everybody's lowest rung that is at ``level`` or above."""
+        found: Numbers = (self.levels < level).sum(axis=1)
+        return found
+
+
+def stairs(scores: Entries, counted: Sequence[int], columns: Columns) -> Stairs:
+    """Make the stairs of those ``counted``, by what they score at every column."""
+    each = [_of_one(scores[place], columns) for place in counted]
+    most = 1 + max((len(levels) for levels, _ in each), default=0)
+    levels = np.full((len(each), most), np.inf)
+    needs = np.full((len(each), most, len(columns.kinds)), NEVER, dtype=np.int64)
+    for who, (own, nodes) in enumerate(each):
+        levels[who, : len(own)], needs[who, : len(own)] = own, nodes
+    return Stairs(levels, needs)
+
+
+def _of_one(row: Entries, columns: Columns) -> tuple[Entries, Numbers]:
+    risen = [np.maximum.accumulate(row[block]) for _, block in columns.blocks()]
+    above = np.unique(np.concatenate(risen))
+    levels = np.concatenate((row[:1], above[above > row[0]]))
+    needs = np.zeros((len(levels), len(risen)), dtype=np.int64)
+    for kind, reached in enumerate(risen):
+        nodes = np.searchsorted(reached, levels[1:]) + 1
+        needs[1:, kind] = np.where(nodes <= len(reached), nodes, NEVER)
+    return levels, needs

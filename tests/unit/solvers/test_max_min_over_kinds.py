@@ -1,0 +1,120 @@
+"""Raising the worst-off first with many tasks on several kinds of nodes, beside other searches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.objective_file import resolve_objective
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Quality, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers import exact, highs
+from bftrain_solvers.max_min import feasibility
+
+LIMITS = Limits(deadline_s=60.0)
+
+
+def table_for(policy: str, problem: AllocationProblem) -> ValueTable:
+    return Tabulator(resolve_objective(policy)).table(replace(problem, objective=policy))
+
+
+def many(seed: int, tasks: int, each: int, *, of_models: int | None = None) -> AllocationProblem:
+    """Give new tasks on ``each`` nodes of three kinds, all different or of a few models."""
+    rng = np.random.default_rng(seed)
+    sizes = (1, 2, 4, 8, 16)
+    fast = {"v100": 3.0, "p100": 2.0, "k80": 1.0}
+    models = []
+    for _ in range(of_models or tasks):
+        rate = rng.uniform(10.0, 1000.0) * np.array(sizes) ** rng.uniform(0.6, 1.0)
+        models.append(
+            {
+                kind: SpeedCurve(nodes=sizes, rate=tuple((rate * speed * rng.uniform(0.7, 1.3, 5)).tolist()))
+                for kind, speed in fast.items()
+            }
+        )
+    competing = (
+        CompetingTask(name=f"t{place}", max_nodes=16, curve=curves["v100"], curves=curves, user=f"u{place % 4}")
+        for place, curves in enumerate(models[place % len(models)] for place in range(tasks))
+    )
+    pools = dict.fromkeys(fast, each)
+    return AllocationProblem(pool=3 * each, pools=pools, horizon_s=120.0, tasks=tuple(competing))
+
+
+@pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
+@pytest.mark.parametrize(("tasks", "each", "models"), [(120, 100, None), (120, 20, 5)], ids=["all run", "some wait"])
+def test_many_tasks_over_three_kinds_are_solved_to_the_end(
+    policy: str, tasks: int, each: int, models: int | None
+) -> None:
+    table = table_for(policy, many(1, tasks, each, of_models=models))
+    solution = exact.solver.solve(table, LIMITS)
+    assert (solution.termination, solution.quality) == (Termination.OPTIMAL, Quality.PROVEN)
+    assert table.allowed(solution.sizes, solution.kinds)
+    assert "out of time" not in solution.solver_words
+    assert "chosen" not in solution.solver_words
+
+
+def test_over_three_kinds_nobody_can_be_raised_without_lowering_another_to_where_he_was() -> None:
+    """Asked of another search: is there a plan in which one is higher, and no one else who was as low or lower is?"""
+    table = table_for("water-filling", many(2, 30, 25))
+    solution = exact.solver.solve(table, LIMITS)
+    chosen = table.chosen(solution.sizes, solution.kinds)
+    assert chosen is not None
+    now = table.values[np.arange(len(chosen)), chosen]
+    for place in range(0, len(chosen), 3):
+        floors = np.where(now <= now[place], now, np.nextafter(now[place], np.inf))
+        floors[place] = np.nextafter(now[place] + 1e-9, np.inf)
+        lower = -(table.values < floors[:, None] - 1e-12).astype(float)
+        asked = ValueTable(problem=table.problem, values=np.where(np.isfinite(table.values), lower, -np.inf))
+        answer = highs.solver.solve(asked, LIMITS)
+        assert answer.quality is Quality.PROVEN
+        assert answer.value is not None
+        assert answer.value <= -0.5
+
+
+@pytest.mark.parametrize("policy", ["max-min", "water-filling"])
+def test_over_three_kinds_the_programme_gives_the_same_levels(policy: str) -> None:
+    for seed in range(3):
+        table = table_for(policy, many(seed, 5, 3))
+        searched, stated = exact.solver.solve(table, LIMITS), highs.solver.solve(table, LIMITS)
+        levels = []
+        for solution in (searched, stated):
+            chosen = table.chosen(solution.sizes, solution.kinds)
+            assert chosen is not None
+            levels.append(sorted(table.values[place, column] for place, column in enumerate(chosen)))
+        first = table.coupling.first  # type: ignore[union-attr]  # Levels
+        assert levels[0][:first] == pytest.approx(levels[1][:first], rel=1e-6)
+
+
+def test_over_kinds_where_it_is_cut_it_says_how_far_the_next_could_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_for("water-filling", many(3, 40, 20))
+    best = exact.solver.solve(table, LIMITS)
+    left = iter(range(60))
+    monkeypatch.setattr(feasibility, "perf_counter", lambda: 0.0 if next(left, None) is not None else 1e12)
+    cut = exact.solver.solve(table, LIMITS)
+    assert cut.termination is Termination.TIME_LIMIT
+    assert cut.bound is not None
+    assert best.value is not None
+    assert cut.value is not None
+    assert cut.value <= best.value <= cut.bound + 1e-9
+    assert "lowest levels are as high as can be, the next one is" in cut.solver_words
+
+
+@pytest.mark.parametrize(
+    "policy", ["throughput", "max-min", "water-filling", "hierarchical", "finish-time", "makespan"]
+)
+def test_where_there_are_no_tasks_all_kinds_stay_idle(policy: str) -> None:
+    problem = AllocationProblem(pool=3, pools={"a": 1, "b": 2}, horizon_s=60.0, tasks=())
+    solution = exact.solver.solve(table_for(policy, problem), LIMITS)
+    assert (solution.sizes, solution.termination, solution.quality) == ({}, Termination.OPTIMAL, Quality.PROVEN)
+
+
+def test_cut_short_the_next_level_told_is_that_of_the_plan() -> None:
+    """What nobody needs raises some beyond the level that was last proven."""
+    solution = exact.solver.solve(table_for("max-min", many(1, 120, 100)), Limits(deadline_s=1e-9))
+    assert solution.solver_words.startswith("out of time: the 0 lowest levels are as high as can be, the next one is ")
+    assert solution.value is not None
+    assert f"the next one is {solution.value:.6g} and" in solution.solver_words
