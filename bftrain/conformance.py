@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
-from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.placement import grouped
-from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BftrainError
 from bftrain.measuring import measured, resolve
 from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement
@@ -74,7 +74,7 @@ def _weather(factory: Callable[..., Any], settings: Mapping[str, object], seed: 
         if number == _MOMENTS // 2:  # a restart: from here on the second one has its memory from JSON
             kept = wire.encode(two.standing)
             two = _core(made(), grouped)
-            two.take_up(wire.decode(kept, Standing))
+            two.take_up(wire.decode(kept, HarvesterSnapshot))
             _insist(wire.encode(two.standing) == kept, "does not take up what it kept as it was")
 
 
@@ -82,7 +82,7 @@ def check_placement(placement: Placement) -> None:
     """Put a placement through storms of events: it must choose as many nodes as it is asked for, of those to be had."""
     _insist(isinstance(placement, Placement), "has not all that bftrain.ports.Placement asks for")
     for seed in range(_STORMS):
-        core = _core(FirstCome(MAX_TASKS), placement)
+        core = _core(FirstComeAdmission(MAX_TASKS), placement)
         for moment in _storm(seed):
             try:
                 core.handle(*moment)

@@ -79,7 +79,7 @@ def examine() -> Iterator[Finding]:
         yield _scheduler(name, probe, source, mending, purpose)
 
 
-def _part(part: registry.Part) -> Finding:
+def _part(part: registry.RegisteredPart) -> Finding:
     state, detail, fix = _tried(part)
     return Finding(
         kind=part.port,
@@ -91,7 +91,7 @@ def _part(part: registry.Part) -> Finding:
     )
 
 
-def _tried(part: registry.Part) -> tuple[State, str, str]:
+def _tried(part: registry.RegisteredPart) -> tuple[State, str, str]:
     """Load a part and ask it; gives its state, details and what helps."""
     if part.problem:
         return State.BROKEN, part.problem, f"pip uninstall {part.origin}"

@@ -20,7 +20,7 @@ import msgspec
 
 from bftrain import __version__
 from bftrain.config import Settings
-from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.values import wire
 from bftrain.values.decision import Decision
@@ -58,7 +58,7 @@ class Stood(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     settings: Settings
     changed: bool
-    standing: Standing
+    standing: HarvesterSnapshot
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class Journal:
         """Change tables that others keep beside the record, in one transaction."""
         self._insert(self._step, (), statements, sync=sync)
 
-    def keep(self, settings: Settings, standing: Standing) -> None:
+    def keep(self, settings: Settings, standing: HarvesterSnapshot) -> None:
         """Write down where things stand after the last step, and the settings from there on.
 
         Of those with the same settings as before, the last two are kept.
@@ -272,7 +272,7 @@ class Journal:
                 step=step,
                 settings=wire.decode(settings, Settings, where=where),
                 changed=bool(changed),
-                standing=wire.decode(body, Standing, where=where),
+                standing=wire.decode(body, HarvesterSnapshot, where=where),
             )
 
     def rows(self, select: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.events import Event
-from bftrain.values.news import News
+from bftrain.values.news import AdmissionUpdate
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution
@@ -164,7 +164,7 @@ class ChoosingAdmission(Protocol):
 class NotingAdmission(ChoosingAdmission, Protocol):
     """Chooses who competes by what has happened so far. It keeps books, which survive a restart."""
 
-    def note(self, news: News) -> None:
+    def note(self, news: AdmissionUpdate) -> None:
         """Take in what happened since the news before."""
         ...
 

@@ -147,7 +147,7 @@ RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "ma
 _CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
     """One registered part: its ``target`` is ``module:attribute``, ``origin`` says who brings it."""
 
     port: Port
@@ -181,7 +181,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def parts(port: Port) -> dict[str, Part]:
+def parts(port: Port) -> dict[str, RegisteredPart]:
     """All registered parts of a port by name.
 
     A plug-in cannot take a name that is taken, nor one that differs from it only in ``-``, ``_`` and case.
@@ -192,10 +192,10 @@ def parts(port: Port) -> dict[str, Part]:
         origin = entry.dist.name if entry.dist else "an unknown package"
         taken = taken_names.get(fold(entry.name))
         if taken is None:
-            part = Part(port=port, name=entry.name, target=entry.value, origin=origin)
+            part = RegisteredPart(port=port, name=entry.name, target=entry.value, origin=origin)
             found[entry.name] = taken_names[fold(entry.name)] = part
         else:
-            found[f"{entry.name} ({origin})"] = Part(
+            found[f"{entry.name} ({origin})"] = RegisteredPart(
                 port=port,
                 name=entry.name,
                 target=entry.value,
@@ -231,9 +231,9 @@ def note_on_name(port: Port, name: str) -> str:
     return f"the {port} '{name}' is called '{current}' now{more}"
 
 
-def _called(part: Part, wanted: str) -> str:
+def _called(part: RegisteredPart, wanted: str) -> str:
     return part.origin if part.name == wanted else f"{part.origin} as '{part.name}'"
 
 
-def _built_in(port: Port, name: str) -> Part:
-    return Part(port=port, name=name, target=BUILT_IN[port][name], origin="bftrain")
+def _built_in(port: Port, name: str) -> RegisteredPart:
+    return RegisteredPart(port=port, name=name, target=BUILT_IN[port][name], origin="bftrain")

@@ -10,7 +10,7 @@ import msgspec
 from bftrain import registry
 from bftrain.assembly import find_solver
 from bftrain.deciding.solve_with_fallback import ask
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BftrainError, BrokenPlugin, NotAvailable
 from bftrain.exception_text import raised
 from bftrain.objective_file import resolve_objective
@@ -63,7 +63,7 @@ def table_of(problem: AllocationProblem | Mapping[str, object], objective: str |
     checked = problem if isinstance(problem, AllocationProblem) else wire.convert(problem, AllocationProblem)
     wanted = checked.objective if objective is None else objective
     found = resolve_objective(wanted) if isinstance(wanted, str) else wanted
-    return Tabulator(found).table(msgspec.structs.replace(checked, objective=found.name))
+    return ValueTableBuilder(found).table(msgspec.structs.replace(checked, objective=found.name))
 
 
 def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingPolicy = "") -> Shares:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 
-from bftrain.deciding.admission_capacity import DEMANDS, MIN, Rooms
+from bftrain.deciding.admission_capacity import DEMANDS, MIN, KindCapacity
 from bftrain.errors import BadInput
 from bftrain.ports import Queue
 from bftrain.values.sharing import Entity, Inside
@@ -15,7 +15,7 @@ from bftrain.values.task import TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
-class FirstCome:
+class FirstComeAdmission:
     """The ``max_tasks`` oldest unfinished tasks compete; the others wait until one of them is over."""
 
     max_tasks: int = 35
@@ -26,13 +26,13 @@ class FirstCome:
         return tuple(islice(waiting_or_running, self.max_tasks))
 
 
-def first_come(max_tasks: int) -> FirstCome:
+def first_come(max_tasks: int) -> FirstComeAdmission:
     """Build the admission; every registered admission is built from ``max_tasks`` and what else it names."""
-    return FirstCome(max_tasks)
+    return FirstComeAdmission(max_tasks)
 
 
 @dataclass(frozen=True, slots=True)
-class Everybody:
+class AdmitAll:
     """All unfinished tasks compete, however many they are."""
 
     name: str = "all"
@@ -42,13 +42,13 @@ class Everybody:
         return tuple(queue)
 
 
-def everybody(max_tasks: int) -> Everybody:  # noqa: ARG001 - the one that has no such limit
+def everybody(max_tasks: int) -> AdmitAll:  # noqa: ARG001 - the one that has no such limit
     """Build it."""
-    return Everybody()
+    return AdmitAll()
 
 
 @dataclass(frozen=True, slots=True)
-class ByLoad:
+class LoadAdmission:
     """The oldest tasks compete as long as all they demand is at most ``factor`` times the pool, kind by kind.
 
     With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all who compete can run at once. With
@@ -67,7 +67,7 @@ class ByLoad:
 
     def choose(self, queue: Queue) -> Sequence[str]:
         """Take names until they demand too much."""
-        rooms, chosen = Rooms(queue.pools, self.factor, self.demand), list[str]()
+        rooms, chosen = KindCapacity(queue.pools, self.factor, self.demand), list[str]()
         for name in queue:
             if len(chosen) == self.max_tasks or rooms.full:
                 break
@@ -79,9 +79,9 @@ class ByLoad:
         return chosen
 
 
-def by_load(max_tasks: int, factor: float = 1.0, demand: str = MIN) -> ByLoad:
+def by_load(max_tasks: int, factor: float = 1.0, demand: str = MIN) -> LoadAdmission:
     """Build it."""
-    return ByLoad(max_tasks, factor, demand)
+    return LoadAdmission(max_tasks, factor, demand)
 
 
 def check_number(given: object, name: str, *, above: float) -> None:
@@ -98,7 +98,7 @@ def check_demand(factor: float, demand: str, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaAdmission:
     """The oldest tasks compete, as far as their users' quotas go.
 
     A user has at most so many ``tasks`` that compete at a time, and these hold at most so many ``nodes`` together:
@@ -161,9 +161,9 @@ class Quota:
 
 def quota(
     max_tasks: int, nodes: int | None = None, tasks: int | None = None, *, entities: Mapping[str, Entity]
-) -> Quota:
+) -> QuotaAdmission:
     """Build it; ``nodes`` and ``tasks`` are for users who have no quota of their own."""
-    return Quota(max_tasks, nodes, tasks, entities)
+    return QuotaAdmission(max_tasks, nodes, tasks, entities)
 
 
 def _divided(specs: Sequence[TaskSpec], nodes: int, inside: Inside) -> list[int]:

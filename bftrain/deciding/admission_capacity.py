@@ -1,4 +1,4 @@
-"""Rooms: how much more may compete for the nodes of each kind."""
+"""KindCapacity: how many more tasks may compete for the nodes of each kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX: Final = "max"  # what a task can use
 DEMANDS: Final = (MIN, MAX)
 
 
-class Rooms:
+class KindCapacity:
     """Every kind has room for ``factor`` times its nodes, and every task has its room in one kind.
 
     Those who can use several are moved to another one where that makes room. The first of a kind has room whatever it

@@ -1,4 +1,4 @@
-"""Gate: asks the admission, whatever it wants to know, and tells the one that keeps books what happened."""
+"""AdmissionControl: asks the admission which tasks compete, and reports events to an admission that keeps state."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain.deciding.admission_view import Queue
-from bftrain.deciding.task_table import Member, Roster
+from bftrain.deciding.admission_view import AdmissionView
+from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.exception_text import raised
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
@@ -20,23 +20,23 @@ from bftrain.values.events import (
     TaskMeasured,
     TaskSubmitted,
 )
-from bftrain.values.news import News, Told
+from bftrain.values.news import AdmissionUpdate, TaskInfo
 from bftrain.values.problem import CompetingTask
 
 NO_LIMIT: Final = 0  # of the nodes that a task may get
 
 
-class KeptBooks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The books of an admission that keeps some."""
 
     admission: str
     books: Any
 
 
-class Gate:
+class AdmissionControl:
     """Stands before a roster. It changes nothing there."""
 
-    def __init__(self, admission: Admission | ChoosingAdmission, roster: Roster) -> None:
+    def __init__(self, admission: Admission | ChoosingAdmission, roster: TaskTable) -> None:
         self._admission = admission
         self._ask = _asked(admission)
         self._books = admission if isinstance(admission, NotingAdmission) else None
@@ -47,7 +47,7 @@ class Gate:
 
     def chosen(self, time_s: float, pools: Mapping[str, int]) -> Mapping[str, int]:
         """Name who competes, each with the most nodes that it may get or ``NO_LIMIT``; perhaps some who are unknown."""
-        queue = Queue(time_s, pools, self._roster)
+        queue = AdmissionView(time_s, pools, self._roster)
         try:
             found = self._ask(queue)
             return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
@@ -73,7 +73,7 @@ class Gate:
     def passed(self, time_s: float) -> None:
         """Tell that time went on up to here with the nodes that are held now; before these change."""
         if self._books is not None:
-            self._note(News(time_s=time_s, used=self._roster.used))
+            self._note(AdmissionUpdate(time_s=time_s, used=self._roster.used))
 
     def happened(self, events: Iterable[Event], time_s: float) -> Iterator[str]:
         """Tell what the roster has taken in; gives remarks on what was submitted."""
@@ -112,7 +112,7 @@ class Gate:
         entered = [name for name in dict.fromkeys(submitted) if name in self._roster and name not in self._known]
         self._known.update(entered)
         if finished or dropped or entered or changed:
-            news = News(
+            news = AdmissionUpdate(
                 time_s=time_s,
                 finished=tuple(finished),
                 dropped=tuple(dropped),
@@ -128,17 +128,19 @@ class Gate:
     # -- what survives
 
     @property
-    def kept(self) -> KeptBooks | None:
+    def kept(self) -> AdmissionSnapshot | None:
         """The admission's books, if it keeps any."""
-        return None if self._books is None else KeptBooks(admission=self._admission.name, books=self._books.kept())
+        return (
+            None if self._books is None else AdmissionSnapshot(admission=self._admission.name, books=self._books.kept())
+        )
 
-    def take_up(self, kept: KeptBooks | None, time_s: float) -> None:
+    def take_up(self, kept: AdmissionSnapshot | None, time_s: float) -> None:
         """Go on with these books; whoever takes over from an admission without any hears of all who are there."""
         if self._books is None:
             return
         self._known = set(self._roster)
         if kept is None or kept.admission != self._admission.name:
-            self._note(News(time_s=time_s, entered=tuple(map(self._told, self._roster))))
+            self._note(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._told, self._roster))))
             return
         try:
             self._books.take_up(kept.books)
@@ -147,16 +149,16 @@ class Gate:
 
     # -- inside
 
-    def _note(self, news: News) -> None:
+    def _note(self, news: AdmissionUpdate) -> None:
         if self._books is not None:
             try:
                 self._books.note(news)
             except Exception as error:
                 raise self._broken(error) from error
 
-    def _told(self, name: str) -> Told:
-        member: Member = self._roster[name]
-        return Told(spec=member.spec, work_left_samples=member.work_left_samples)
+    def _told(self, name: str) -> TaskInfo:
+        member: TaskEntry = self._roster[name]
+        return TaskInfo(spec=member.spec, work_left_samples=member.work_left_samples)
 
     @property
     def _where(self) -> str:
@@ -168,7 +170,7 @@ class Gate:
         return BrokenPlugin(raised(error), where=self._where, fix="use a built-in one")
 
 
-def _asked(admission: Admission | ChoosingAdmission) -> Callable[[Queue], Sequence[str] | Mapping[str, int]]:
+def _asked(admission: Admission | ChoosingAdmission) -> Callable[[AdmissionView], Sequence[str] | Mapping[str, int]]:
     """Say how it is asked. Found out once: to hold it to a protocol takes longer than most of them need to answer."""
     if isinstance(admission, ChoosingAdmission):
         return admission.choose

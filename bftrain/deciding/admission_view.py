@@ -1,16 +1,16 @@
-"""Queue: what an admission may know of the tasks that want nodes, and of the nodes."""
+"""AdmissionView: what an admission can read of waiting tasks and idle nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bftrain.deciding.task_table import Roster
+from bftrain.deciding.task_table import TaskTable
 from bftrain.values.task import TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class AdmissionView:
     """The unfinished tasks that are not paused, in the order they were submitted, at one moment.
 
     ``pool`` counts the nodes that are idle, held by tasks or not; ``pools`` the same by kind.
@@ -18,7 +18,7 @@ class Queue:
 
     time_s: float
     pools: Mapping[str, int]
-    _roster: Roster
+    _roster: TaskTable
 
     @property
     def pool(self) -> int:

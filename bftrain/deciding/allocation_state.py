@@ -1,11 +1,11 @@
-"""Holdings: which nodes are idle, which tasks there are, and who holds what; changes give the actions they take."""
+"""AllocationState: idle nodes, unfinished tasks and their allocations; each change returns the actions it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.task_table import Roster
+from bftrain.deciding.task_table import TaskTable
 from bftrain.errors import BadInput, BrokenPlugin
 from bftrain.exception_text import raised
 from bftrain.ports import OrderedPlacement, Placement
@@ -27,7 +27,7 @@ from bftrain.values.mapped import NOTHING
 from bftrain.values.task import TaskSpec
 
 
-class Holdings:
+class AllocationState:
     """The books of a Harvester: pool and roster, changed together. ``notes`` collects what was odd."""
 
     def __init__(self, placement: Placement, max_failures: int) -> None:
@@ -35,7 +35,7 @@ class Holdings:
         self._max_failures = max_failures
         self._ordered = placement if isinstance(placement, OrderedPlacement) else None
         self.pool = NodePool(self._ordered.position if self._ordered else None)
-        self.roster = Roster()
+        self.roster = TaskTable()
         self.notes: list[str] = []
 
     def knows(self, task: str) -> bool:

@@ -20,10 +20,10 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.deciding.admission import check_demand, check_number
-from bftrain.deciding.admission_capacity import MAX, Rooms
-from bftrain.deciding.ostrich_schedule import PRECISION, Kept, VirtualSchedule
+from bftrain.deciding.admission_capacity import MAX, KindCapacity
+from bftrain.deciding.ostrich_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
 from bftrain.ports import Queue
-from bftrain.values.news import News, Told
+from bftrain.values.news import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 
@@ -56,18 +56,18 @@ class _Campaign(msgspec.Struct, kw_only=True):
     tasks: list[tuple[float, int, str]] = msgspec.field(default_factory=list)
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CampaignSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must survive a restart."""
 
     numbers: int
     campaigns: dict[int, _Campaign]
     tasks: dict[str, _Task]
-    virtual: Kept
+    virtual: ScheduleSnapshot
     last: list[int] | None = None  # those that may be joined; in books from before, the latest of each user and label
 
 
 @dataclass(slots=True)
-class Campaigns:
+class CampaignAdmission:
     """Tasks compete in the order of their campaigns' virtual ends, as many as can fill ``load`` times the pool.
 
     Inside a campaign the tasks with the least work go first. If all tasks competed, their order would mean nothing: so
@@ -97,7 +97,7 @@ class Campaigns:
 
     def choose(self, queue: Queue) -> Sequence[str]:
         """Take names in their order until they could fill the pool, kind by kind, as often as is wanted."""
-        rooms, chosen = Rooms(queue.pools, self.load, self.demand, over=True), list[str]()
+        rooms, chosen = KindCapacity(queue.pools, self.load, self.demand, over=True), list[str]()
         for name in self.ranked():
             if len(chosen) == self.max_tasks or rooms.full:
                 break
@@ -123,7 +123,7 @@ class Campaigns:
 
     # -- what is told
 
-    def note(self, news: News) -> None:
+    def note(self, news: AdmissionUpdate) -> None:
         """Take in what happened."""
         self.virtual.advance(news.time_s, news.used)
         for name in news.finished:
@@ -140,7 +140,7 @@ class Campaigns:
         for number in [number for number in self._endless if self.virtual.tag[number] <= self.virtual.level]:
             self._prolong(number)
 
-    def _enter(self, told: Told, now_s: float) -> None:
+    def _enter(self, told: TaskInfo, now_s: float) -> None:
         spec = told.spec
         number = self._campaign_of(spec, now_s)
         campaign = self._campaigns[number]
@@ -168,7 +168,7 @@ class Campaigns:
         self._last[key] = number
         return number
 
-    def _change(self, told: Told) -> None:
+    def _change(self, told: TaskInfo) -> None:
         """Learn how much of a task is left, and that it takes more work or less than was believed."""
         task = self._tasks[told.spec.name]
         campaign = self._campaigns[task.campaign]
@@ -231,7 +231,7 @@ class Campaigns:
 
     def kept(self) -> Mapping[str, Any]:
         """Give the books as plain data."""
-        books = Books(
+        books = CampaignSnapshot(
             numbers=self._numbers,
             campaigns=self._campaigns,
             tasks=self._tasks,
@@ -243,7 +243,7 @@ class Campaigns:
 
     def take_up(self, kept: Mapping[str, Any]) -> None:
         """Go on from books; users may have other shares from now on."""
-        books = msgspec.convert(kept, Books, str_keys=True)
+        books = msgspec.convert(kept, CampaignSnapshot, str_keys=True)
         self._numbers, self._campaigns, self._tasks = books.numbers, books.campaigns, books.tasks
         self._last, self._endless, self._order = {}, {}, None
         for number in sorted(self._campaigns) if books.last is None else books.last:
@@ -264,9 +264,9 @@ class Campaigns:
 
 def campaigns(
     max_tasks: int, gap_s: float = GAP_S, load: float = LOAD, demand: str = MAX, *, entities: Mapping[str, Entity]
-) -> Campaigns:
+) -> CampaignAdmission:
     """Build it."""
-    return Campaigns(max_tasks, gap_s, load, demand, entities)
+    return CampaignAdmission(max_tasks, gap_s, load, demand, entities)
 
 
 def _work(spec: TaskSpec) -> float:
@@ -278,7 +278,7 @@ def _work(spec: TaskSpec) -> float:
     return spec.work_samples / fastest * spec.min_nodes if fastest > 0 else ENDLESS_S * spec.min_nodes
 
 
-def _left(told: Told) -> float:
+def _left(told: TaskInfo) -> float:
     """Give the part of a task's work that is left."""
     whole, left = told.spec.work_samples, told.work_left_samples
     return 1.0 if whole is None or left is None else min(1.0, max(0.0, left / whole))

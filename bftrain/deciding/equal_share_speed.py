@@ -1,4 +1,4 @@
-"""What a task would have on an n-th part of the nodes, all for itself: the measure of fairness."""
+"""Speed of a task on an equal share of the nodes, which fair objectives compare a task's speed with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from bftrain.values.curve import SpeedCurve
 
 
-class Elastic(Protocol):
+class ElasticTask(Protocol):
     """Whatever runs on any number of nodes between a minimum and a maximum: a task, competing or handed in."""
 
     @property
@@ -26,7 +26,7 @@ class Elastic(Protocol):
         ...
 
 
-def isolated_speed(task: Elastic, by_kind: Mapping[str, int], tasks: int) -> float:
+def isolated_speed(task: ElasticTask, by_kind: Mapping[str, int], tasks: int) -> float:
     """Speed in samples/s on an n-th part of the nodes, n being the number of ``tasks``.
 
     Between whole sizes the curve is linear. Where the part is less than ``min_nodes`` the task has these for a part of
@@ -45,7 +45,7 @@ def isolated_speed(task: Elastic, by_kind: Mapping[str, int], tasks: int) -> flo
     return speed
 
 
-def _speed_on(task: Elastic, curve: SpeedCurve, part: float, count: int) -> float:
+def _speed_on(task: ElasticTask, curve: SpeedCurve, part: float, count: int) -> float:
     if part >= task.min_nodes:
         speed = curve.speed(min(part, task.max_nodes))
     else:

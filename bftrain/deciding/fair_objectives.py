@@ -1,4 +1,4 @@
-"""Fair objectives: everybody's entries say how well off he is, and the worst-off is raised first."""
+"""Fair objectives: each entry of the table is the benefit of one task, and the smallest benefit is raised first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.deciding.equal_share_speed import isolated_speed
-from bftrain.deciding.levels import Group, GroupLevels, Levels
+from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
 from bftrain.deciding.objectives import speed
 from bftrain.deciding.unservable_tasks import raisable, waiting
 from bftrain.values.problem import CompetingTask
@@ -26,7 +26,7 @@ def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Fair:
+class FairObjective:
     """Raise the worst-off first, and of plans that leave the worst-off alike take the one with most samples.
 
     ``scores`` gives how well off every task is at every entry of a table of ``values``, and which tasks count.
@@ -51,12 +51,12 @@ class Fair:
         scores, counts = self.scores(table)
         counted = raisable(scores, counts)
         first = None if self.all_in_turn else waiting(table, scores, counted) + 1
-        coupling = Levels(counted=counted, spare=table.values / table.problem.horizon_s, first=first)
+        coupling = LevelCoupling(counted=counted, spare=table.values / table.problem.horizon_s, first=first)
         return ValueTable(problem=table.problem, values=scores, coupling=coupling)
 
 
 @dataclass(frozen=True, slots=True)
-class Hierarchical:
+class HierarchicalObjective:
     """Users share by their weights, and each divides what he gets over his tasks: evenly by weight, or the first first.
 
     How well off a user is: the service that his tasks had and get over the horizon, in seconds of their equal share.
@@ -80,7 +80,7 @@ class Hierarchical:
             of_user.setdefault(problem.tasks[place].user, []).append(place)
         plain = Entity()
         groups = tuple(
-            Group(
+            UserGroup(
                 name=user,
                 places=tuple(places),
                 weights=tuple(problem.tasks[place].weight for place in places),
@@ -165,9 +165,9 @@ def _speeds(table: ValueTable) -> Entries:
     return np.maximum(np.where(np.isfinite(table.values), table.values, 0.0), 0.0) / table.problem.horizon_s
 
 
-max_min = Fair("max-min", service)
-max_min_plain = Fair("max-min-plain", node_time, per_second=_nodes)
-water_filling = Fair("water-filling", service, all_in_turn=True)
-finish_time = Fair("finish-time", on_time, uses_work_left=True)
-makespan = Fair("makespan", pace, uses_work_left=True, uses_history=False)
-hierarchical = Hierarchical("hierarchical")
+max_min = FairObjective("max-min", service)
+max_min_plain = FairObjective("max-min-plain", node_time, per_second=_nodes)
+water_filling = FairObjective("water-filling", service, all_in_turn=True)
+finish_time = FairObjective("finish-time", on_time, uses_work_left=True)
+makespan = FairObjective("makespan", pace, uses_work_left=True, uses_history=False)
+hierarchical = HierarchicalObjective("hierarchical")

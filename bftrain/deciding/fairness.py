@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.deciding.objectives import speed_over_single
-from bftrain.values.coupling import Model
+from bftrain.values.coupling import CouplingModel
 from bftrain.values.linear import linear_sum
 from bftrain.values.problem import AllocationProblem, CompetingTask
 
 
 @dataclass(frozen=True, slots=True)
-class MaxMin:
+class MaxMinObjective:
     """Make the worst-off task as well off as possible; of the ways to do that, take the one with most samples/s.
 
     How well off a task is: its speedup over the horizon, costs of rescaling taken off, divided by its weight. A
@@ -30,7 +30,7 @@ class MaxMin:
         """Value per second of a task alone: what the table is made of."""
         return speed_over_single(task, sizes)
 
-    def couple(self, model: Model) -> None:
+    def couple(self, model: CouplingModel) -> None:
         """Say what ties the tasks together."""
         tasks = model.problem.tasks
         weights = [task.weight for task in tasks if task.weight > 0.0]
@@ -54,4 +54,4 @@ class MaxMin:
         return sum(task.curve.speed(size) for size, task in zip(sizes, problem.tasks, strict=True))
 
 
-max_min_now = MaxMin("max-min-now")
+max_min_now = MaxMinObjective("max-min-now")

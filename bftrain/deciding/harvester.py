@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from bftrain.deciding import snapshot as standings
-from bftrain.deciding.admission import FirstCome
-from bftrain.deciding.admission_control import Gate
-from bftrain.deciding.allocation_state import Holdings
+from bftrain.deciding.admission import FirstComeAdmission
+from bftrain.deciding.admission_control import AdmissionControl
+from bftrain.deciding.allocation_state import AllocationState
 from bftrain.deciding.neighbours import neighbours
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
-from bftrain.deciding.question import Question
-from bftrain.deciding.snapshot import Standing
-from bftrain.deciding.solve_with_fallback import Choice, choose
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.question import DecisionRequest
+from bftrain.deciding.snapshot import HarvesterSnapshot
+from bftrain.deciding.solve_with_fallback import ChosenSizes, choose
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
 from bftrain.ports import Admission, ChoosingAdmission, Objective, Placement, Solver
 from bftrain.values.actions import Action
@@ -51,7 +51,7 @@ class Harvester:
     ) -> None:
         self._solver = solver
         self._fallback = fallback
-        self._tabulator = Tabulator(objective)
+        self._tabulator = ValueTableBuilder(objective)
         self._fits_costs = isinstance(horizon_s, str)  # to how long nodes stay; otherwise costs count as tasks say
         self._horizon_s = fixed_horizon_s(horizon_s)
         self._node_stay = NodeStay()
@@ -59,8 +59,8 @@ class Harvester:
         self._history = any(getattr(part, "uses_history", False) for part in (objective, solver, fallback))
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
         self._prices = prices or NOTHING
-        self._holdings = Holdings(placement, max_failures)
-        self._gate = Gate(admission or FirstCome(), self._holdings.roster)
+        self._holdings = AllocationState(placement, max_failures)
+        self._gate = AdmissionControl(admission or FirstComeAdmission(), self._holdings.roster)
         self._time_s = float("-inf")
         self._changes = 0  # how often events were taken in
         self._decisions = 0
@@ -137,9 +137,9 @@ class Harvester:
         return tuple(self._at_once)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> HarvesterSnapshot:
         """Where things stand: what another Harvester with the same settings needs to go on from here."""
-        return Standing(
+        return HarvesterSnapshot(
             time_s=None if self._time_s == float("-inf") else self._time_s,
             decisions=self._decisions,
             next_group=self._holdings.pool.next_group,
@@ -152,7 +152,7 @@ class Harvester:
             node_stay=self._node_stay,
         )
 
-    def take_up(self, standing: Standing) -> None:
+    def take_up(self, standing: HarvesterSnapshot) -> None:
         """Go on from where another one stood; only for one that has heard of nothing yet."""
         self._held = None
         standings.take_up(standing, self._holdings)
@@ -197,7 +197,7 @@ class Harvester:
 
     # -- the same in three parts, for whoever takes events in while a solver thinks
 
-    def ask(self, time_s: float) -> Question:
+    def ask(self, time_s: float) -> DecisionRequest:
         """Say what is to be decided at ``time_s``. Changes nothing."""
         roster = self._holdings.roster
         time_s = max(self._time_s, time_s)
@@ -216,9 +216,11 @@ class Harvester:
                 entities=self._entities,
                 prices=self._prices,
             )
-        return Question(time_s=time_s, asked_after=self._changes, named=named, admitted=admitted, problem=problem)
+        return DecisionRequest(
+            time_s=time_s, asked_after=self._changes, named=named, admitted=admitted, problem=problem
+        )
 
-    def answer(self, question: Question, *, hurry: str = "") -> Choice:
+    def answer(self, question: DecisionRequest, *, hurry: str = "") -> ChosenSizes:
         """Choose sizes. This may take as long as the solver; another thread may do it, one question at a time.
 
         ``hurry`` is a reason why the solver cannot be waited for: then the fallback's sizes are taken.
@@ -228,11 +230,11 @@ class Harvester:
         table = self._tabulator.table(question.problem)
         return choose(table, self._limits, self._solver, self._fallback, hurry=hurry)
 
-    def outdated(self, question: Question) -> bool:
+    def outdated(self, question: DecisionRequest) -> bool:
         """Say whether events were taken in since a question was asked, so that its answer is worth nothing."""
         return question.asked_after != self._changes
 
-    def settle(self, question: Question, choice: Choice) -> Decision:
+    def settle(self, question: DecisionRequest, choice: ChosenSizes) -> Decision:
         """Decide as was chosen; refused for an outdated question."""
         if self.outdated(question):
             raise BadInput("events were taken in since this was asked", where="decision", fix="ask again")
@@ -299,7 +301,7 @@ class Harvester:
         self._time_s = now
 
 
-def _nothing_to_decide(solver: str) -> Choice:
+def _nothing_to_decide(solver: str) -> ChosenSizes:
     solution = Solution(
         sizes={},
         value=0.0,
@@ -309,4 +311,4 @@ def _nothing_to_decide(solver: str) -> Choice:
         solver=solver,
         solver_words="nobody competes",
     )
-    return Choice(sizes={}, value=0.0, solution=solution)
+    return ChosenSizes(sizes={}, value=0.0, solution=solution)

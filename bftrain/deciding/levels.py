@@ -1,4 +1,4 @@
-"""Levels: couplings that raise the worst-off first. Entries of the table then say how well off a task is at a size.
+"""LevelCoupling: tells solvers to raise the task with the smallest entry first, then the second smallest, and so on.
 
 What solvers that know these couplings search for directly, the others are told as a programme.
 """
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.values.coupling import Model
-from bftrain.values.linear import Linear, linear_sum
+from bftrain.values.coupling import CouplingModel
+from bftrain.values.linear import LinearExpression, linear_sum
 
 if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem
@@ -23,7 +23,7 @@ Entries = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Levels:
+class LevelCoupling:
     """Make the worst-off task as well off as possible, then the next, ... ; then the largest sum of ``spare``.
 
     ``counted`` are the places of the tasks that this is about. All of them are raised in turn, or with ``first`` only
@@ -35,7 +35,7 @@ class Levels:
     spare: Entries
     first: int | None = None
 
-    def couple(self, model: Model) -> None:
+    def couple(self, model: CouplingModel) -> None:
         """State it as goals one after the other: the sum of the k smallest, for k = 1, 2, ..."""
         worst_first(model, [model.value(place) for place in self.counted], self.first)
         model.maximise(leftover(model, self.spare))
@@ -46,7 +46,7 @@ class Levels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class UserGroup:
     """One who has tasks: their ``places``, in the order of their submission, those that cannot be raised left out.
 
     ``weight`` is his share. If he is ``fifo`` the first task that can still be raised gets all that he has; else he
@@ -69,7 +69,7 @@ class GroupLevels:
     tasks rise together, each as fast as its part of its group's weight, and a fifo group as if it were one task.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[UserGroup, ...]
     spare: Entries
     one_kind: bool
 
@@ -78,9 +78,9 @@ class GroupLevels:
         """Why this cannot be stated as a programme; nothing if it can."""
         return "what a group does with its nodes is searched for, not stated: use exact" if self.one_kind else ""
 
-    def couple(self, model: Model) -> None:
+    def couple(self, model: CouplingModel) -> None:
         """State how all tasks rise together."""
-        parts: list[Linear] = []
+        parts: list[LinearExpression] = []
         for group in self.groups:
             if group.fifo:
                 parts.append(linear_sum(map(model.value, group.places)) / group.weight)
@@ -107,13 +107,13 @@ class GroupLevels:
         return min(levels, default=0.0)
 
 
-def leftover(model: Model, spare: Entries) -> Linear:
+def leftover(model: CouplingModel, spare: Entries) -> LinearExpression:
     """Give the sum of the entries of ``spare`` that belong to the chosen sizes."""
     finite = np.where(np.isfinite(spare), spare, 0.0)
     return linear_sum(model.over_sizes(place, row) for place, row in enumerate(finite))
 
 
-def worst_first(model: Model, parts: Sequence[Linear], first: int | None) -> None:
+def worst_first(model: CouplingModel, parts: Sequence[LinearExpression], first: int | None) -> None:
     """Maximise the smallest of ``parts``, then the sum of the two smallest, and so on, or of the ``first`` smallest.
 
     The sum of the k smallest is the largest ``k t - sum of max(0, t - part)`` over all t.

@@ -37,7 +37,7 @@ def position(node: str) -> int:
     return zlib.crc32(letters.encode()) * _SPAN + number % _SPAN
 
 
-class Neighbours:
+class NeighbourPlacement:
     """Keeps the nodes of each task close together by their names."""
 
     name = "neighbours"
@@ -73,4 +73,4 @@ def _middle(held: Mapping[str, int]) -> int:
     return places[len(places) // 2]
 
 
-neighbours = Neighbours()
+neighbours = NeighbourPlacement()

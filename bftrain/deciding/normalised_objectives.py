@@ -1,4 +1,4 @@
-"""Objectives whose entries depend on all tasks at once, but which are sums: any solver finds the best."""
+"""Objectives whose entries depend on all tasks, but which are sums: any solver finds the best sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOO_SLOW: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoned:
+class NormalisedObjective:
     """Samples per second and what ``reckon`` makes of a whole table of them."""
 
     name: str
@@ -99,6 +99,6 @@ def _with_all_who_can(entries: Entries, runs: NDArray[np.bool_], counts: NDArray
     return np.where(counts[:, None], np.where(valid, entries, -1.0 - 2.0 * most), 0.0)
 
 
-completion = Reckoned("completion", times, uses_work_left=True)
-proportional = Reckoned("proportional", logarithms)
-cost = Reckoned("cost", bought)
+completion = NormalisedObjective("completion", times, uses_work_left=True)
+proportional = NormalisedObjective("proportional", logarithms)
+cost = NormalisedObjective("cost", bought)

@@ -24,7 +24,7 @@ U = TypeVar("U", int, str)
 PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of so many was meant to be the same
 
 
-class Account(msgspec.Struct, kw_only=True):
+class UserAccount(msgspec.Struct, kw_only=True):
     """One user: his ``campaigns`` in order, from the oldest one on that may still change.
 
     ``total`` is all work of his up to now. What he has been served is ``zero`` and the share of the rise of the level
@@ -42,7 +42,7 @@ class Account(msgspec.Struct, kw_only=True):
     order: int = 0
 
 
-class Tags(Protocol):
+class VirtualEnds(Protocol):
     """Virtual ends by number of the campaign."""
 
     def __getitem__(self, campaign: int, /) -> float:
@@ -65,9 +65,9 @@ class VirtualSchedule(Generic[U]):
         self.level = 0.0
         self.active_shares = 0.0
         self._tags: dict[int, float] = {}
-        self.tag: Tags = self._tags
+        self.tag: VirtualEnds = self._tags
         self._up_to: dict[int, float] = {}  # work of the user's campaigns up to this one
-        self._users: dict[U, Account] = {user: Account(share=share) for user, share in (shares or {}).items()}
+        self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0
         self._orders = 0
         self._ends: list[tuple[float, U, int]] = []  # level at which a user has none left, the user, his order
@@ -107,7 +107,7 @@ class VirtualSchedule(Generic[U]):
         """
         known = self._users.get(user)
         if known is None:
-            known = self._users[user] = Account(share=share)
+            known = self._users[user] = UserAccount(share=share)
         if not known.campaigns or known.campaigns[-1] < campaign:
             known.campaigns.append(campaign)
             self._up_to[campaign] = known.total
@@ -150,9 +150,9 @@ class VirtualSchedule(Generic[U]):
 
     # -- what survives
 
-    def kept(self) -> Kept:
+    def kept(self) -> ScheduleSnapshot:
         """Give all there is to remember, to the last digit."""
-        return Kept(
+        return ScheduleSnapshot(
             now_s=self.now_s,
             level=self.level,
             active_shares=self.active_shares,
@@ -161,7 +161,7 @@ class VirtualSchedule(Generic[U]):
             users={str(user): known for user, known in self._users.items()},
         )
 
-    def take_up(self, kept: Kept, users: Iterable[U]) -> None:
+    def take_up(self, kept: ScheduleSnapshot, users: Iterable[U]) -> None:
         """Go on from what was kept; ``users`` are its users in the same order."""
         self.now_s, self.level, self.active_shares = kept.now_s, kept.level, kept.active_shares
         self.tag = self._tags = dict(kept.tag)
@@ -179,7 +179,7 @@ class VirtualSchedule(Generic[U]):
         for number in campaigns:
             del self._tags[number], self._up_to[number]
 
-    def _forget_if_at_rest(self, user: U, known: Account) -> None:
+    def _forget_if_at_rest(self, user: U, known: UserAccount) -> None:
         if not known.active and not known.unfinished:
             self._forget(known.campaigns)
             del self._users[user]
@@ -211,13 +211,13 @@ class VirtualSchedule(Generic[U]):
         elif known.active:
             self._deactivate(user, known)
 
-    def _activate(self, known: Account) -> None:
+    def _activate(self, known: UserAccount) -> None:
         known.active = True
         self._active += 1
         self.active_shares += known.share
         self._note_shares()
 
-    def _deactivate(self, user: U, known: Account) -> None:
+    def _deactivate(self, user: U, known: UserAccount) -> None:
         known.active = False
         self._active -= 1
         self.active_shares = self.active_shares - known.share if self._active else 0.0  # no dust of rounding
@@ -226,7 +226,7 @@ class VirtualSchedule(Generic[U]):
         self._forget_if_at_rest(user, known)
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScheduleSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a virtual schedule remembers."""
 
     now_s: float
@@ -234,4 +234,4 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     active_shares: float
     tag: dict[int, float]
     up_to: dict[int, float]
-    users: dict[str, Account]
+    users: dict[str, UserAccount]

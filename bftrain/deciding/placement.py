@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 
-class Grouped:
+class GroupedPlacement:
     """Keeps groups together; among equals prefers nodes idle for long, which leave less often than fresh ones."""
 
     name = "grouped"
@@ -46,4 +46,4 @@ def _fitting(sizes: Mapping[int, int], wanted: int) -> Iterator[int]:
         wanted += negative
 
 
-grouped = Grouped()
+grouped = GroupedPlacement()

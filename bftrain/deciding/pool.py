@@ -1,4 +1,4 @@
-"""NodePool: which nodes are idle now, which of them no task holds, of which kind they are, and who joined with whom."""
+"""NodePool: the idle nodes, their kinds, which of them are free, and which became idle together."""
 
 from __future__ import annotations
 

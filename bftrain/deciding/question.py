@@ -1,4 +1,4 @@
-"""Question: what is to be decided, as it stood at one moment; another thread may look for the answer."""
+"""DecisionRequest: the input of one decision at one moment, so that another thread can solve it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from bftrain.values.problem import AllocationProblem
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who competes for what at ``time_s``; ``problem`` is ``None`` if nobody does.
 
     ``named`` are those whom the admission named, ``admitted`` those of them that are known. ``asked_after`` counts

@@ -1,20 +1,20 @@
-"""Standing: all that a Harvester remembers, as a value; another one can go on from it as if it were the same."""
+"""HarvesterSnapshot: the complete state of a Harvester as a value, from which a new Harvester continues identically."""
 
 from __future__ import annotations
 
 import msgspec
 
-from bftrain.deciding.admission_control import KeptBooks
-from bftrain.deciding.allocation_state import Holdings
+from bftrain.deciding.admission_control import AdmissionSnapshot
+from bftrain.deciding.allocation_state import AllocationState
 from bftrain.deciding.node_stay import NodeStay
-from bftrain.deciding.task_history import Past
-from bftrain.deciding.task_table import Member
+from bftrain.deciding.task_history import TaskHistory
+from bftrain.deciding.task_table import TaskEntry
 from bftrain.values.actions import Action
 from bftrain.values.kinds import ANY_KIND
 from bftrain.values.task import TaskSpec
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Nodes of one group, in their order, all of one kind."""
 
     number: int
@@ -22,7 +22,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kind: str = ANY_KIND
 
 
-class Unfinished(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An unfinished task; ``held`` are its nodes in the order in which it got them, each with its group.
 
     All of them are of one ``kind``. What a task had so far (``past``) is not told by journals of earlier versions.
@@ -34,37 +34,37 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     work_left_samples: float | None = None
     paused: bool = False
     kind: str = ANY_KIND
-    past: Past | None = None
+    past: TaskHistory | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where things stand. Orders matter: they break ties when nodes and tasks are chosen."""
 
     time_s: float | None  # of the last event or decision; None: nothing happened yet
     decisions: int
     next_group: int
-    free: tuple[Group, ...]
-    tasks: tuple[Unfinished, ...]
+    free: tuple[NodeGroup, ...]
+    tasks: tuple[UnfinishedTask, ...]
     competed: tuple[str, ...]
     owed: tuple[Action, ...]
     notes: tuple[str, ...]
-    admission: KeptBooks | None = None  # of one that keeps books
+    admission: AdmissionSnapshot | None = None  # of one that keeps books
     node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
 
 
-def free_of(holdings: Holdings) -> tuple[Group, ...]:
+def free_of(holdings: AllocationState) -> tuple[NodeGroup, ...]:
     """Give the nodes that nobody holds."""
     pool = holdings.pool
     return tuple(
-        Group(number=number, nodes=tuple(nodes), kind=pool.kind_of(next(iter(nodes))))
+        NodeGroup(number=number, nodes=tuple(nodes), kind=pool.kind_of(next(iter(nodes))))
         for number, nodes in pool.free.items()
     )
 
 
-def tasks_of(holdings: Holdings) -> tuple[Unfinished, ...]:
+def tasks_of(holdings: AllocationState) -> tuple[UnfinishedTask, ...]:
     """Give the unfinished tasks."""
     return tuple(
-        Unfinished(
+        UnfinishedTask(
             spec=member.spec,
             held=tuple(member.held.items()),
             failures=member.failures,
@@ -77,13 +77,13 @@ def tasks_of(holdings: Holdings) -> tuple[Unfinished, ...]:
     )
 
 
-def take_up(standing: Standing, holdings: Holdings) -> None:
+def take_up(standing: HarvesterSnapshot, holdings: AllocationState) -> None:
     """Bring new holdings to where things stood."""
     now_s = standing.time_s or 0.0
     for task in standing.tasks:
-        member = Member(
+        member = TaskEntry(
             task.spec,
-            task.past or Past(submitted_s=task.spec.submit_s, since_s=now_s),
+            task.past or TaskHistory(submitted_s=task.spec.submit_s, since_s=now_s),
             failures=task.failures,
             work_left_samples=task.work_left_samples,
             paused=task.paused,

@@ -1,4 +1,4 @@
-"""The best sizes known: the solver's if it has any, else the fallback's, else everything stays as it is."""
+"""Solve a table: take the solver's sizes if it has any, else those of the fallback solver, else the present sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, w
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes, their value, the solution they came from, and what was done if that was not the plain course."""
 
     sizes: Mapping[str, int]
@@ -33,7 +33,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return Quality.FEASIBLE if self.fallback else self.solution.quality
 
 
-def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None, *, hurry: str = "") -> Choice:
+def choose(
+    table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None, *, hurry: str = ""
+) -> ChosenSizes:
     """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying.
 
     ``hurry`` is a reason not to ask it at all.
@@ -58,14 +60,14 @@ def choose(table: ValueTable, limits: Limits, solver: Solver, fallback: Solver |
     return _chosen(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
 
 
-def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason: str) -> Choice:
+def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason: str) -> ChosenSizes:
     value, taken, sizes, kinds = candidate
     if not table.problem.pools:
         kinds = NOTHING
     elif not table.columns.several:  # a solver need not name the only kind there is
         (kind,) = table.kinds
         kinds = {task: kind for task, size in sizes.items() if size and kind}
-    return Choice(
+    return ChosenSizes(
         sizes=sizes, kinds=kinds, value=value, solution=solution, fallback=f"{reason}; {taken}" if taken else ""
     )
 

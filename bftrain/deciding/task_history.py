@@ -1,4 +1,4 @@
-"""Past: what a task had so far, for objectives and solvers that weigh it."""
+"""TaskHistory: node-time and work of a task so far, for objectives and solvers that weigh them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bftrain.values.curve import SpeedCurve
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When it was submitted, and what it had until ``since_s``: node-seconds, and samples as told by its curve.
 
     Times are on the clock of the events. What rescaling costs is not taken off.
@@ -22,12 +22,12 @@ class Past(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     held_node_s: float = 0.0
     done_samples: float = 0.0
 
-    def until(self, now_s: float, size: int, speed: float) -> Past:
+    def until(self, now_s: float, size: int, speed: float) -> TaskHistory:
         """Give what it had until ``now_s``, holding ``size`` nodes and running at ``speed`` samples/s all the time."""
         passed_s = now_s - self.since_s
         if passed_s <= 0.0:
             return self
-        return Past(
+        return TaskHistory(
             submitted_s=self.submitted_s,
             since_s=now_s,
             held_node_s=self.held_node_s + passed_s * size,

@@ -1,4 +1,4 @@
-"""Roster: the unfinished tasks, and which nodes each of them holds."""
+"""TaskTable: the unfinished tasks and the nodes that each of them holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from bftrain.deciding.node_stay import CostFit
-from bftrain.deciding.task_history import Past, speed_at
+from bftrain.deciding.task_history import TaskHistory, speed_at
 from bftrain.values.events import TaskMeasured
 from bftrain.values.kinds import ANY_KIND
 from bftrain.values.problem import CompetingTask
@@ -16,11 +16,11 @@ from bftrain.values.task import TaskSpec
 
 
 @dataclass(slots=True)
-class Member:
+class TaskEntry:
     """An unfinished task with its nodes (node -> group), all of one ``kind``, and what it had so far."""
 
     spec: TaskSpec
-    past: Past
+    past: TaskHistory
     held: dict[str, int] = field(default_factory=dict)
     kind: str = ANY_KIND
     failures: int = 0
@@ -96,7 +96,7 @@ class Member:
         return self._seen
 
 
-class Roster:
+class TaskTable:
     """Unfinished tasks in the order they were submitted, and the owner of every held node.
 
     ``now_s`` is the time of what happens to them, to be kept up to date from outside.
@@ -106,19 +106,19 @@ class Roster:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 
-    def __getitem__(self, task: str) -> Member:
+    def __getitem__(self, task: str) -> TaskEntry:
         return self._members[task]
 
     def __contains__(self, task: str) -> bool:
         return task in self._members
 
-    def get(self, task: str) -> Member | None:
+    def get(self, task: str) -> TaskEntry | None:
         """Give the member called ``task``, if there is one."""
         return self._members.get(task)
 
@@ -143,7 +143,7 @@ class Roster:
         """Name the tasks that want nodes: all but those that their owners have paused."""
         return (name for name, member in self._members.items() if not member.paused)
 
-    def enrol(self, member: Member, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
+    def enrol(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
         """Append a task that holds nodes (node -> group) of one kind already, and has had what it says."""
         name = member.spec.name
         self._members[name] = member
@@ -153,8 +153,8 @@ class Roster:
 
     def add(self, spec: TaskSpec) -> None:
         """Append a task that was just submitted."""
-        past = Past(submitted_s=self.now_s, since_s=self.now_s)
-        self._members[spec.name] = Member(spec, past, work_left_samples=spec.work_samples)
+        past = TaskHistory(submitted_s=self.now_s, since_s=self.now_s)
+        self._members[spec.name] = TaskEntry(spec, past, work_left_samples=spec.work_samples)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Strike a task off; gives the nodes it held."""

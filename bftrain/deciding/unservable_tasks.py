@@ -1,4 +1,4 @@
-"""Who can be better off than with no node at all, and how many must wait because not all of these fit."""
+"""Count the tasks that must wait because their minimum sizes do not fit the pool together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a problem and an objective to the value table: what is gained at each size, less the cost of getting there."""
+"""ValueTableBuilder: builds the value table of a problem: the gain at each size less the cost of rescaling to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
 
 
-class Tabulator:
+class ValueTableBuilder:
     """Builds value tables for one objective and keeps the rows it has seen, since few tasks change at an event."""
 
     def __init__(self, objective: Objective) -> None:

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.question import Question
-from bftrain.deciding.solve_with_fallback import Choice
+from bftrain.deciding.question import DecisionRequest
+from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Journal, Statement
 from bftrain.values.actions import Action
@@ -95,7 +95,7 @@ class Stepper:
         self._settle_s = settle_s
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Event] = []  # while a solver thinks
-        self._question: Question | None = None
+        self._question: DecisionRequest | None = None
         self._thinker: _Thinker | None = None
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
@@ -215,9 +215,9 @@ class Stepper:
             self._thinker = _Thinker()
         self._thinker.do(lambda: self._think(question, hurry))
 
-    def _think(self, question: Question, hurry: str) -> None:
+    def _think(self, question: DecisionRequest, hurry: str) -> None:
         """Look for an answer, in the solver's thread: there is one at a time, unless one hangs."""
-        answer: Choice | Exception
+        answer: ChosenSizes | Exception
         try:
             answer = self._harvester.answer(question, hurry=hurry)
         except Exception as error:  # noqa: BLE001 - a metric or a solver of others may do anything; the loop says it
@@ -225,7 +225,7 @@ class Stepper:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._answered, question, answer)
 
-    def _answered(self, question: Question, answer: Choice | Exception) -> None:
+    def _answered(self, question: DecisionRequest, answer: ChosenSizes | Exception) -> None:
         if question is not self._question or self._ended:
             return  # it was given up
         self._question = None
@@ -243,7 +243,7 @@ class Stepper:
         self._outdated = 0
         self._settle(question, answer)
 
-    def _settle(self, question: Question, choice: Choice) -> None:
+    def _settle(self, question: DecisionRequest, choice: ChosenSizes) -> None:
         try:
             decision = self._harvester.settle(question, choice)
         except BftrainError as error:  # a placement of others that breaks may leave anything behind

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bftrain.values.linear import Linear
+from bftrain.values.linear import LinearExpression
 
 if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem
     from bftrain.values.table import ValueTable
 
 
-class Model(Protocol):
+class CouplingModel(Protocol):
     """The programme under construction. Sizes, minima, maxima and the pool are in it already.
 
     Tasks are named by their place in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table. Where
@@ -27,35 +27,35 @@ class Model(Protocol):
     table: ValueTable
     width: int  # number of columns; with one kind of nodes these are the sizes 0, 1, ..., width - 1
 
-    def value(self, task: int) -> Linear:
+    def value(self, task: int) -> LinearExpression:
         """Table entry of the chosen size: value over the horizon, costs of rescaling taken off."""
         ...
 
-    def size(self, task: int) -> Linear:
+    def size(self, task: int) -> LinearExpression:
         """Give the chosen size, whatever the kind of its nodes."""
         ...
 
-    def speed(self, task: int) -> Linear:
+    def speed(self, task: int) -> LinearExpression:
         """Give the speed in samples/s at the chosen size, on nodes of the chosen kind."""
         ...
 
-    def over_sizes(self, task: int, numbers: ArrayLike) -> Linear:
+    def over_sizes(self, task: int, numbers: ArrayLike) -> LinearExpression:
         """Entry of ``numbers`` (one per column) that belongs to the chosen one: any function of size and kind."""
         ...
 
-    def variable(self, *, lower: float = 0.0, upper: float = float("inf"), integer: bool = False) -> Linear:
+    def variable(self, *, lower: float = 0.0, upper: float = float("inf"), integer: bool = False) -> LinearExpression:
         """Add a variable of your own."""
         ...
 
-    def at_least(self, expression: Linear, bound: float) -> None:
+    def at_least(self, expression: LinearExpression, bound: float) -> None:
         """Demand ``expression >= bound``."""
         ...
 
-    def at_most(self, expression: Linear, bound: float) -> None:
+    def at_most(self, expression: LinearExpression, bound: float) -> None:
         """Demand ``expression <= bound``."""
         ...
 
-    def maximise(self, expression: Linear) -> None:
+    def maximise(self, expression: LinearExpression) -> None:
         """Say what is best. A second call breaks the ties of the first, a third those of the second, and so on."""
         ...
 
@@ -63,7 +63,7 @@ class Model(Protocol):
 class Coupling(Protocol):
     """The part of an objective that a table of values cannot express."""
 
-    def couple(self, model: Model) -> None:
+    def couple(self, model: CouplingModel) -> None:
         """Add variables and rows to ``model``, and say what it maximises."""
         ...
 

@@ -14,7 +14,7 @@ MOST_NODES: Final = 1 << 20  # more than any machine has: names of so many are m
 CLUSTER_FORM: Final = "write v100=36,p100=36,k80=36, or 128 where all nodes are alike"
 
 
-class Runs(Protocol):
+class SpeedsByKind(Protocol):
     """Whatever has speeds by kind."""
 
     @property
@@ -28,7 +28,7 @@ class Runs(Protocol):
         ...
 
 
-def curve_on(task: Runs, kind: str) -> SpeedCurve | None:
+def curve_on(task: SpeedsByKind, kind: str) -> SpeedCurve | None:
     """Give the speed on nodes of ``kind``, for those of no kind ``curve``; ``None`` if the task does not run there."""
     if not task.curves:
         return task.curve

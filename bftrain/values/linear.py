@@ -8,43 +8,43 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearExpression:
     """``constant`` plus the sum of coefficient times variable; variables are numbers handed out by a model."""
 
     terms: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     constant: float = 0.0
 
-    def __add__(self, other: Linear | float) -> Linear:
-        if not isinstance(other, Linear):
-            return Linear(self.terms, self.constant + other)
+    def __add__(self, other: LinearExpression | float) -> LinearExpression:
+        if not isinstance(other, LinearExpression):
+            return LinearExpression(self.terms, self.constant + other)
         terms = dict(self.terms)
         for variable, coefficient in other.terms.items():
             terms[variable] = terms.get(variable, 0.0) + coefficient
-        return Linear(MappingProxyType(terms), self.constant + other.constant)
+        return LinearExpression(MappingProxyType(terms), self.constant + other.constant)
 
     __radd__ = __add__
 
-    def __mul__(self, factor: float) -> Linear:
-        return Linear(
+    def __mul__(self, factor: float) -> LinearExpression:
+        return LinearExpression(
             MappingProxyType({key: factor * value for key, value in self.terms.items()}), factor * self.constant
         )
 
     __rmul__ = __mul__
 
-    def __truediv__(self, divisor: float) -> Linear:
+    def __truediv__(self, divisor: float) -> LinearExpression:
         return self * (1.0 / divisor)
 
-    def __neg__(self) -> Linear:
+    def __neg__(self) -> LinearExpression:
         return self * -1.0
 
-    def __sub__(self, other: Linear | float) -> Linear:
+    def __sub__(self, other: LinearExpression | float) -> LinearExpression:
         return self + (-other)
 
-    def __rsub__(self, other: float) -> Linear:
+    def __rsub__(self, other: float) -> LinearExpression:
         return -self + other
 
 
-def linear_sum(expressions: Iterable[Linear]) -> Linear:
+def linear_sum(expressions: Iterable[LinearExpression]) -> LinearExpression:
     """Add many expressions up; faster than ``sum``, which copies what it has at every step."""
     terms: dict[int, float] = {}
     constant = 0.0
@@ -52,4 +52,4 @@ def linear_sum(expressions: Iterable[Linear]) -> Linear:
         constant += expression.constant
         for variable, coefficient in expression.terms.items():
             terms[variable] = terms.get(variable, 0.0) + coefficient
-    return Linear(MappingProxyType(terms), constant)
+    return LinearExpression(MappingProxyType(terms), constant)

@@ -1,4 +1,4 @@
-"""News: what an admission that keeps books is told."""
+"""AdmissionUpdate: events of tasks and use of nodes, as reported to an admission that keeps state."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import msgspec
 from bftrain.values.task import TaskSpec
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A task as it is known now; ``work_left_samples`` as far as was told, ``None`` if it has no end."""
 
     spec: TaskSpec
     work_left_samples: float | None = None
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What happened up to ``time_s``: ``used`` nodes were held since the news before, then tasks ended and came.
 
     The tasks ``finished`` reached the end of their work, those ``dropped`` were cancelled or given up; after that
@@ -25,5 +25,5 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     used: int = 0
     finished: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    entered: tuple[Told, ...] = ()
-    changed: tuple[Told, ...] = ()
+    entered: tuple[TaskInfo, ...] = ()
+    changed: tuple[TaskInfo, ...] = ()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain import registry
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import SharingProblem, SharingTask
-from bftrain_solvers.sharing.linear import Rows, maximise
+from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class Fluid:
         self._nodes = dict(nodes)
         self._objective = objective
         self._horizon_s = horizon_s
-        self._tabulator = Tabulator(objective)
+        self._tabulator = ValueTableBuilder(objective)
         self._looks_at_work = bool(getattr(objective, "uses_work_left", True))
         self._hulls: dict[bytes, list[int]] = {}
         self._policy: SharingPolicy | None = None
@@ -169,7 +169,7 @@ class Fluid:
         worth = table.values[first, column] - table.values[first, 0]
         places = np.arange(len(pairs))
         counts = np.array([float(table.problem.by_kind[kind]) for kind in table.kinds])
-        rows = Rows(
+        rows = LinearRows(
             data=(np.ones(len(pairs)), table.nodes[column].astype(np.float64)),
             row=(group, len(groups) + table.kind_of[column]),
             column=(places, places),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_solvers.sharing.linear import Rows, maximise
+from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def _prices(table: Floats, work: Floats, counts: Floats) -> Floats:
     classes, kinds = np.nonzero(table > 0.0)
     pairs = np.arange(classes.size)
     budget = np.full(counts.size, pairs.size)
-    rows = Rows(
+    rows = LinearRows(
         data=(table[classes, kinds], -np.ones(pairs.size), counts),
         row=(pairs, pairs, budget),
         column=(classes, used.size + kinds, used.size + np.arange(counts.size)),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_SETS: Final = 1_000  # of kinds that are looked at together
 
 
-class Yard:
+class FreeNodes:
     """The columns of a table, and how many nodes of each kind are still free."""
 
     def __init__(self, table: ValueTable) -> None:
@@ -102,7 +102,7 @@ def _in_order(key: Callable[[CompetingTask, Speeds], float]) -> Callable[[ValueT
     """Make a rule by which one task after the other, the least ``key`` first, takes all that makes it faster."""
 
     def rule(table: ValueTable) -> list[int]:
-        yard = Yard(table)
+        yard = FreeNodes(table)
         keys = [key(task, yard.speeds(place)) for place, task in enumerate(yard.tasks)]
         for place in sorted(range(len(keys)), key=keys.__getitem__):
             yard.give(place, yard.fastest(place, yard.fits()))
@@ -124,7 +124,7 @@ def _remaining_s(task: CompetingTask, speeds: Speeds) -> float:
 
 def own_part(table: ValueTable) -> list[int]:
     """Give everybody an n-th part of the nodes, and no more. Who cannot run on that takes turns on what is left."""
-    yard = Yard(table)
+    yard = FreeNodes(table)
     part = table.problem.pool // max(len(yard.tasks), 1)
     for place in range(len(yard.tasks)):
         yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= part)))
@@ -132,7 +132,7 @@ def own_part(table: ValueTable) -> list[int]:
     return yard.chosen
 
 
-def _take_turns(yard: Yard, places: Iterable[int]) -> None:
+def _take_turns(yard: FreeNodes, places: Iterable[int]) -> None:
     """Let those who had least so far run on their smallest size, as far as nodes reach."""
     for place in sorted(places, key=lambda place: _served(yard.tasks[place])):
         yard.give(place, yard.smallest(place))
@@ -142,7 +142,7 @@ def by_weight(table: ValueTable) -> list[int]:
     """Give nodes by weight: whoever has least for his weight goes to his next size, until nobody's step fits."""
     if not table.columns.several:
         return _targets(table, _everywhere(table))
-    yard = Yard(table)
+    yard = FreeNodes(table)
     runs = _runs_on(table, yard)
     targets = _targets(table, runs)
 
@@ -160,7 +160,7 @@ def _everywhere(table: ValueTable) -> list[int]:
     return [1] * len(table.problem.tasks)
 
 
-def _runs_on(table: ValueTable, yard: Yard) -> list[int]:
+def _runs_on(table: ValueTable, yard: FreeNodes) -> list[int]:
     """Say on which kinds each task runs at all: a number that has a bit for each of them."""
     found = []
     for place in range(len(yard.tasks)):
@@ -169,7 +169,7 @@ def _runs_on(table: ValueTable, yard: Yard) -> list[int]:
     return found
 
 
-def _by_weight_of_the_rest(yard: Yard) -> None:
+def _by_weight_of_the_rest(yard: FreeNodes) -> None:
     """Divide what nobody took: whoever has least for his weight goes on to the next size that makes him faster."""
 
     def had(place: int) -> float:
@@ -229,7 +229,7 @@ def _free(counts: Sequence[int], runs: Sequence[int]) -> dict[int, int]:
 
 def by_time_saved(table: ValueTable) -> list[int]:
     """Let all run, those with least left first; then give nodes where they save most time to the end."""
-    yard = Yard(table)
+    yard = FreeNodes(table)
     speeds = [yard.speeds(place) for place in range(len(yard.tasks))]
     left_s = [_remaining_s(task, speeds[place]) for place, task in enumerate(yard.tasks)]
     for place in sorted(range(len(speeds)), key=left_s.__getitem__):

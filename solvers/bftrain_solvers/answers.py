@@ -1,4 +1,4 @@
-"""How every solver here answers: the same words for a refusal, the same arithmetic for a value."""
+"""Build solutions in one form: every solver here words refusals and computes values alike."""
 
 from __future__ import annotations
 

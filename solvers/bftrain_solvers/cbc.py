@@ -13,13 +13,13 @@ import numpy as np
 
 from bftrain.ports import Availability
 from bftrain.values.solution import Termination
-from bftrain_solvers.cbc_messages import Reply, Request, packed
-from bftrain_solvers.cbc_process import CbcProcess, Died, Late
+from bftrain_solvers.cbc_messages import CbcReply, CbcRequest, packed
+from bftrain_solvers.cbc_process import CbcProcess, WorkerDied, WorkerTimeout
 from bftrain_solvers.milp import MilpSolver, RawAnswer
 
 if TYPE_CHECKING:
     from bftrain.values.solution import Limits
-    from bftrain_solvers.matrix import Matrix
+    from bftrain_solvers.matrix import ModelMatrix
 
 _MISSING: Final = "the package mip is not installed"
 _HOW_TO_INSTALL: Final = "pip install 'bftrain[cbc]'"
@@ -32,7 +32,7 @@ _TERMINATIONS: Final = {
 }
 
 
-class Cbc(MilpSolver):
+class CbcSolver(MilpSolver):
     """CBC through python-mip in a worker process."""
 
     name = "cbc"
@@ -47,11 +47,11 @@ class Cbc(MilpSolver):
         except PackageNotFoundError:
             return Availability(ok=False, reason=_MISSING, fix=_HOW_TO_INSTALL)
 
-    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+    def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Maximise."""
         if not self.available().ok:
             return RawAnswer(termination=Termination.FAILED, words=_MISSING)
-        request = Request(
+        request = CbcRequest(
             fields=packed(matrix),
             seconds=limits.deadline_s,
             relative_gap=limits.relative_gap,
@@ -59,9 +59,9 @@ class Cbc(MilpSolver):
         )
         try:
             return _raw(self._process.ask(request, limits.deadline_s))
-        except Died as death:
+        except WorkerDied as death:
             return RawAnswer(termination=Termination.FAILED, words=str(death))
-        except Late as late:
+        except WorkerTimeout as late:
             return RawAnswer(termination=Termination.TIME_LIMIT, words=str(late))
 
     @property
@@ -74,7 +74,7 @@ class Cbc(MilpSolver):
         self._process.close()
 
 
-def _raw(reply: Reply) -> RawAnswer:
+def _raw(reply: CbcReply) -> RawAnswer:
     return RawAnswer(
         termination=_TERMINATIONS.get(reply.status, Termination.FAILED),
         columns=None if reply.columns is None else np.frombuffer(reply.columns, dtype=np.float64),
@@ -83,4 +83,4 @@ def _raw(reply: Reply) -> RawAnswer:
     )
 
 
-solver = Cbc()
+solver = CbcSolver()

@@ -1,4 +1,4 @@
-"""What the program and its CBC worker process say to each other: a length, then that many bytes."""
+"""Messages between the program and its CBC worker process: a length, then that many bytes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from bftrain_solvers.matrix import Matrix
+from bftrain_solvers.matrix import ModelMatrix
 
 LENGTH: Final = Struct("<Q")
 _KINDS: Final = {"integer": np.bool_, "starts": np.int32, "columns": np.int32}  # every other field holds floats
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class CbcRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A matrix, field by field as raw bytes, and the limits."""
 
     fields: dict[str, bytes]
@@ -23,7 +23,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class CbcReply(msgspec.Struct, frozen=True, kw_only=True):
     """What CBC said; ``status`` is a name of python-mip's OptimizationStatus, or ``raised``."""
 
     status: str
@@ -32,20 +32,20 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-def framed(message: Request | Reply) -> bytes:
+def framed(message: CbcRequest | CbcReply) -> bytes:
     """Put the length before the message."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
 
 
-def packed(matrix: Matrix) -> dict[str, bytes]:
+def packed(matrix: ModelMatrix) -> dict[str, bytes]:
     """Give every array of ``matrix`` as bytes."""
-    return {name: getattr(matrix, name).tobytes() for name in Matrix.__slots__}
+    return {name: getattr(matrix, name).tobytes() for name in ModelMatrix.__slots__}
 
 
-def unpacked(fields: dict[str, bytes]) -> Matrix:
+def unpacked(fields: dict[str, bytes]) -> ModelMatrix:
     """Undo :func:`packed`."""
     arrays: dict[str, Any] = {
         name: np.frombuffer(data, dtype=_KINDS.get(name, np.float64)) for name, data in fields.items()
     }
-    return Matrix(**arrays)
+    return ModelMatrix(**arrays)

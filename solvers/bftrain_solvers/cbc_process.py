@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 import bftrain
-from bftrain_solvers.cbc_messages import LENGTH, Reply, Request, framed
+from bftrain_solvers.cbc_messages import LENGTH, CbcReply, CbcRequest, framed
 
 _GRACE_S: Final = 1.0  # CBC looks at its clock between steps only; this long after the deadline it is given up
 _CHUNK: Final = 1 << 20
@@ -25,11 +25,11 @@ _CHUNK: Final = 1 << 20
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """The worker is gone."""
 
 
-class Late(Exception):
+class WorkerTimeout(Exception):
     """No answer within the deadline."""
 
 
@@ -49,12 +49,12 @@ class CbcProcess:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def ask(self, request: Request, deadline_s: float) -> Reply:
+    def ask(self, request: CbcRequest, deadline_s: float) -> CbcReply:
         """Send a problem and wait for the answer, until a little after the deadline."""
         self._after_fork()
         until = perf_counter() + deadline_s + _GRACE_S
         if not self._lock.acquire(timeout=deadline_s):
-            raise Late("the worker was busy with another problem until the deadline")
+            raise WorkerTimeout("the worker was busy with another problem until the deadline")
         try:
             return self._answer(request, deadline_s, until)
         finally:
@@ -66,7 +66,7 @@ class CbcProcess:
         with self._lock:
             self._end(kill=False)
 
-    def _answer(self, request: Request, deadline_s: float, until: float) -> Reply:
+    def _answer(self, request: CbcRequest, deadline_s: float, until: float) -> CbcReply:
         process = self._running()
         if not self._ready:
             # A worker that is still starting is not given up: the next problem will find it warm
@@ -75,11 +75,11 @@ class CbcProcess:
         # Waiting for the worker counts, but what it cannot do in time is not its fault: nothing is stopped then
         left = until - perf_counter() - _GRACE_S / 2
         if left <= 0.0:
-            raise Late("the worker had no time left before the deadline")
+            raise WorkerTimeout("the worker had no time left before the deadline")
         try:
             self._send(process, framed(msgspec.structs.replace(request, seconds=min(deadline_s, left))), until)
             return self._receive(process, until, f"overran the deadline of {deadline_s:g} s and was stopped")
-        except Late:
+        except WorkerTimeout:
             self._end(kill=True)
             raise
 
@@ -128,7 +128,7 @@ class CbcProcess:
             except BrokenPipeError:
                 raise self._death(process) from None
 
-    def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> Reply:
+    def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> CbcReply:
         assert process.stdout is not None  # noqa: S101 - it was asked for
         found = b""
         while len(found) < LENGTH.size or len(found) < LENGTH.size + LENGTH.unpack_from(found)[0]:
@@ -137,13 +137,13 @@ class CbcProcess:
             if not part:
                 raise self._death(process)
             found += part
-        return msgspec.msgpack.decode(found[LENGTH.size :], type=Reply)
+        return msgspec.msgpack.decode(found[LENGTH.size :], type=CbcReply)
 
-    def _death(self, process: subprocess.Popen[bytes]) -> Died:
+    def _death(self, process: subprocess.Popen[bytes]) -> WorkerDied:
         code = process.wait()
         self._end(kill=False)
         how = Signals(-code).name if code < 0 else f"exit code {code}"
-        return Died(f"the worker process died ({how}); a new one serves the next problem")
+        return WorkerDied(f"the worker process died ({how}); a new one serves the next problem")
 
     def _end(self, *, kill: bool) -> None:
         process, self._process = self._process, None
@@ -170,4 +170,4 @@ def _wait(descriptor: int, until: float, otherwise: str, *, to_write: bool) -> N
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT if to_write else select.POLLIN)
     if not poll.poll(max(0.0, until - perf_counter()) * 1000.0):
-        raise Late(otherwise)
+        raise WorkerTimeout(otherwise)

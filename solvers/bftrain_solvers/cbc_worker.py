@@ -15,8 +15,8 @@ import mip
 import msgspec
 import numpy as np
 
-from bftrain_solvers.cbc_messages import LENGTH, Reply, Request, framed, unpacked
-from bftrain_solvers.matrix import Matrix
+from bftrain_solvers.cbc_messages import LENGTH, CbcReply, CbcRequest, framed, unpacked
+from bftrain_solvers.matrix import ModelMatrix
 
 _OVERRUN_S: Final = 5.0  # far beyond the time after which the program gives the worker up
 
@@ -26,8 +26,8 @@ def main() -> None:
     signal(SIGALRM, SIG_DFL)  # whatever was inherited: it ends the process, also inside native code
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # CBC prints to the standard output: keep that away from the answers
-    answers.write(framed(Reply(status="ready", words=f"python-mip {mip.__version__}")))
-    decoder = msgspec.msgpack.Decoder(Request)
+    answers.write(framed(CbcReply(status="ready", words=f"python-mip {mip.__version__}")))
+    decoder = msgspec.msgpack.Decoder(CbcRequest)
     while body := _next(sys.stdin.buffer):
         answers.write(framed(_answer(decoder.decode(body))))
 
@@ -37,17 +37,17 @@ def _next(source: BinaryIO) -> bytes:
     return source.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
 
 
-def _answer(request: Request) -> Reply:
+def _answer(request: CbcRequest) -> CbcReply:
     setitimer(ITIMER_REAL, request.seconds + _OVERRUN_S)
     try:
         return _solved(unpacked(request.fields), request)
     except Exception as error:  # noqa: BLE001 - the worker stays up; the program tells what happened
-        return Reply(status="raised", words=f"{type(error).__name__}: {error}")
+        return CbcReply(status="raised", words=f"{type(error).__name__}: {error}")
     finally:
         setitimer(ITIMER_REAL, 0.0)
 
 
-def _solved(matrix: Matrix, request: Request) -> Reply:
+def _solved(matrix: ModelMatrix, request: CbcRequest) -> CbcReply:
     model = _model(matrix)
     # Asked for 1 thread, CBC searches in a second one beside the first; now and then the two miss each other for good
     model.threads = request.threads if request.threads > 1 else 0
@@ -61,10 +61,10 @@ def _solved(matrix: Matrix, request: Request) -> Reply:
         columns = np.array([column.x for column in model.vars], dtype=np.float64).tobytes()
     bound = model.objective_bound
     finite = bound is not None and abs(bound) < mip.INF
-    return Reply(status=status.name, columns=columns, bound=float(bound) if finite else None, words=status.name)
+    return CbcReply(status=status.name, columns=columns, bound=float(bound) if finite else None, words=status.name)
 
 
-def _model(matrix: Matrix) -> mip.Model:
+def _model(matrix: ModelMatrix) -> mip.Model:
     model = mip.Model(sense=mip.MAXIMIZE, solver_name=mip.CBC)
     model.verbose = 0
     columns = [

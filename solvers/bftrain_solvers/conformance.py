@@ -26,7 +26,7 @@ import numpy as np
 
 from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -41,13 +41,13 @@ _TIGHT_DEADLINE_S: Final = 0.001
 _PATIENCE_S: Final = 5.0  # a deadline of 1 ms may be overrun by starting up, not by solving to the end
 
 
-class Nonconformance(AssertionError):
+class SolverNonconformance(AssertionError):
     """A solver does not do what its port demands."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One check; ``check(solver)`` raises :class:`Nonconformance` with what is wrong."""
+class SolverCheck:
+    """One check; ``check(solver)`` raises :class:`SolverNonconformance` with what is wrong."""
 
     name: str
     run: Callable[[Solver, bool], None]
@@ -77,7 +77,7 @@ def best_by_trying_all(table: ValueTable) -> float:
 
 
 def _table(problem: AllocationProblem) -> ValueTable:
-    return Tabulator(throughput).table(problem)
+    return ValueTableBuilder(throughput).table(problem)
 
 
 def _problem(pool: int, *tasks: CompetingTask, horizon_s: float = 100.0) -> AllocationProblem:
@@ -100,7 +100,7 @@ def _task(
 
 def _demand(true: bool, problem: str, solution: Solution) -> None:
     if not true:
-        raise Nonconformance(f"{solution.solver}: {problem}; it answered {solution}")
+        raise SolverNonconformance(f"{solution.solver}: {problem}; it answered {solution}")
 
 
 def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> Solution:
@@ -318,7 +318,7 @@ def _coupled_objective(solver: Solver, optimal: bool) -> None:
     """Solve it or refuse; who claims the best must not answer another question."""
     tasks = (_task("a", {8: 80}), _task("b", {1: 5, 8: 20}, size=3), _task("c", {2: 1}))
     problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max-min-now", tasks=tasks)
-    table = Tabulator(max_min_now).table(problem)
+    table = ValueTableBuilder(max_min_now).table(problem)
     solution = _solve(solver, table)
     if solution.quality is Quality.NONE:
         _demand(solution.termination is Termination.FAILED, "to refuse is to fail", solution)
@@ -329,7 +329,7 @@ def _coupled_objective(solver: Solver, optimal: bool) -> None:
 
 
 CASES: Final = tuple(
-    Case(run.__name__.strip("_").replace("_", "-"), run)
+    SolverCheck(run.__name__.strip("_").replace("_", "-"), run)
     for run in (
         _hand_checked,
         _rescaling_is_weighed,

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain import __version__
-from bftrain.deciding.levels import GroupLevels, Levels
+from bftrain.deciding.levels import GroupLevels, LevelCoupling
 from bftrain.ports import Availability
 from bftrain.values.solution import Quality, Solution, Termination
 from bftrain_solvers.answers import kinds_of, named, refusal, total
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bftrain.values.table import ValueTable
 
 
-class Exact:
+class ExactSolver:
     """A multiple-choice knapsack over sizes, solved in whole numbers: see :mod:`bftrain_solvers.knapsack`.
 
     The entries of the table are rounded to a grid of at most 2**-42 of the largest (1,000 tasks of 64 nodes; finer
@@ -44,7 +44,7 @@ class Exact:
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""
         coupling = table.coupling
-        if isinstance(coupling, Levels | GroupLevels):
+        if isinstance(coupling, LevelCoupling | GroupLevels):
             return self._worst_first(table, coupling, limits)
         started = perf_counter()
         refused = refusal(table, self.name)
@@ -59,7 +59,7 @@ class Exact:
         found = best_sizes(table.values, present, problem.pool, started + limits.deadline_s)
         return _answer(table, found.sizes, found.bound, self.name, started)
 
-    def _worst_first(self, table: ValueTable, coupling: Levels | GroupLevels, limits: Limits) -> Solution:
+    def _worst_first(self, table: ValueTable, coupling: LevelCoupling | GroupLevels, limits: Limits) -> Solution:
         """Raise the worst-off first."""
         from bftrain_solvers.max_min.search import worst_first, worst_first_over_kinds  # noqa: PLC0415 - 50 ms
 
@@ -96,4 +96,4 @@ def _answer(
     )
 
 
-solver = Exact()
+solver = ExactSolver()

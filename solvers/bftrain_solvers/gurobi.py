@@ -14,7 +14,7 @@ from bftrain_solvers.milp import MilpSolver, RawAnswer
 
 if TYPE_CHECKING:
     from bftrain.values.solution import Limits
-    from bftrain_solvers.matrix import Matrix
+    from bftrain_solvers.matrix import ModelMatrix
 
 _MISSING: Final = "the package gurobipy is not installed"
 _HOW_TO_INSTALL: Final = "pip install 'bftrain[gurobi]'"
@@ -35,7 +35,7 @@ _TERMINATIONS: Final = {
 }
 
 
-class Gurobi(MilpSolver):
+class GurobiSolver(MilpSolver):
     """Gurobi through gurobipy."""
 
     name = "gurobi"
@@ -56,7 +56,7 @@ class Gurobi(MilpSolver):
             )
         return Availability(ok=True, version=".".join(map(str, gurobipy.gurobi.version())))
 
-    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+    def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Maximise."""
         if find_spec("gurobipy") is None:
             return RawAnswer(termination=Termination.FAILED, words=_MISSING)
@@ -79,7 +79,7 @@ def _environment() -> Any:  # noqa: ANN401 - gurobipy is not there when types ar
     return gurobipy.Env(params={"OutputFlag": 0})
 
 
-def _maximise(model: Any, matrix: Matrix, limits: Limits) -> RawAnswer:  # noqa: ANN401 - see _environment
+def _maximise(model: Any, matrix: ModelMatrix, limits: Limits) -> RawAnswer:  # noqa: ANN401 - see _environment
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 
     model.Params.TimeLimit = limits.deadline_s
@@ -116,4 +116,4 @@ def _maximise(model: Any, matrix: Matrix, limits: Limits) -> RawAnswer:  # noqa:
     )
 
 
-solver = Gurobi()
+solver = GurobiSolver()

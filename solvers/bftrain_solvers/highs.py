@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bftrain.values.solution import Limits
-    from bftrain_solvers.matrix import Matrix
+    from bftrain_solvers.matrix import ModelMatrix
 
 _STDOUT: Final = Lock()
 _STRAY: Final = b"HighsMipSolverData::"
@@ -25,7 +25,7 @@ _STRAY: Final = b"HighsMipSolverData::"
 _TERMINATIONS: Final = {0: Termination.OPTIMAL, 1: Termination.TIME_LIMIT, 2: Termination.INFEASIBLE}
 
 
-class Highs(MilpSolver):
+class HighsSolver(MilpSolver):
     """HiGHS through scipy, which passes on no number of threads: HiGHS chooses it."""
 
     name = "highs"
@@ -34,7 +34,7 @@ class Highs(MilpSolver):
         """It is always available: scipy is installed with bftrain."""
         return Availability(ok=True, version=f"scipy {version('scipy')}")
 
-    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+    def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Maximise."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
         from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
@@ -86,4 +86,4 @@ def without_stray_lines() -> Iterator[None]:
                     os.write(1, line)
 
 
-solver = Highs()
+solver = HighsSolver()

@@ -12,7 +12,7 @@ Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class ModelMatrix:
     """Maximise ``objective @ x`` subject to ``row_lower <= A x <= row_upper`` and ``lower <= x <= upper``.
 
     ``A`` is stored by rows: row ``i`` has the coefficients ``coefficients[starts[i]:starts[i + 1]]`` in the columns
@@ -29,11 +29,11 @@ class Matrix:
     row_lower: Floats
     row_upper: Floats
 
-    def with_objective(self, objective: Floats) -> Matrix:
+    def with_objective(self, objective: Floats) -> ModelMatrix:
         """The same programme with something else to maximise."""
         return self._replaced(objective=objective)
 
-    def with_row(self, coefficients: Floats, lower: float) -> Matrix:
+    def with_row(self, coefficients: Floats, lower: float) -> ModelMatrix:
         """The same programme with one more row, ``coefficients @ x >= lower``."""
         used = np.flatnonzero(coefficients).astype(np.int32)
         return self._replaced(
@@ -44,9 +44,9 @@ class Matrix:
             row_upper=np.append(self.row_upper, np.inf),
         )
 
-    def _replaced(self, **changes: Floats | Ints) -> Matrix:
+    def _replaced(self, **changes: Floats | Ints) -> ModelMatrix:
         fields = {name: getattr(self, name) for name in self.__slots__}
-        return Matrix(**{**fields, **changes})
+        return ModelMatrix(**{**fields, **changes})
 
 
 class MatrixBuilder:
@@ -82,9 +82,9 @@ class MatrixBuilder:
         self._row_lower.append(lower)
         self._row_upper.append(upper)
 
-    def matrix(self, objective: dict[int, float]) -> Matrix:
+    def matrix(self, objective: dict[int, float]) -> ModelMatrix:
         """Put it together."""
-        return Matrix(
+        return ModelMatrix(
             objective=self.dense(objective),
             lower=np.array(self._lower, dtype=np.float64),
             upper=np.array(self._upper, dtype=np.float64),

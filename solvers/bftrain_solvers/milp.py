@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from bftrain.ports import Availability
     from bftrain.values.table import ValueTable
-    from bftrain_solvers.matrix import Floats, Matrix
-    from bftrain_solvers.milp_model import Goal, Programme
+    from bftrain_solvers.matrix import Floats, ModelMatrix
+    from bftrain_solvers.milp_model import MilpModel, ModelGoal
 
 # Solvers stop within absolute tolerances of 1e-6 to 1e-10: an objective with coefficients around 2**20 makes
 # these far smaller than rounding in the values
@@ -58,7 +58,7 @@ class MilpSolver(ABC):
         """Say whether the library can be used."""
 
     @abstractmethod
-    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+    def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Maximise, and map the library's status without loss."""
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
@@ -75,14 +75,14 @@ class MilpSolver(ABC):
             raw = self._further_goals(programme, raw, limits, started)
         return _solution(table, programme, raw, self.name, perf_counter() - started)
 
-    def _first_goal(self, programme: Programme, limits: Limits) -> RawAnswer:
+    def _first_goal(self, programme: MilpModel, limits: Limits) -> RawAnswer:
         goal = programme.goals[0]
         scale = scale_of(goal.coefficients)
         raw = self.run(programme.matrix.with_objective(goal.coefficients * scale), limits)
         bound = None if raw.bound is None else raw.bound / scale + goal.constant
         return RawAnswer(termination=raw.termination, columns=raw.columns, bound=bound, words=raw.words)
 
-    def _further_goals(self, programme: Programme, first: RawAnswer, limits: Limits, started: float) -> RawAnswer:
+    def _further_goals(self, programme: MilpModel, first: RawAnswer, limits: Limits, started: float) -> RawAnswer:
         """Keep what is reached and break its ties; what comes back is the first goal's answer with better columns."""
         matrix, columns = programme.matrix, first.columns
         for reached, goal in zip(programme.goals, programme.goals[1:], strict=False):
@@ -110,14 +110,14 @@ def scale_of(coefficients: Floats) -> float:
     return ldexp(1.0, min(_LARGEST_COEFFICIENT_BITS - frexp(largest)[1], _LARGEST_SCALE_BITS)) if largest > 0.0 else 1.0
 
 
-def _keeping(matrix: Matrix, goal: Goal, columns: Floats) -> Matrix:
+def _keeping(matrix: ModelMatrix, goal: ModelGoal, columns: Floats) -> ModelMatrix:
     largest = float(np.abs(goal.coefficients).max(initial=0.0)) or 1.0
     row = goal.coefficients / largest
     reached = float(row @ columns)
     return matrix.with_row(row, reached - _KEPT * max(1.0, abs(reached)))
 
 
-def _solution(table: ValueTable, programme: Programme, raw: RawAnswer, solver: str, wall_s: float) -> Solution:
+def _solution(table: ValueTable, programme: MilpModel, raw: RawAnswer, solver: str, wall_s: float) -> Solution:
     if raw.columns is None:
         return Solution.failed(solver, raw.words, termination=raw.termination, wall_s=wall_s)
     chosen = programme.chosen(raw.columns)

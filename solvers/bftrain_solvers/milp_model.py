@@ -1,4 +1,4 @@
-"""A draft as a mixed-integer programme: each task picks one linear piece of a kind of nodes and a whole size in it.
+"""MilpModel: a ModelDraft as a mixed-integer programme. Each task picks one linear piece and a whole size in it.
 
 No special ordered sets and no big numbers: for a piece from size ``a`` to size ``b``, a 0/1 column says whether it is
 picked and an integer column counts the nodes beyond ``a``, at most ``b - a`` of them and none if it is not picked.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain_solvers.matrix import Floats, Matrix, MatrixBuilder
+from bftrain_solvers.matrix import Floats, MatrixBuilder, ModelMatrix
 from bftrain_solvers.model_draft import draft_of
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain.values.linear import Linear
+    from bftrain.values.linear import LinearExpression
     from bftrain.values.table import ValueTable
-    from bftrain_solvers.model_draft import Draft
+    from bftrain_solvers.model_draft import ModelDraft
 
 # Two steps of a row have one slope if they differ by rounding only: a few times 2**-52 of the row's entries
 _SAME_SLOPE = 1e-14
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LinearPiece:
     """Sizes ``first`` to ``last`` of a task on one kind of nodes, on which all its functions are linear.
 
     These are columns of the table: with one kind the number of nodes, else ``nodes`` is that at ``first``.
@@ -46,7 +46,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ModelGoal:
     """One thing to maximise: coefficients of the columns and a constant that belongs to it."""
 
     coefficients: Floats
@@ -54,24 +54,24 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Programme:
+class MilpModel:
     """The matrix, what it maximises in order of importance, and the way back to sizes."""
 
-    matrix: Matrix
-    goals: tuple[Goal, ...]
-    pieces: tuple[tuple[Piece, ...], ...]
+    matrix: ModelMatrix
+    goals: tuple[ModelGoal, ...]
+    pieces: tuple[tuple[LinearPiece, ...], ...]
 
     def chosen(self, columns: Floats) -> list[int]:
         """Read off a solution which column of the table every task is at."""
         return [_chosen(pieces, columns) for pieces in self.pieces]
 
 
-def programme_of(table: ValueTable) -> Programme:
+def programme_of(table: ValueTable) -> MilpModel:
     """Bring a table, coupled or not, into columns and rows."""
     return _Assembly(draft_of(table)).programme()
 
 
-def _chosen(pieces: Sequence[Piece], columns: Floats) -> int:
+def _chosen(pieces: Sequence[LinearPiece], columns: Floats) -> int:
     picked = max(pieces, key=lambda piece: float(columns[piece.pick]))
     beyond = 0 if picked.beyond is None else round(float(columns[picked.beyond]))
     return picked.first + beyond
@@ -80,13 +80,13 @@ def _chosen(pieces: Sequence[Piece], columns: Floats) -> int:
 class _Assembly:
     """One pass over a draft."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: ModelDraft) -> None:
         self._draft = draft
         self._builder = MatrixBuilder()
         self._columns: dict[int, dict[int, float]] = {}  # handle -> column -> coefficient
         self._kinds = np.maximum(draft.table.kind_of, 0)  # no node is none of the first kind
 
-    def programme(self) -> Programme:
+    def programme(self) -> MilpModel:
         draft, builder = self._draft, self._builder
         for handle, (lower, upper, integer) in draft.own.items():
             self._columns[handle] = {builder.column(lower, upper, integer=integer): 1.0}
@@ -105,13 +105,13 @@ class _Assembly:
             terms, constant = self._in_columns(expression)
             builder.row(terms, lower - constant, upper - constant)
         goals = [self._in_columns(goal) for goal in draft.goals]
-        return Programme(
+        return MilpModel(
             matrix=builder.matrix(goals[0][0]),
-            goals=tuple(Goal(builder.dense(terms), constant) for terms, constant in goals),
+            goals=tuple(ModelGoal(builder.dense(terms), constant) for terms, constant in goals),
             pieces=pieces,
         )
 
-    def _task(self, task: int, functions: list[tuple[int, Floats]]) -> tuple[Piece, ...]:
+    def _task(self, task: int, functions: list[tuple[int, Floats]]) -> tuple[LinearPiece, ...]:
         allowed = np.flatnonzero(self._draft.values[task] > -inf)
         stacked = np.array([numbers[allowed] for _, numbers in functions]).reshape(len(functions), allowed.size)
         for handle, _ in functions:
@@ -128,17 +128,17 @@ class _Assembly:
         self._builder.row({piece.pick: 1.0 for piece in pieces}, 1.0, 1.0)
         return tuple(pieces)
 
-    def _piece(self, first: int, last: int) -> Piece:
+    def _piece(self, first: int, last: int) -> LinearPiece:
         pick = self._builder.column(0.0, 1.0, integer=True)
         nodes, kind = int(self._draft.table.nodes[first]), int(self._kinds[last])
         if first == last:
-            return Piece(first, last, pick, None, nodes, kind)
+            return LinearPiece(first, last, pick, None, nodes, kind)
         length = float(last - first)
         beyond = self._builder.column(0.0, length, integer=True)
         self._builder.row({beyond: 1.0, pick: -length}, -inf, 0.0)
-        return Piece(first, last, pick, beyond, nodes, kind)
+        return LinearPiece(first, last, pick, beyond, nodes, kind)
 
-    def _in_columns(self, expression: Linear) -> tuple[dict[int, float], float]:
+    def _in_columns(self, expression: LinearExpression) -> tuple[dict[int, float], float]:
         terms: dict[int, float] = {}
         for handle, factor in expression.terms.items():
             for column, coefficient in self._columns[handle].items():

@@ -1,4 +1,4 @@
-"""What is to be maximised, before it is brought into columns and rows: the ``Model`` a coupled objective writes to."""
+"""ModelDraft: collects what an objective with a coupling maximises, before it becomes columns and rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bftrain.errors import BadObjective
 from bftrain.exception_text import raised
-from bftrain.values.linear import Linear, linear_sum
+from bftrain.values.linear import LinearExpression, linear_sum
 from bftrain_solvers.matrix import Floats
 from bftrain_solvers.prune_hopeless_sizes import cleared, lopsided
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from bftrain.values.table import ValueTable
 
 
-class Draft:
+class ModelDraft:
     """Collects variables, demands and goals; :mod:`bftrain_solvers.milp_model` makes columns and rows of them.
 
-    It behaves as :class:`bftrain.values.coupling.Model` describes.
+    It behaves as :class:`bftrain.values.coupling.CouplingModel` describes.
     """
 
     def __init__(self, table: ValueTable, values: Floats) -> None:
@@ -33,24 +33,24 @@ class Draft:
         self.values = values
         self.functions: dict[int, tuple[int, Floats]] = {}  # handle -> task, one number per column
         self.own: dict[int, tuple[float, float, bool]] = {}  # handle -> lower, upper, integer
-        self.rows: list[tuple[Linear, float, float]] = []
-        self.goals: list[Linear] = []
+        self.rows: list[tuple[LinearExpression, float, float]] = []
+        self.goals: list[LinearExpression] = []
         self._handles = 0
 
-    def value(self, task: int) -> Linear:
+    def value(self, task: int) -> LinearExpression:
         """Table entry of the chosen size."""
         row = self.values[task]
         return self.over_sizes(task, np.where(row > -inf, row, 0.0))
 
-    def size(self, task: int) -> Linear:
+    def size(self, task: int) -> LinearExpression:
         """Give the chosen size."""
         return self.over_sizes(task, self.table.nodes)
 
-    def speed(self, task: int) -> Linear:
+    def speed(self, task: int) -> LinearExpression:
         """Give the speed at the chosen size, on nodes of the chosen kind."""
         return self.over_sizes(task, self.table.speeds(task))
 
-    def over_sizes(self, task: int, numbers: ArrayLike) -> Linear:
+    def over_sizes(self, task: int, numbers: ArrayLike) -> LinearExpression:
         """Entry of ``numbers`` that belongs to the chosen size."""
         given = np.asarray(numbers, dtype=np.float64)
         if given.shape != (self.width,) or not np.isfinite(given).all():
@@ -62,21 +62,21 @@ class Draft:
         self.functions[handle] = (task, given)
         return _single(handle)
 
-    def variable(self, *, lower: float = 0.0, upper: float = inf, integer: bool = False) -> Linear:
+    def variable(self, *, lower: float = 0.0, upper: float = inf, integer: bool = False) -> LinearExpression:
         """Add a variable."""
         handle = self._handle()
         self.own[handle] = (lower, upper, integer)
         return _single(handle)
 
-    def at_least(self, expression: Linear, bound: float) -> None:
+    def at_least(self, expression: LinearExpression, bound: float) -> None:
         """Demand ``expression >= bound``."""
         self.rows.append((expression, self._number(bound), inf))
 
-    def at_most(self, expression: Linear, bound: float) -> None:
+    def at_most(self, expression: LinearExpression, bound: float) -> None:
         """Demand ``expression <= bound``."""
         self.rows.append((expression, -inf, self._number(bound)))
 
-    def maximise(self, expression: Linear) -> None:
+    def maximise(self, expression: LinearExpression) -> None:
         """Say what is best; a further call breaks the ties that the calls before leave."""
         self.goals.append(expression)
 
@@ -90,15 +90,15 @@ class Draft:
         return self._handles
 
 
-def _single(handle: int) -> Linear:
-    return Linear(MappingProxyType({handle: 1.0}))
+def _single(handle: int) -> LinearExpression:
+    return LinearExpression(MappingProxyType({handle: 1.0}))
 
 
-def draft_of(table: ValueTable) -> Draft:
+def draft_of(table: ValueTable) -> ModelDraft:
     """State what ``table`` asks for: the largest sum of entries, or what its coupling says."""
     if table.coupling is None:
         return _sum_of_entries(table)
-    draft = Draft(table, table.values)
+    draft = ModelDraft(table, table.values)
     where = f"objective '{table.problem.objective}'"
     try:
         table.coupling.couple(draft)
@@ -111,12 +111,12 @@ def draft_of(table: ValueTable) -> Draft:
     return draft
 
 
-def _sum_of_entries(table: ValueTable) -> Draft:
+def _sum_of_entries(table: ValueTable) -> ModelDraft:
     values, raised = table.values, 0.0
     present = table.columns.present(table.problem.tasks)
     if lopsided(values, present, float(values.min(where=values > -inf, initial=0.0)), float(values.max())):
         clear = cleared(values, present, list(table.problem.by_kind.values()), table.columns)
         values, raised = clear.values, clear.raised
-    draft = Draft(table, values)
+    draft = ModelDraft(table, values)
     draft.maximise(linear_sum(draft.value(task) for task in range(len(values))) + raised)
     return draft

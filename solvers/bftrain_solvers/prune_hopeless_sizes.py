@@ -1,4 +1,4 @@
-"""Sizes that cost so much that no best plan has them: taken out before they drown what matters in rounding.
+"""Remove sizes so costly that no best plan has them, before they drown other entries in rounding.
 
 Every solver computes to a number of digits of the largest entry. A cost of 1e15 s, meant as "never", would leave
 none for the entries among which there is something to decide.
@@ -30,7 +30,7 @@ _ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeles
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class PrunedRows:
     """Rows less their largest entry, the sum of these largest entries, and how far rounding may be off in them."""
 
     values: Values
@@ -55,7 +55,7 @@ def lopsided(values: Values, present: NDArray[np.int64], smallest: float, larges
 
 def cleared(
     values: Values, present: NDArray[np.int64], pools: Sequence[int], columns: Columns | None = None
-) -> Cleared:
+) -> PrunedRows:
     """Take out what stays further behind than some plan does in all, or leaves the others too few nodes.
 
     ``columns`` say what the columns of ``values`` are, if not the sizes 0, 1, ...
@@ -77,7 +77,7 @@ def cleared(
         values = np.where(hopeless, -np.inf, values)
     best = values.max(axis=1)
     rounding = _ROUNDING * float(np.abs(values).max(where=values > -np.inf, initial=0.0))
-    return Cleared(values - best[:, None], fsum(best.tolist()), rounding)
+    return PrunedRows(values - best[:, None], fsum(best.tolist()), rounding)
 
 
 def _some_plan(

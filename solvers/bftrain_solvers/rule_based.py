@@ -1,4 +1,4 @@
-"""A solver that is only a rule: it runs to its end, gives allowed sizes, and proves nothing."""
+"""RuleSolver: a solver that follows a rule; it always ends, gives allowed sizes, and proves nothing."""
 
 from __future__ import annotations
 

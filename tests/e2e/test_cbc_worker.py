@@ -21,18 +21,18 @@ pytest.importorskip("mip", reason="needs: pip install 'bftrain[cbc]'")
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.task import TaskSpec
 from bftrain_solvers import cbc_process, exact
-from bftrain_solvers.cbc import Cbc
+from bftrain_solvers.cbc import CbcSolver
 from tests.helpers.tables import table_of
 
 if TYPE_CHECKING:
-    from bftrain_solvers.cbc_messages import Reply
+    from bftrain_solvers.cbc_messages import CbcReply
 
 EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
 PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its time on a busy machine
@@ -58,20 +58,20 @@ def hard_problem() -> AllocationProblem:
     return AllocationProblem(pool=NODES, horizon_s=120.0, tasks=tuple(tasks))
 
 
-HARD = Tabulator(throughput).table(hard_problem())
+HARD = ValueTableBuilder(throughput).table(hard_problem())
 
 
 @pytest.fixture
-def cbc() -> Iterator[Cbc]:
+def cbc() -> Iterator[CbcSolver]:
     """Give a solver with a worker that is warm."""
-    solver = Cbc()
+    solver = CbcSolver()
     assert solver.solve(EASY, PATIENT).termination is Termination.OPTIMAL
     yield solver
     solver.close()
 
 
 @contextmanager
-def struck(solver: Cbc, with_signal: int, after_s: float = 0.5) -> Iterator[None]:
+def struck(solver: CbcSolver, with_signal: int, after_s: float = 0.5) -> Iterator[None]:
     """Send the worker a signal a moment from now."""
     pid = solver.worker_pid
     assert pid is not None
@@ -81,7 +81,7 @@ def struck(solver: Cbc, with_signal: int, after_s: float = 0.5) -> Iterator[None
     timer.join()
 
 
-def test_the_worker_is_kept_warm(cbc: Cbc) -> None:
+def test_the_worker_is_kept_warm(cbc: CbcSolver) -> None:
     pid = cbc.worker_pid
     started = perf_counter()
     for _ in range(5):
@@ -94,13 +94,13 @@ def test_the_worker_is_kept_warm(cbc: Cbc) -> None:
     assert warm_s < perf_counter() - started, "five answers come sooner than one of a worker that has to start"
 
 
-def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc: Cbc) -> None:
+def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc: CbcSolver) -> None:
     assert len(os.listdir(f"/proc/{cbc.worker_pid}/task")) == 1  # noqa: PTH208 - /proc is no ordinary path
 
 
 # CBC catches SIGABRT, as abort() sends it: it prints a stack trace and then dies of it all the same
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
-def test_a_death_in_mid_solve_is_a_failed_solution(cbc: Cbc, how: signal.Signals) -> None:
+def test_a_death_in_mid_solve_is_a_failed_solution(cbc: CbcSolver, how: signal.Signals) -> None:
     pid = cbc.worker_pid
     with struck(cbc, how):
         solution = cbc.solve(HARD, Limits(deadline_s=60.0))
@@ -111,7 +111,7 @@ def test_a_death_in_mid_solve_is_a_failed_solution(cbc: Cbc, how: signal.Signals
     assert cbc.worker_pid != pid
 
 
-def test_a_death_between_solves_is_not_even_noticed(cbc: Cbc) -> None:
+def test_a_death_between_solves_is_not_even_noticed(cbc: CbcSolver) -> None:
     pid = cbc.worker_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_a_death_between_solves_is_not_even_noticed(cbc: Cbc) -> None:
     assert cbc.solve(EASY, PATIENT).value == 14.0
 
 
-def test_an_overrun_is_stopped(cbc: Cbc) -> None:
+def test_an_overrun_is_stopped(cbc: CbcSolver) -> None:
     pid = cbc.worker_pid
     with struck(cbc, signal.SIGSTOP, after_s=0.2):  # it will not look at its clock again
         solution = cbc.solve(HARD, Limits(deadline_s=0.5))
@@ -130,7 +130,7 @@ def test_an_overrun_is_stopped(cbc: Cbc) -> None:
     assert cbc.worker_pid != pid
 
 
-def test_the_incumbent_is_kept_at_the_deadline(cbc: Cbc) -> None:
+def test_the_incumbent_is_kept_at_the_deadline(cbc: CbcSolver) -> None:
     solution = cbc.solve(HARD, Limits(deadline_s=4.0))
     best = exact.solver.solve(HARD, Limits()).value
     assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
@@ -143,7 +143,7 @@ def test_the_incumbent_is_kept_at_the_deadline(cbc: Cbc) -> None:
 
 def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbc_process, "_GRACE_S", 0.0)
-    solver = Cbc()
+    solver = CbcSolver()
     late = solver.solve(EASY, Limits(deadline_s=0.001))
     assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert late.solver_words == "the worker is still starting"
@@ -153,7 +153,7 @@ def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.Mon
     solver.close()
 
 
-def test_who_waits_for_a_busy_worker_until_the_deadline_does_not_stop_it(cbc: Cbc) -> None:
+def test_who_waits_for_a_busy_worker_until_the_deadline_does_not_stop_it(cbc: CbcSolver) -> None:
     pid = cbc.worker_pid
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(cbc.solve, HARD, Limits(deadline_s=4.0))
@@ -170,7 +170,7 @@ def test_who_waits_for_a_busy_worker_until_the_deadline_does_not_stop_it(cbc: Cb
 def test_a_worker_that_took_too_long_to_start_is_kept_for_the_next_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     receive, passed_s = cbc_process.CbcProcess._receive, [0.0]  # noqa: SLF001 - it is to take long
 
-    def slowly(self: cbc_process.CbcProcess, *arguments: Any) -> Reply:  # noqa: ANN401 - whatever it is given
+    def slowly(self: cbc_process.CbcProcess, *arguments: Any) -> CbcReply:  # noqa: ANN401 - whatever it is given
         reply = receive(self, *arguments)
         if reply.status == "ready":
             passed_s.append(60.0)
@@ -179,7 +179,7 @@ def test_a_worker_that_took_too_long_to_start_is_kept_for_the_next_problem(monke
     monkeypatch.setattr(cbc_process.CbcProcess, "_receive", slowly)
     monkeypatch.setattr(cbc_process, "perf_counter", lambda: perf_counter() + sum(passed_s))
     monkeypatch.setattr(cbc_process, "_GRACE_S", 60.0)
-    solver = Cbc()
+    solver = CbcSolver()
     late = solver.solve(EASY, Limits(deadline_s=0.01))
     assert late.solver_words == "the worker had no time left before the deadline"
     pid = solver.worker_pid
@@ -216,7 +216,7 @@ def test_a_worker_that_never_comes_back_ends_without_anybody_to_stop_it() -> Non
     assert perf_counter() - started < 30.0
 
 
-def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: Cbc) -> None:
+def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: CbcSolver) -> None:
     pid = cbc.worker_pid
     assert pid is not None
     cbc.close()
@@ -248,7 +248,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_harvest_goes_on_and_records_the_fallback(cbc: Cbc) -> None:
+def test_a_harvest_goes_on_and_records_the_fallback(cbc: CbcSolver) -> None:
     harvester = build_harvester(Settings(fallback="greedy", solver_deadline_s=60.0), solver=cbc)
     for name in ("a", "b"):
         harvester.absorb(TaskSubmitted(time_s=0.0, spec=TaskSpec(name=name, max_nodes=64, curve=CURVE)))

@@ -6,7 +6,7 @@ import pytest
 
 from bftrain import registry
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.solution import Limits, Termination
 from bftrain_solvers import exact
 from bftrain_solvers.conformance import AGREEMENT, random_problem
@@ -21,7 +21,7 @@ def test_agrees_with_exact(name: str) -> None:
     solver = registry.load("solver", name)
     worst = 0.0
     for seed in range(PROBLEMS):
-        table = Tabulator(throughput).table(random_problem(seed))
+        table = ValueTableBuilder(throughput).table(random_problem(seed))
         best = exact.solver.solve(table, Limits())
         found = solver.solve(table, Limits())
         assert best.termination is found.termination is Termination.OPTIMAL, (seed, found)

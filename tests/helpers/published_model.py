@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from bftrain_solvers.matrix import Matrix, MatrixBuilder
+from bftrain_solvers.matrix import MatrixBuilder, ModelMatrix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem, CompetingTask
 
 
-def published_model(problem: AllocationProblem, big: int) -> Matrix:
+def published_model(problem: AllocationProblem, big: int) -> ModelMatrix:
     """Give the programme for throughput, with ``big`` for ``M``: ``2 * pool + 1`` is right, ``pool + 1`` published.
 
     The objective lacks a constant: nothing, as every task's speed enters with its choice of size.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits
@@ -57,7 +57,7 @@ def problem(seed: int) -> AllocationProblem:
 def test_the_best_sizes_over_three_kinds(figures: Figures) -> None:
     took, soon, highs_took, gaps, behind = [], [], [], [], []
     for seed in range(5):
-        table = Tabulator(throughput).table(problem(seed))
+        table = ValueTableBuilder(throughput).table(problem(seed))
         found = exact.solver.solve(table, Limits())
         took.append(found.wall_s)
         assert found.value is not None

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bftrain.solving import share
 from bftrain.values.sharing import Entity, Inside, SharingProblem
 from bftrain_solvers.sharing import rising
-from bftrain_solvers.sharing.arrays import Columns
+from bftrain_solvers.sharing.arrays import ShareColumns
 from tests.helpers.pages import ROOT
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_policies(count: int, figures: Figures) -> None:
 
 def test_one_plain_programme(figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
     share(problem(200, 0), "max-min")  # what is slow to import
-    columns = Columns.of(problem(2048, 0))
+    columns = ShareColumns.of(problem(2048, 0))
     rate, level = columns.weights * columns.fair, np.zeros(2048)
     took = {}
     for what in ("as we do it", "as one plain programme"):

@@ -11,7 +11,7 @@ import pytest
 
 from bftrain import registry
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
@@ -34,7 +34,7 @@ ALIKE: Final = SpeedCurve(nodes=POINTS, rate=(2831.0, 5259.0, 9988.0, 20379.0, 3
 def tables(kind: str, tasks: int, pool: int, count: int) -> tuple[ValueTable, ...]:
     """Give ``count`` tables: tasks of many speeds, or alike; rough curves; sizes held now, or all waiting."""
     rng = np.random.default_rng(tasks + pool)
-    return tuple(Tabulator(throughput).table(problem(rng, kind, tasks, pool)) for _ in range(count))
+    return tuple(ValueTableBuilder(throughput).table(problem(rng, kind, tasks, pool)) for _ in range(count))
 
 
 def problem(rng: np.random.Generator, kind: str, tasks: int, pool: int) -> AllocationProblem:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.values import wire
 from bftrain.values.actions import Release
 from bftrain.values.events import NodesLeft
@@ -32,7 +32,7 @@ HONEST: list[Solver] = [exact, greedy, equal_share, parts.Scripted(parts.best), 
 @given(storm=storms(), max_tasks=st.integers(1, 6), max_failures=st.integers(1, 3))
 def test_with_honest_solvers(solver: Solver, storm: list[Moment], max_tasks: int, max_failures: int) -> None:
     harvester = Harvester(
-        solver=solver, objective=throughput, admission=FirstCome(max_tasks), max_failures=max_failures
+        solver=solver, objective=throughput, admission=FirstComeAdmission(max_tasks), max_failures=max_failures
     )
     for decision in go_through(harvester, storm, Model(max_failures)):
         assert decision.fallback == ""
@@ -147,7 +147,7 @@ def test_departures_may_stand_anywhere_among_the_events_of_a_moment(storm: list[
 @given(storm=storms(), cut=st.integers(0, 14), max_tasks=st.integers(1, 4))
 def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: int, max_tasks: int) -> None:
     def fresh() -> Harvester:
-        return Harvester(solver=exact, objective=throughput, admission=FirstCome(max_tasks))
+        return Harvester(solver=exact, objective=throughput, admission=FirstComeAdmission(max_tasks))
 
     first = fresh()
     for moment in storm[:cut]:
@@ -155,7 +155,7 @@ def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: in
         if moment.decided:
             first.decide(moment.events[-1].time_s)
     other = fresh()
-    other.take_up(wire.decode(wire.encode(first.standing), Standing))
+    other.take_up(wire.decode(wire.encode(first.standing), HarvesterSnapshot))
     for moment in storm[cut:]:
         assert other.absorb(*moment.events) == first.absorb(*moment.events)
         if moment.decided:

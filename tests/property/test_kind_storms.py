@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.values import wire
 from bftrain.values.actions import Grow, Release, Shrink, Start, Stop, apply_actions
 from bftrain.values.curve import SpeedCurve
@@ -163,7 +163,7 @@ def test_deciding_following_and_going_on_elsewhere_come_to_the_same(storm: list[
     deciding, following = (Harvester(solver=exact, objective=throughput, fallback=greedy) for _ in range(2))
     for moment in storm:
         moved = Harvester(solver=exact, objective=throughput, fallback=greedy)
-        moved.take_up(wire.decode(wire.encode(deciding.standing), Standing))
+        moved.take_up(wire.decode(wire.encode(deciding.standing), HarvesterSnapshot))
         assert moved.standing == deciding.standing
         for harvester in (deciding, following, moved):
             harvester.absorb(*moment)

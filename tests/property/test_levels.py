@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.deciding.levels import Group
-from bftrain_solvers.max_min.one_kind import Climb
+from bftrain.deciding.levels import UserGroup
+from bftrain_solvers.max_min.one_kind import LevelsReached
 from bftrain_solvers.max_min.steps import ladder
-from bftrain_solvers.max_min.user_groups import Purse, divided
+from bftrain_solvers.max_min.user_groups import GroupBudget, divided
 
 # Few different numbers, so that many are equally badly off
 _ROW = st.lists(st.sampled_from([-inf, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0]), max_size=4).map(lambda rest: [0.0, *rest])
@@ -28,8 +28,8 @@ def best(rows: list[list[float]], pool: int) -> list[float]:
     )
 
 
-def climbed(rows: list[list[float]], pool: int, first: int | None = None) -> Climb:
-    return Climb.begin([ladder(np.array(row), pool) for row in rows], pool).run(first)
+def climbed(rows: list[list[float]], pool: int, first: int | None = None) -> LevelsReached:
+    return LevelsReached.begin([ladder(np.array(row), pool) for row in rows], pool).run(first)
 
 
 @settings(max_examples=400)
@@ -55,10 +55,10 @@ def test_the_worst_off_are_known_first(rows: list[list[float]], pool: int, first
 @given(_ROWS, st.integers(0, 7))
 def test_the_way_up_is_the_same_for_any_number_of_nodes(rows: list[list[float]], pool: int) -> None:
     """Worked out for all numbers of nodes at once, a group divides them as it would divide each alone."""
-    group = Group(name="", places=tuple(range(len(rows))), weights=(1.0,) * len(rows))
+    group = UserGroup(name="", places=tuple(range(len(rows))), weights=(1.0,) * len(rows))
     width = max(map(len, rows))
     entries = np.array([row + [-inf] * (width - len(row)) for row in rows])
-    purse = Purse(group, entries, pool)
+    purse = GroupBudget(group, entries, pool)
     for nodes in range(pool + 1):
         sizes = purse.sizes(nodes).values()
         assert sorted(row[size] for row, size in zip(rows, sizes, strict=True)) == best(rows, nodes)

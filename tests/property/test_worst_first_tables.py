@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.deciding.levels import Levels
+from bftrain.deciding.levels import LevelCoupling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Solution
@@ -36,7 +36,7 @@ def tables(draw: st.DrawFn) -> ValueTable:
     done = st.lists(st.integers(0, 5).map(float), min_size=width, max_size=width).map(lambda rest: [0.0, *rest])
     spare = draw(st.lists(done, min_size=len(rows), max_size=len(rows)))
     counted = draw(st.sets(st.integers(0, len(rows) - 1)))
-    coupling = Levels(
+    coupling = LevelCoupling(
         counted=tuple(sorted(counted)),
         spare=np.array(spare),
         first=draw(st.one_of(st.none(), st.integers(1, len(rows)))),
@@ -51,7 +51,7 @@ def tables(draw: st.DrawFn) -> ValueTable:
 def reached(table: ValueTable, chosen: tuple[int, ...]) -> tuple[list[float], float]:
     """Give the levels that matter, the worst first, and what is done."""
     coupling = table.coupling
-    assert isinstance(coupling, Levels)
+    assert isinstance(coupling, LevelCoupling)
     levels = sorted(table.values[place, chosen[place]] for place in coupling.counted)
     return levels[: coupling.first], sum(coupling.spare[place, column] for place, column in enumerate(chosen))
 

@@ -9,7 +9,7 @@ from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
     from bftrain.ports import LogReader
-    from bftrain.registry import Part
+    from bftrain.registry import RegisteredPart
 
 ZIP: Final = b"PK\x03\x04"
 PARQUET: Final = b"PAR1"
@@ -36,7 +36,7 @@ def reader_for(head: bytes, where: str, wanted: str | None) -> LogReader:
     raise BadInput(what, where=where, fix=f"name the format with --format, one of: {known}")
 
 
-def _recognises(part: Part, head: bytes) -> bool:
+def _recognises(part: RegisteredPart, head: bytes) -> bool:
     """Ask a reader. A broken plug-in must not stand in the way of the others; bftrain doctor tells of it."""
     try:
         return bool(part.load().recognises(head))

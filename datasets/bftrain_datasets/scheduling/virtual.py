@@ -53,7 +53,7 @@ class VirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
     def _forget(self, campaigns: Iterable[int]) -> None:
         """Keep them: figures are drawn from their ends."""
 
-    def _forget_if_at_rest(self, user: int, known: ostrich_schedule.Account) -> None:
+    def _forget_if_at_rest(self, user: int, known: ostrich_schedule.UserAccount) -> None:
         """Keep him: he may come back."""
 
     def _note_level(self) -> None:

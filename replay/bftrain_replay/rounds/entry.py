@@ -13,7 +13,7 @@ from bftrain.admissions import resolve_admission
 from bftrain.errors import BadInput, BrokenPlugin
 from bftrain.exception_text import raised
 from bftrain.ports import ChoosingAdmission, NotingAdmission
-from bftrain.values.news import News, Told
+from bftrain.values.news import AdmissionUpdate, TaskInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -111,18 +111,20 @@ class Entry:
         """Tell who has come."""
         specs = self._gangs.specs
         entered = tuple(
-            Told(spec=specs[place], work_left_samples=specs[place].work_samples) for place in places.tolist()
+            TaskInfo(spec=specs[place], work_left_samples=specs[place].work_samples) for place in places.tolist()
         )
-        self._note(News(time_s=time_s, entered=entered))
+        self._note(AdmissionUpdate(time_s=time_s, entered=entered))
         self.remarks.extend(self._remarks(specs[place] for place in places.tolist()))
 
     def passed(self, time_s: float, used: int) -> None:
         """Tell that time went on up to here with so many nodes in use."""
-        self._note(News(time_s=time_s, used=used))
+        self._note(AdmissionUpdate(time_s=time_s, used=used))
 
     def done(self, places: Places, time_s: float) -> None:
         """Tell whose work is done."""
-        self._note(News(time_s=time_s, finished=tuple(self._gangs.specs[place].name for place in places.tolist())))
+        self._note(
+            AdmissionUpdate(time_s=time_s, finished=tuple(self._gangs.specs[place].name for place in places.tolist()))
+        )
 
     def _remarks(self, specs: Iterable[TaskSpec]) -> Iterator[str]:
         remark = getattr(self._admission, "remark", None)
@@ -136,7 +138,7 @@ class Entry:
             if said:
                 yield f"task '{spec.name}' {said}"
 
-    def _note(self, news: News) -> None:
+    def _note(self, news: AdmissionUpdate) -> None:
         if self._books is None:
             return
         try:

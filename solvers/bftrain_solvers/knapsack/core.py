@@ -17,7 +17,7 @@ _MOST_FREE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class KnapsackCore:
     """Rows with more than one size left, and their stages; the other rows have their ``least`` size."""
 
     least: NDArray[np.int64]
@@ -25,7 +25,7 @@ class Core:
     stages: list[Stage]
 
 
-def core_of(losses: NDArray[np.int64], cutoff: int) -> Core:
+def core_of(losses: NDArray[np.int64], cutoff: int) -> KnapsackCore:
     """Keep the sizes that lose at most ``cutoff``."""
     row, size = (losses <= cutoff).nonzero()
     left = np.bincount(row, minlength=len(losses))
@@ -36,7 +36,7 @@ def core_of(losses: NDArray[np.int64], cutoff: int) -> Core:
     nodes = (size - least[row]).tolist()
     loss = losses[row, size].tolist()
     stages = [(nodes[a:b], loss[a:b]) for a, b in zip(begins[rows].tolist(), ends[rows].tolist(), strict=True)]
-    return Core(least, rows, stages)
+    return KnapsackCore(least, rows, stages)
 
 
 def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:

@@ -26,7 +26,7 @@ NEVER: Final = 2**61  # a loss that no choice within reach has
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ValueGrid:
     """``entries[j, n]``: value in multiples of ``unit`` times ``weight``, less 1 if the size changes.
 
     ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value.
@@ -44,7 +44,7 @@ class Grid:
 
 def grid_of(
     values: NDArray[np.float64], present: NDArray[np.int64], pools: Sequence[int], columns: Columns | None = None
-) -> Grid:
+) -> ValueGrid:
     """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
 
     ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each.
@@ -68,7 +68,7 @@ def grid_of(
     entries -= 1.0
     staying = np.flatnonzero(present < width)
     entries[staying, present[staying]] += 1.0
-    return Grid(entries, allowed, unit, weight, raised)
+    return ValueGrid(entries, allowed, unit, weight, raised)
 
 
 def _range(values: NDArray[np.float64]) -> tuple[NDArray[np.bool_] | None, float, float]:

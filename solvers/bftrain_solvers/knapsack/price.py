@@ -13,7 +13,7 @@ from bftrain_solvers.knapsack.grid import NEVER
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_solvers.knapsack.grid import Grid
+    from bftrain_solvers.knapsack.grid import ValueGrid
 
     Choice = NDArray[np.int64]
 
@@ -22,7 +22,7 @@ _MOST_TRIES = 100_000  # each try raises or lowers the price past a bend of some
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class NodePrice:
     """The price is ``rise / run`` per node; losses are multiplied by ``run`` so that they are whole numbers.
 
     ``least`` and ``most`` are the smallest and largest sizes without a loss; the pool lies between their sums.
@@ -35,7 +35,7 @@ class Priced:
     most: Choice
 
 
-def priced(grid: Grid, wanted: Choice, pool: int) -> Priced:
+def priced(grid: ValueGrid, wanted: Choice, pool: int) -> NodePrice:
     """Find the price and the losses at it. ``wanted`` are the sizes wanted for nothing; their sum is above ``pool``."""
     fewest = np.zeros(len(wanted), dtype=np.int64) if grid.allowed is None else grid.allowed.argmax(axis=1)
     low, high = _bracket(grid.entries, wanted, fewest, pool)
@@ -74,7 +74,7 @@ def _bracket(entries: NDArray[np.float64], low: Choice, high: Choice, pool: int)
             high, high_nodes, high_value = best, nodes, value
 
 
-def _exact(grid: Grid, low: Choice, high: Choice, pool: int, tries: int) -> Priced | None:
+def _exact(grid: ValueGrid, low: Choice, high: Choice, pool: int, tries: int) -> NodePrice | None:
     """Close in on the price in whole numbers; each try takes the slope of one row between its two sizes."""
     whole, sizes = _whole(grid), np.arange(grid.entries.shape[1])
     for _ in range(tries):
@@ -91,11 +91,11 @@ def _exact(grid: Grid, low: Choice, high: Choice, pool: int, tries: int) -> Pric
         if int(most.sum()) < pool:
             high = most
             continue
-        return Priced(rise, run, losses, least, most)
+        return NodePrice(rise, run, losses, least, most)
     return None
 
 
-def _whole(grid: Grid) -> NDArray[np.int64]:
+def _whole(grid: ValueGrid) -> NDArray[np.int64]:
     entries = grid.entries if grid.allowed is None else np.where(grid.allowed, grid.entries, 0.0)
     return entries.astype(np.int64)
 

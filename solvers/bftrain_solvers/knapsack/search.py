@@ -11,27 +11,27 @@ from bftrain.errors import Fault
 from bftrain_solvers.knapsack.core import core_of, fewer_stages
 from bftrain_solvers.knapsack.grid import grid_of
 from bftrain_solvers.knapsack.price import priced
-from bftrain_solvers.knapsack.stages import OutOfTime, Room, best_division, least_loss
+from bftrain_solvers.knapsack.stages import KnapsackTimeout, SearchBounds, best_division, least_loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_solvers.knapsack.grid import Grid
-    from bftrain_solvers.knapsack.price import Priced
+    from bftrain_solvers.knapsack.grid import ValueGrid
+    from bftrain_solvers.knapsack.price import NodePrice
 
 _FIRST_CORE: Final = 32  # sizes with a loss in the first core; measured: enough for most problems
 _GROWTH: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KnapsackResult:
     """Sizes in the order of the rows. ``bound`` is ``None`` if they are proven best, else no plan has more."""
 
     sizes: list[int]
     bound: float | None
 
 
-def best_sizes(values: NDArray[np.float64], present: NDArray[np.int64], pool: int, stop_at: float) -> Found:
+def best_sizes(values: NDArray[np.float64], present: NDArray[np.int64], pool: int, stop_at: float) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
@@ -40,16 +40,16 @@ def best_sizes(values: NDArray[np.float64], present: NDArray[np.int64], pool: in
     grid = grid_of(values, present, [pool])
     wanted = grid.entries.argmax(axis=1)
     if int(wanted.sum()) <= pool:
-        return Found(wanted.tolist(), None)
+        return KnapsackResult(wanted.tolist(), None)
     at_price = priced(grid, wanted, pool)
     sizes = _filled(at_price, pool)
     try:
-        return Found(_best(at_price, pool, _loss_nearby(at_price, sizes, pool), stop_at), None)
-    except OutOfTime:
-        return Found(sizes.tolist(), _bound(grid, at_price, pool))
+        return KnapsackResult(_best(at_price, pool, _loss_nearby(at_price, sizes, pool), stop_at), None)
+    except KnapsackTimeout:
+        return KnapsackResult(sizes.tolist(), _bound(grid, at_price, pool))
 
 
-def _filled(at_price: Priced, pool: int) -> NDArray[np.int64]:
+def _filled(at_price: NodePrice, pool: int) -> NDArray[np.int64]:
     """Sizes without a loss, the larger ones for the first rows; what remains idle is less than one such step."""
     steps = at_price.most - at_price.least
     sizes = at_price.least.copy()
@@ -59,7 +59,7 @@ def _filled(at_price: Priced, pool: int) -> NDArray[np.int64]:
     return sizes
 
 
-def _loss_nearby(at_price: Priced, sizes: NDArray[np.int64], pool: int) -> int:
+def _loss_nearby(at_price: NodePrice, sizes: NDArray[np.int64], pool: int) -> int:
     """Smallest loss of ``sizes``, which lose nothing but idle nodes, and of what changing one of them leads to."""
     losses = at_price.losses
     idle = pool - int(sizes.sum())
@@ -68,7 +68,7 @@ def _loss_nearby(at_price: Priced, sizes: NDArray[np.int64], pool: int) -> int:
     return int(total.min(where=idle_then >= 0, initial=at_price.rise * idle))
 
 
-def _best(at_price: Priced, pool: int, known: int, stop_at: float) -> list[int]:
+def _best(at_price: NodePrice, pool: int, known: int, stop_at: float) -> list[int]:
     """Find the plan that the rules for ties prefer, out of all that lose least; ``known`` is the loss of some plan.
 
     A core with all sizes that lose at most as much as some plan does has all the best plans in it. So grow the
@@ -82,13 +82,13 @@ def _best(at_price: Priced, pool: int, known: int, stop_at: float) -> list[int]:
         if size < candidates.size:
             cutoff = min(cutoff, int(np.partition(candidates, size - 1)[size - 1]))
         core = core_of(losses, cutoff)
-        room = Room(pool - int(core.least.sum()), at_price.rise, known, stop_at)
+        room = SearchBounds(pool - int(core.least.sum()), at_price.rise, known, stop_at)
         fewer = fewer_stages(core.stages, cutoff) if known else None
         if fewer is not None:
             known = least_loss(fewer, room)
             if known <= cutoff:  # now with all stages, but no size that loses more
                 core = core_of(losses, known)
-                room = Room(pool - int(core.least.sum()), at_price.rise, known, stop_at)
+                room = SearchBounds(pool - int(core.least.sum()), at_price.rise, known, stop_at)
                 fewer = None
         if fewer is None:
             division = best_division(core.stages, room)
@@ -103,7 +103,7 @@ def _best(at_price: Priced, pool: int, known: int, stop_at: float) -> list[int]:
         size = _GROWTH * int((candidates <= cutoff).sum())
 
 
-def _bound(grid: Grid, at_price: Priced, pool: int) -> float:
+def _bound(grid: ValueGrid, at_price: NodePrice, pool: int) -> float:
     """No plan has more than all rows at their best with nodes paid for, and the whole pool's price."""
     row = np.arange(len(grid.entries))
     best = grid.entries[row, at_price.least].sum()

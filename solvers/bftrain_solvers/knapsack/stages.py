@@ -23,12 +23,12 @@ _FEW_SIZES: Final = 3
 _LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the processor's cache
 
 
-class OutOfTime(Exception):
+class KnapsackTimeout(Exception):
     """The deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SearchBounds:
     """What is to be divided: ``nodes`` above everybody's least, each unused one losing ``idle_loss``.
 
     No division with a loss above ``cutoff`` is of interest; ``stop_at`` is a time of ``perf_counter``.
@@ -41,20 +41,20 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class LossTables:
     """``losses[s][i]``: smallest loss of stages ``s``, ``s + 1``, ... if they take ``lows[s] + i`` nodes exactly."""
 
     losses: list[Numbers]
     lows: list[int]
 
 
-def least_loss(stages: Sequence[Stage], room: Room) -> int:
+def least_loss(stages: Sequence[Stage], room: SearchBounds) -> int:
     """Smallest loss of any division, at most the cutoff."""
     tables = _tables(stages, room)
     return room.cutoff if tables is None else min(room.cutoff, int(_with_idle(tables, room).min()))
 
 
-def best_division(stages: Sequence[Stage], room: Room) -> tuple[int, list[int]] | None:
+def best_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, list[int]] | None:
     """Smallest loss, and of the divisions that have it the one with fewest nodes whose earlier stages get more.
 
     ``None``: no division loses as little as the cutoff.
@@ -95,13 +95,13 @@ def _filled(stages: Sequence[Stage], free: int) -> list[int]:
     return taken
 
 
-def _with_idle(tables: Tables, room: Room) -> Numbers:
+def _with_idle(tables: LossTables, room: SearchBounds) -> Numbers:
     first, low = tables.losses[0], tables.lows[0]
     idle = np.arange(room.nodes - low, room.nodes - low - first.size, -1)
     return first + room.idle_loss * idle
 
 
-def _tables(stages: Sequence[Stage], room: Room, *, all_alike: bool = False) -> Tables | None:
+def _tables(stages: Sequence[Stage], room: SearchBounds, *, all_alike: bool = False) -> LossTables | None:
     """Work from the last stage to the first, so that afterwards the first can be served first.
 
     A table covers only what the stages from it on can take and what those before it can leave; if all tasks are
@@ -122,11 +122,11 @@ def _tables(stages: Sequence[Stage], room: Room, *, all_alike: bool = False) -> 
     losses = [np.zeros(1, dtype=np.int64)] * (count + 1)
     for stage in range(count - 1, -1, -1):
         if perf_counter() > room.stop_at:
-            raise OutOfTime
+            raise KnapsackTimeout
         losses[stage] = _one_more(
             stages[stage], losses[stage + 1], lows[stage + 1], lows[stage], highs[stage] - lows[stage] + 1
         )
-    return Tables(losses, lows)
+    return LossTables(losses, lows)
 
 
 def _one_more(stage: Stage, later: Numbers, later_low: int, low: int, width: int) -> Numbers:
@@ -167,7 +167,7 @@ def _by_sheet(stage: Stage, later: Numbers, offset: int, width: int) -> Numbers:
     return found
 
 
-def _retraced(stages: Sequence[Stage], tables: Tables, nodes: int) -> list[int]:
+def _retraced(stages: Sequence[Stage], tables: LossTables, nodes: int) -> list[int]:
     """Give every stage, from the first on, the most that still leads to the smallest loss."""
     chosen = []
     for stage, (sizes, losses) in enumerate(stages):

@@ -1,1 +1,1 @@
-"""Raising the worst-off first, over nodes that are alike: a search over sizes, no programme."""
+"""Exact search for objectives that raise the worst-off task first, on one kind of nodes and on several."""

@@ -1,4 +1,4 @@
-"""Needs: everybody has a few options, each of which takes so much of every resource, and there is so much of each.
+"""ResourceDemands: the options of each task, what each option takes of each resource, and how much there is.
 
 Resources are the nodes of each kind, and turns at staying low (:mod:`bftrain_solvers.max_min.open_levels`).
 """
@@ -23,7 +23,7 @@ _CLEAR: Final = 1e-9  # relative: what prices prove must be clearer than roundin
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ResourceDemands:
     """``uses[place, option, resource]`` and ``limits``, how much there is of each resource."""
 
     uses: Numbers

@@ -1,4 +1,4 @@
-"""Equals: plans of the same levels in which others are at them. Does one of them do more?
+"""Compare plans with equal levels in which different tasks stay: does one of them do more work?
 
 As many as stay at the first level at which there was a choice stay there in all of them. Of the plans in which no more
 are below the next level, whoever they are, the one that does most is a sum, and no plan of the same levels does more.
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain.deciding.levels import Levels
+    from bftrain.deciding.levels import LevelCoupling
     from bftrain.values.table import ValueTable
-    from bftrain_solvers.max_min.one_kind import Climb
+    from bftrain_solvers.max_min.one_kind import LevelsReached
 
     Entries = NDArray[np.float64]
 
@@ -32,16 +32,16 @@ _NOT_COMPARED: Final = "out of time: plans with others at the same levels were n
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledPlan:
     """Who is ``known`` to be stuck where, and the ``sizes`` that are best if it is just these."""
 
-    climb: Climb
+    climb: LevelsReached
     known: Sequence[int]
     sizes: list[int]
 
 
 def of_equals(
-    table: ValueTable, scores: Entries, coupling: Levels, settled: Settled, stop_at: float
+    table: ValueTable, scores: Entries, coupling: LevelCoupling, settled: SettledPlan, stop_at: float
 ) -> tuple[list[int], str]:
     """Give the better sizes, if such were found, and what is not proven of them."""
     climb, known, counted = settled.climb, settled.known, coupling.counted
@@ -66,7 +66,7 @@ def of_equals(
     return settled.sizes, at_most(OTHERS, most - done, done)
 
 
-def reached(scores: Entries, coupling: Levels, sizes: Sequence[int]) -> list[float]:
+def reached(scores: Entries, coupling: LevelCoupling, sizes: Sequence[int]) -> list[float]:
     """Give the levels that matter, the lowest first."""
     return sorted(float(scores[place, sizes[place]]) for place in coupling.counted)[: coupling.first]
 

@@ -1,4 +1,4 @@
-"""The needs of all counted out: the fewest nodes of one kind that do, for every use of all other resources.
+"""Exact enumeration of demands: the fewest nodes of one kind for every use of the other resources.
 
 First prices say which options matter. At any prices a choice that fits costs no more than there is; so nobody has an
 option that is dearer than his cheapest one by more than what the cheapest of all leave over.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.demands import Needs
+    from bftrain_solvers.max_min.demands import ResourceDemands
 
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -25,11 +25,11 @@ _ROUNDING: Final = 1e-9  # relative to what there is
 _TOO_MANY: Final = 2**30
 
 
-class TooLarge(Exception):
+class CountTooLarge(Exception):
     """There is more to count than is worth it."""
 
 
-def tightest(needs: Needs, prices: Sequence[Floats]) -> Floats | None:
+def tightest(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats | None:
     """Give those prices at which least is left over once everybody has his cheapest option."""
     known = [each for each in prices if each.size == needs.limits.size and (each @ needs.limits) > 0.0]
     if not known:
@@ -39,7 +39,7 @@ def tightest(needs: Needs, prices: Sequence[Floats]) -> Floats | None:
     return known[int(costs.min(axis=1).sum(axis=0).argmax())]
 
 
-def that_matter(needs: Needs, prices: Floats) -> NDArray[np.bool_]:
+def that_matter(needs: ResourceDemands, prices: Floats) -> NDArray[np.bool_]:
     """Say which options a choice that fits may have."""
     costs = np.where(needs.there(), needs.uses @ prices, np.inf)
     dearer = costs - costs.min(axis=1)[:, None]
@@ -49,7 +49,7 @@ def that_matter(needs: Needs, prices: Floats) -> NDArray[np.bool_]:
     return matter
 
 
-def counted_out(needs: Needs, matter: NDArray[np.bool_], largest: int) -> Numbers | None:
+def counted_out(needs: ResourceDemands, matter: NDArray[np.bool_], largest: int) -> Numbers | None:
     """Find options that fit, of those that ``matter``; ``None`` if there are none.
 
     No more than the ``largest`` number of numbers is looked at.
@@ -65,7 +65,7 @@ def counted_out(needs: Needs, matter: NDArray[np.bool_], largest: int) -> Number
     last = int(limits.argmax())
     others = np.delete(limits, last)
     if prod((others + 1).tolist()) * int(matter[rows].sum()) > largest:
-        raise TooLarge
+        raise CountTooLarge
     choices = []
     least = np.zeros(tuple((others + 1).tolist()), dtype=np.int32)  # of the last resource, by the use of the others
     for row in rows.tolist():

@@ -1,4 +1,4 @@
-"""Whether all find room, whatever they need.
+"""Decide whether one option for each task fits the resources.
 
 Most questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
 cost more than there is, no choice fits. What is left is a linear programme, and where that leaves it open all is
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_solvers.max_min.exact_count import TooLarge, counted_out, that_matter, tightest
-from bftrain_solvers.max_min.milp_check import Unanswered, relaxed, whole
+from bftrain_solvers.max_min.exact_count import CountTooLarge, counted_out, that_matter, tightest
+from bftrain_solvers.max_min.milp_check import FeasibilityUnknown, relaxed, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.demands import Needs
+    from bftrain_solvers.max_min.demands import ResourceDemands
 
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -33,29 +33,29 @@ _PAIRED: Final = 300  # different changes of which all pairs are looked at
 
 
 @dataclass
-class Room:
+class FeasibleOptions:
     """Options ``chosen`` that fit ``needs``; who asks of other needs may have them taken over."""
 
-    needs: Needs
+    needs: ResourceDemands
     chosen: Numbers
     stop_at: float
     prices: list[Floats] = field(default_factory=list)
 
-    def ask(self, needs: Needs) -> bool:
+    def ask(self, needs: ResourceDemands) -> bool:
         """Say whether all find room; if so the needs are taken over."""
         if perf_counter() > self.stop_at:
-            raise Unanswered
+            raise FeasibilityUnknown
         chosen = self._found(needs)
         if chosen is None:
             return False
         self.needs, self.chosen = needs, chosen
         return True
 
-    def excluded(self, needs: Needs) -> bool:
+    def excluded(self, needs: ResourceDemands) -> bool:
         """Say whether what is known already proves that not all find room."""
         return not needs.there().any(axis=1).all() or needs.dear(self.prices)
 
-    def _found(self, needs: Needs) -> Numbers | None:
+    def _found(self, needs: ResourceDemands) -> Numbers | None:
         mended = _mended(needs, self.chosen)
         if (needs.over(mended) <= 0).all():
             return mended
@@ -66,11 +66,11 @@ class Room:
             return paired
         prices = tightest(needs, self.prices)
         if prices is not None:
-            with suppress(TooLarge):
+            with suppress(CountTooLarge):
                 return counted_out(needs, that_matter(needs, prices), _SOON)
         return self._programmed(needs)
 
-    def _programmed(self, needs: Needs) -> Numbers | None:
+    def _programmed(self, needs: ResourceDemands) -> Numbers | None:
         prices, likely = relaxed(needs)
         self.prices = [*self.prices[1 - _MOST_PRICES :], prices]
         if needs.dear([prices]):
@@ -84,15 +84,15 @@ class Room:
         matter = that_matter(needs, prices)
         try:
             return counted_out(needs, matter, _LARGEST)
-        except TooLarge:
+        except CountTooLarge:
             return whole(needs, matter, self.stop_at)
 
 
-def _weights(needs: Needs) -> Floats:
+def _weights(needs: ResourceDemands) -> Floats:
     return 1.0 / np.maximum(needs.limits, 1)
 
 
-def _mended(needs: Needs, chosen: Numbers) -> Numbers:
+def _mended(needs: ResourceDemands, chosen: Numbers) -> Numbers:
     """Change one option after the other, each time the one that lessens most what there is too little of."""
     chosen, rows, weights = chosen.copy(), np.arange(len(needs.uses)), _weights(needs)
     over = needs.over(chosen)
@@ -107,7 +107,7 @@ def _mended(needs: Needs, chosen: Numbers) -> Numbers:
     return chosen
 
 
-def _paired(needs: Needs, chosen: Numbers) -> Numbers | None:
+def _paired(needs: ResourceDemands, chosen: Numbers) -> Numbers | None:
     """Change two options at once so that all fit, if two are enough."""
     over = needs.over(chosen)
     changes = needs.uses - needs.uses[np.arange(len(chosen)), chosen][:, None, :]

@@ -1,4 +1,4 @@
-"""What nobody needs for his level goes where it does most, on nodes of one kind."""
+"""Give nodes that no level needs to the tasks that do most with them, on one kind of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raising the worst-off first over several kinds of nodes; what is left over goes where it does most.
+"""Raise the worst-off task first over several kinds of nodes, then give leftover nodes where they do most.
 
 Once it is known how well off everybody is, what is left is a sum in which falling below that costs more than all there
 is to gain: the ordinary search divides it. Where it was a matter of choice who is at which level, a bound says how much
@@ -16,9 +16,9 @@ import numpy as np
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers.answers import kinds_of, named
 from bftrain_solvers.max_min.equal_levels import alike
-from bftrain_solvers.max_min.leftover_nodes import Remainder
-from bftrain_solvers.max_min.milp_check import Unanswered
-from bftrain_solvers.max_min.several_kinds import Rise
+from bftrain_solvers.max_min.leftover_nodes import LeftoverNodes
+from bftrain_solvers.max_min.milp_check import FeasibilityUnknown
+from bftrain_solvers.max_min.several_kinds import LevelsReachedByKind
 from bftrain_solvers.max_min.steps_by_kind import stairs
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def over_kinds(
     try:
         rise.run(len(counted) if first is None else first)
         cut = False
-    except Unanswered:
+    except FeasibilityUnknown:
         cut = True
-    divided = Remainder(table, scores, counted, spare, rise, cut=cut).divide(started + limits.deadline_s)
+    divided = LeftoverNodes(table, scores, counted, spare, rise, cut=cut).divide(started + limits.deadline_s)
     value = table.value_at(divided.columns)
     bound = max(value, _bound(rise, value))
     proven = value >= bound - _ROUNDING * abs(bound)
@@ -68,8 +68,10 @@ def over_kinds(
     )
 
 
-def _begin(table: ValueTable, scores: Entries, counted: Sequence[int], spare: Entries, stop_at: float) -> Rise:
-    return Rise(
+def _begin(
+    table: ValueTable, scores: Entries, counted: Sequence[int], spare: Entries, stop_at: float
+) -> LevelsReachedByKind:
+    return LevelsReachedByKind(
         stairs(scores, counted, table.columns),
         np.array(list(table.problem.by_kind.values()), dtype=np.int64),
         same=[scores[place].tobytes() for place in counted],
@@ -78,7 +80,7 @@ def _begin(table: ValueTable, scores: Entries, counted: Sequence[int], spare: En
     )
 
 
-def _bound(rise: Rise, value: float) -> float:
+def _bound(rise: LevelsReachedByKind, value: float) -> float:
     """Give what nobody can have more of: the level of the worst-off, or how far prices leave it open."""
     if rise.worst is not None:
         return rise.worst
@@ -86,7 +88,7 @@ def _bound(rise: Rise, value: float) -> float:
     return value if within == inf else within
 
 
-def _cut_words(rise: Rise, levels: Sequence[float]) -> str:
+def _cut_words(rise: LevelsReachedByKind, levels: Sequence[float]) -> str:
     """Say how much is proven of the ``levels`` that there was time for."""
     following = sorted(levels)[min(rise.known, len(levels) - 1)]
     return (

@@ -1,4 +1,4 @@
-"""The remainder: what nobody needs for his level goes where it does most, and nobody falls below where he is."""
+"""LeftoverNodes: nodes that no level needs go where they do most, and no task falls below its level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.several_kinds import Rise
+    from bftrain_solvers.max_min.several_kinds import LevelsReachedByKind
 
     Entries = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ _LEAST_S: Final = 0.05  # for a first plan, even if there is no time at all
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class DividedNodes:
     """Columns in the order of the tasks, and what is not proven of them."""
 
     columns: list[int]
@@ -39,17 +39,17 @@ class Divided:
 
 
 @dataclass(frozen=True)
-class Remainder:
+class LeftoverNodes:
     """What ``rise`` found out about those ``counted``, and what is done at every column, a second: ``spare``."""
 
     table: ValueTable
     scores: Entries
     counted: Sequence[int]
     spare: Entries
-    rise: Rise
+    rise: LevelsReachedByKind
     cut: bool
 
-    def divide(self, stop_at: float) -> Divided:
+    def divide(self, stop_at: float) -> DividedNodes:
         """Give the plan with most of ``spare``."""
         start = self._start()
         plain = self._less(self._below(self._floors()))
@@ -63,7 +63,7 @@ class Remainder:
         if self.rise.choice_at < inf and not self.cut:
             words.append(at_most(OTHERS, self._others(columns), done))
         termination = Termination.OPTIMAL if proven else found.termination
-        return Divided(columns, termination, "; ".join(filter(None, words)))
+        return DividedNodes(columns, termination, "; ".join(filter(None, words)))
 
     def _start(self) -> list[int]:
         """Give the columns of the last answer."""

@@ -1,4 +1,4 @@
-"""The needs of all as programmes: a linear one, in which everybody may have parts of options, and one of whole ones."""
+"""Decide feasibility of demands by a linear programme, and by one in whole numbers where that is not enough."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.demands import Needs
+    from bftrain_solvers.max_min.demands import ResourceDemands
 
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -19,11 +19,11 @@ _OPTIMAL: Final = 0  # as linprog says it
 _INFEASIBLE: Final = 2  # as milp says it
 
 
-class Unanswered(Exception):
+class FeasibilityUnknown(Exception):
     """Whether all find room was not found out in time."""
 
 
-def relaxed(needs: Needs) -> tuple[Floats, Numbers]:
+def relaxed(needs: ResourceDemands) -> tuple[Floats, Numbers]:
     """Let everybody have parts of options: the prices at which these are dearest, and everybody's largest part."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
@@ -45,7 +45,7 @@ def relaxed(needs: Needs) -> tuple[Floats, Numbers]:
         method="highs-ds",
     )
     if found.status != _OPTIMAL:
-        raise Unanswered
+        raise FeasibilityUnknown
     prices = np.zeros(needs.limits.size)
     prices[some] = np.maximum(-found.ineqlin.marginals, 0.0) / needs.limits[some]
     shares = np.zeros(needs.uses.shape[:2])
@@ -53,14 +53,14 @@ def relaxed(needs: Needs) -> tuple[Floats, Numbers]:
     return prices, shares.argmax(axis=1)
 
 
-def whole(needs: Needs, matter: NDArray[np.bool_], stop_at: float) -> Numbers | None:
+def whole(needs: ResourceDemands, matter: NDArray[np.bool_], stop_at: float) -> Numbers | None:
     """Look for options that fit, of those that ``matter``; ``None`` if there are none."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import
 
     left_s = stop_at - perf_counter()
     if left_s <= 0.0:
-        raise Unanswered
+        raise FeasibilityUnknown
     place, option = np.nonzero(matter)
     count, people, resources = place.size, len(needs.uses), needs.limits.size
     capacity: Any = csr_array(needs.uses[place, option].T.astype(np.float64))
@@ -77,10 +77,10 @@ def whole(needs: Needs, matter: NDArray[np.bool_], stop_at: float) -> Numbers | 
     if found.status == _INFEASIBLE:
         return None
     if found.x is None:
-        raise Unanswered
+        raise FeasibilityUnknown
     shares = np.zeros(needs.uses.shape[:2])
     shares[place, option] = found.x
     chosen: Numbers = shares.argmax(axis=1)
     if (needs.over(chosen) > 0).any():
-        raise Unanswered
+        raise FeasibilityUnknown
     return chosen

@@ -1,4 +1,4 @@
-"""Climbing: whoever is worst off takes the next rung of his ladder, until it does not fit; then he stays, others go on.
+"""LevelsReached: the worst-off task takes its next step until it does not fit; then it stays, and others go on.
 
 All that are raised hold the fewest nodes that make them better off than the one that stays, so nobody could have made
 room for him. That is the largest smallest level, then the largest second smallest, and so on; but for ties. Where
@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from bftrain_solvers.max_min.tie_breaking import Tie, best_of_tie
+from bftrain_solvers.max_min.tie_breaking import LevelTie, best_of_tie
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bftrain_solvers.max_min.steps import Ladder
+    from bftrain_solvers.max_min.steps import LevelSteps
 
 
 @dataclass(slots=True)
-class Climb:
+class LevelsReached:
     """Where everybody stands: ``rungs``; ``stuck`` names those who are not raised any more, the worst-off first.
 
     ``sure`` says that no other plan is better at any place; if not, some tie was too large to look through. ``chosen``
     is how many were stuck before it was first a matter of choice who is; it is none among those who are the ``same``.
     """
 
-    ladders: Sequence[Ladder]
+    ladders: Sequence[LevelSteps]
     rungs: list[int]
     free: int
     stuck: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Climb:
     chosen: int | None = None
 
     @classmethod
-    def begin(cls, ladders: Sequence[Ladder], pool: int, same: Sequence[bytes] = ()) -> Climb:
+    def begin(cls, ladders: Sequence[LevelSteps], pool: int, same: Sequence[bytes] = ()) -> LevelsReached:
         """Stand at the bottom."""
         return cls(ladders, [0] * len(ladders), pool, same=same)
 
@@ -53,7 +53,7 @@ class Climb:
         """Say how many nodes everybody holds now."""
         return [self.size(place) for place in range(len(self.ladders))]
 
-    def run(self, first: int | None = None) -> Climb:
+    def run(self, first: int | None = None) -> LevelsReached:
         """Raise the worst-off until nobody can be, or the ``first`` worst-off are known."""
         wanted = len(self.ladders) if first is None else min(first, len(self.ladders))
         queue = [(self.level(place), place) for place in range(len(self.ladders))]
@@ -104,7 +104,7 @@ class Climb:
             return movable
         if self.chosen is None and (not self.same or len({self.same[place] for place in movable}) > 1):
             self.chosen = len(self.stuck)
-        tie = Tie(self.ladders, self.rungs, self.free, movable, others)
+        tie = LevelTie(self.ladders, self.rungs, self.free, movable, others)
         found = best_of_tie(tie, wanted - len(tied) + len(movable))
         self.sure &= found.sure
         if found.rungs is None:

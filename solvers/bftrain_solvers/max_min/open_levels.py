@@ -1,4 +1,4 @@
-"""Bands: levels at which so many of somebody have to stay, while it is still open who of them.
+"""OpenLevel: a level at which a known number of tasks must stay, while it is undecided which of them.
 
 A turn at staying low is a resource like the nodes of a kind: who takes one needs the nodes of the low level only.
 """
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain_solvers.max_min.demands import NEVER, Needs
+from bftrain_solvers.max_min.demands import NEVER, ResourceDemands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.steps_by_kind import Stairs
+    from bftrain_solvers.max_min.steps_by_kind import LevelStepsByKind
 
     Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class OpenLevel:
     """``count`` of the ``members`` stay at ``level``; they are on ``rungs`` then."""
 
     level: float
@@ -31,12 +31,12 @@ class Band:
     members: NDArray[np.bool_]
     rungs: Numbers
 
-    def without(self, who: NDArray[np.bool_]) -> Band:
+    def without(self, who: NDArray[np.bool_]) -> OpenLevel:
         """Leave those out of whom it is known that they are elsewhere."""
-        return Band(self.level, self.count, self.members & ~who, self.rungs)
+        return OpenLevel(self.level, self.count, self.members & ~who, self.rungs)
 
 
-def needs_of(stairs: Stairs, rungs: Numbers, bands: Sequence[Band], limits: Numbers) -> Needs:
+def needs_of(stairs: LevelStepsByKind, rungs: Numbers, bands: Sequence[OpenLevel], limits: Numbers) -> ResourceDemands:
     """Say what everybody needs: the nodes for his rung, or a turn in a band and the nodes for that."""
     people, kinds = len(rungs), limits.size
     uses = np.zeros((people, kinds * (1 + len(bands)), kinds + len(bands)), dtype=np.int64)
@@ -47,4 +47,4 @@ def needs_of(stairs: Stairs, rungs: Numbers, bands: Sequence[Band], limits: Numb
         uses[:, options, each] = np.where(band.members[:, None], stairs.need(band.rungs), NEVER)
         uses[:, options, kinds + number] = 1
     counts = np.array([band.count for band in bands], dtype=np.int64)
-    return Needs(uses, np.concatenate((limits, counts)))
+    return ResourceDemands(uses, np.concatenate((limits, counts)))

@@ -1,4 +1,4 @@
-"""Rising over several kinds of nodes: whoever is worst off goes up, as long as all still find room.
+"""LevelsReachedByKind: over several kinds of nodes the worst-off task rises as long as all tasks still fit.
 
 As on one kind (:mod:`bftrain_solvers.max_min.one_kind`), but whether there is room is a question of its own, since
 everybody may change to another kind. While all can rise, they do so many levels at once. Where several are equally
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_solvers.max_min.feasibility import Room
-from bftrain_solvers.max_min.open_levels import Band, needs_of
+from bftrain_solvers.max_min.feasibility import FeasibleOptions
+from bftrain_solvers.max_min.open_levels import OpenLevel, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.demands import Needs
-    from bftrain_solvers.max_min.steps_by_kind import Stairs
+    from bftrain_solvers.max_min.demands import ResourceDemands
+    from bftrain_solvers.max_min.steps_by_kind import LevelStepsByKind
 
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
@@ -31,7 +31,7 @@ _MOST_BANDS: Final = 3  # open at once
 
 
 @dataclass
-class Rise:
+class LevelsReachedByKind:
     """Where everybody is: on ``rungs``; those ``stuck`` stay there, of the others some are low in ``bands``.
 
     Who is the ``same`` may change places with another one; then those who could do most, by ``spare``, go up. ``sure``
@@ -39,12 +39,12 @@ class Rise:
     which it could have been somebody else. ``reached`` is the last level that was found, ``worst`` the first one.
     """
 
-    stairs: Stairs
+    stairs: LevelStepsByKind
     limits: Numbers
     same: Sequence[bytes]
     spare: Entries
     stop_at: float
-    bands: list[Band] = field(default_factory=list)
+    bands: list[OpenLevel] = field(default_factory=list)
     sure: bool = True
     choice_at: float = np.inf
     worst: float | None = None
@@ -54,7 +54,7 @@ class Rise:
         people = len(self.same)
         self.rungs: Numbers = np.zeros(people, dtype=np.int64)
         self.stuck: Mask = np.zeros(people, dtype=np.bool_)
-        self.room = Room(self._needs(self.rungs, []), np.zeros(people, dtype=np.int64), self.stop_at)
+        self.room = FeasibleOptions(self._needs(self.rungs, []), np.zeros(people, dtype=np.int64), self.stop_at)
         self._levels = np.unique(self.stairs.levels[np.isfinite(self.stairs.levels)])
 
     @property
@@ -100,7 +100,7 @@ class Rise:
             low, high = (low, middle) if self.room.excluded(self._needs(rungs, self.bands)) else (middle, high)
         return float(self._levels[low])
 
-    def _needs(self, rungs: Numbers, bands: Sequence[Band]) -> Needs:
+    def _needs(self, rungs: Numbers, bands: Sequence[OpenLevel]) -> ResourceDemands:
         return needs_of(self.stairs, rungs, bands, self.limits)
 
     def _rungs_at(self, level: float) -> Numbers:
@@ -134,7 +134,7 @@ class Rise:
         elif self.known + fewest >= wanted:
             return True
         else:
-            self.bands.append(Band(level, fewest, tied, self.rungs))
+            self.bands.append(OpenLevel(level, fewest, tied, self.rungs))
             self.rungs = self.rungs + tied
         self._settle()
         return False
@@ -144,7 +144,7 @@ class Rise:
         few, many = 1, int(tied.sum())
         while few < many:
             middle = (few + many) // 2
-            band = Band(level, middle, tied, self.rungs)
+            band = OpenLevel(level, middle, tied, self.rungs)
             if self.room.ask(self._needs(self.rungs + tied, [*self.bands, band])):
                 many = middle
             else:
@@ -180,12 +180,12 @@ class Rise:
                 continue
             number = 0
 
-    def _chosen(self, band: Band) -> None:
+    def _chosen(self, band: OpenLevel) -> None:
         """Remember from which level on it could be somebody else: that of any band that a member might be in."""
         levels = [each.level for each in self.bands if (each.members & band.members).any()]
         self.choice_at = min([*levels, self.choice_at])
 
-    def _alike(self, band: Band) -> bool:
+    def _alike(self, band: OpenLevel) -> bool:
         """Say whether all members may change places."""
         members = np.flatnonzero(band.members)
         others = [each.members[members] for each in self.bands]

@@ -1,4 +1,4 @@
-"""What is not proven of a plan, in words."""
+"""Write the message for a plan whose optimality is not proven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ladder: the sizes at which somebody is better off than at every smaller one. No other size is ever needed."""
+"""LevelSteps: the sizes at which a task is better off than at every smaller size. No other size is ever needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class LevelSteps:
     """``sizes`` rise from 0, and ``levels`` with them; a rung is a place in both.
 
     ``spare`` is what is done at each, where it is known: it decides who of those equally badly off is raised.
@@ -35,10 +35,10 @@ class Ladder:
         return tuple(size - self.sizes[rung] for size in self.sizes[rung:]), self.levels[rung:]
 
 
-def ladder(levels: NDArray[np.float64], pool: int, spare: NDArray[np.float64] | None = None) -> Ladder:
+def ladder(levels: NDArray[np.float64], pool: int, spare: NDArray[np.float64] | None = None) -> LevelSteps:
     """Make one of ``levels`` and ``spare`` by size, ``-inf`` where a size is not allowed; size 0 is."""
     reached = levels[: pool + 1]
     before = np.maximum.accumulate(reached)[:-1]
     rungs = np.concatenate(([0], 1 + np.flatnonzero(reached[1:] > before)))
     done = () if spare is None else tuple(spare[rungs].tolist())
-    return Ladder(tuple(rungs.tolist()), tuple(reached[rungs].tolist()), done)
+    return LevelSteps(tuple(rungs.tolist()), tuple(reached[rungs].tolist()), done)

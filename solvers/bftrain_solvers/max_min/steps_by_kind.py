@@ -1,4 +1,4 @@
-"""Stairs: ladders over several kinds of nodes. A rung is a level, and the fewest nodes of each kind that reach it."""
+"""LevelStepsByKind: the levels of each task, and the fewest nodes of each kind that reach them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stairs:
+class LevelStepsByKind:
     """``levels[who, rung]`` rise from what is had without any node; ``needs[who, rung, kind]`` reach them.
 
     Where somebody's rungs end his level is infinite, and no number of nodes is enough for it.
@@ -44,7 +44,7 @@ class Stairs:
         return found
 
 
-def stairs(scores: Entries, counted: Sequence[int], columns: Columns) -> Stairs:
+def stairs(scores: Entries, counted: Sequence[int], columns: Columns) -> LevelStepsByKind:
     """Make the stairs of those ``counted``, by what they score at every column."""
     each = [_of_one(scores[place], columns) for place in counted]
     most = 1 + max((len(levels) for levels, _ in each), default=0)
@@ -52,7 +52,7 @@ def stairs(scores: Entries, counted: Sequence[int], columns: Columns) -> Stairs:
     needs = np.full((len(each), most, len(columns.kinds)), NEVER, dtype=np.int64)
     for who, (own, nodes) in enumerate(each):
         levels[who, : len(own)], needs[who, : len(own)] = own, nodes
-    return Stairs(levels, needs)
+    return LevelStepsByKind(levels, needs)
 
 
 def _of_one(row: Entries, columns: Columns) -> tuple[Entries, Numbers]:

@@ -1,4 +1,4 @@
-"""Ties: several are equally badly off, and not all of them can be raised. Who is, so that all others end up best?
+"""LevelTie: several tasks are equally badly off and not all can be raised. Find those whose rise is best for all.
 
 As many as possible are raised; that alone often says who. Else all that is left is searched: the best that the first
 tasks can do with so many nodes is part of the best that all can do, since of two plans the better one stays the better
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_solvers.max_min.steps import Ladder
+    from bftrain_solvers.max_min.steps import LevelSteps
 
 _LARGEST: Final = 20_000_000  # numbers looked at; about a second
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class LevelTie:
     """Those of ``movable`` stand equally low and could each be raised alone, but not all; ``others`` stand higher."""
 
-    ladders: Sequence[Ladder]
+    ladders: Sequence[LevelSteps]
     rungs: list[int]
     free: int
     movable: list[int]
@@ -48,7 +48,7 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TieResult:
     """Who is ``raised``; or, where all was searched, the ``rungs`` on which everybody ends."""
 
     raised: list[int]
@@ -56,39 +56,39 @@ class Found:
     rungs: dict[int, int] | None = None
 
 
-def best_of_tie(tie: Tie, wanted: int) -> Found:
+def best_of_tie(tie: LevelTie, wanted: int) -> TieResult:
     """Decide who is raised; if no more than ``wanted`` who are not matter, it is all the same who."""
     order = sorted(tie.movable, key=lambda place: (tie.step(place), -tie.next_level(place), -tie.gain(place), place))
     fits = np.searchsorted(np.cumsum([tie.step(place) for place in order]), tie.free, side="right")
     raised, left = order[: int(fits)], order[int(fits) :]
     if len(left) >= wanted or _no_other(tie, raised, left) or _alike(tie) or _nothing_follows(tie, raised, left):
-        return Found(raised)
+        return TieResult(raised)
     options = {place: _options(tie, place) for place in (*tie.movable, *tie.others)}
     numbers = sum(map(len, options.values())) * (tie.free + 1) * len(options)
     if numbers > _LARGEST:
-        return Found(raised, sure=False)
-    return Found([], rungs=_searched(tie, options))
+        return TieResult(raised, sure=False)
+    return TieResult([], rungs=_searched(tie, options))
 
 
-def _no_other(tie: Tie, raised: list[int], left: list[int]) -> bool:
+def _no_other(tie: LevelTie, raised: list[int], left: list[int]) -> bool:
     """Say whether no other choice of as many fits: not even with the largest step changed for the smallest."""
     idle = tie.free - sum(map(tie.step, raised))
     return tie.step(left[0]) - tie.step(raised[-1]) > idle
 
 
-def _alike(tie: Tie) -> bool:
+def _alike(tie: LevelTie) -> bool:
     first, *more = tie.movable
     ladder = tie.ladders[first].rest(tie.rungs[first])
     return all(tie.ladders[place].rest(tie.rungs[place]) == ladder for place in more)
 
 
-def _nothing_follows(tie: Tie, raised: list[int], left: list[int]) -> bool:
+def _nothing_follows(tie: LevelTie, raised: list[int], left: list[int]) -> bool:
     """Say whether all steps are alike and use up all nodes: then the best next levels are all that matters."""
     used = sum(map(tie.step, raised))
     return used == tie.free and tie.step(raised[0]) == tie.step(left[-1])
 
 
-def _options(tie: Tie, place: int) -> list[tuple[int, int]]:
+def _options(tie: LevelTie, place: int) -> list[tuple[int, int]]:
     """Give the rungs that one could end on, and how many nodes they are from here."""
     ladder, rung = tie.ladders[place], tie.rungs[place]
     found = []
@@ -100,7 +100,7 @@ def _options(tie: Tie, place: int) -> list[tuple[int, int]]:
     return found
 
 
-def _searched(tie: Tie, options: dict[int, list[tuple[int, int]]]) -> dict[int, int]:
+def _searched(tie: LevelTie, options: dict[int, list[tuple[int, int]]]) -> dict[int, int]:
     """Add one after the other; ``best[n]`` are the levels, lowest first, of the best that n nodes can do so far."""
     levels = sorted({tie.ladders[place].levels[rung] for place, rungs in options.items() for rung, _ in rungs})
     rank = {level: place for place, level in enumerate(levels)}

@@ -1,4 +1,4 @@
-"""Groups that share nodes by weight, each of which divides what it has in its own way."""
+"""GroupBudget: groups of tasks share nodes by weight, and each group divides its nodes by its own rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain_solvers.max_min.equal_levels import alike
-from bftrain_solvers.max_min.one_kind import Climb
+from bftrain_solvers.max_min.one_kind import LevelsReached
 from bftrain_solvers.max_min.steps import ladder
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain.deciding.levels import Group
+    from bftrain.deciding.levels import UserGroup
 
     Entries = NDArray[np.float64]
 
 
-class Purse:
+class GroupBudget:
     """What a group makes of so many nodes: ``worth`` by nodes, and the ``sizes`` of its tasks."""
 
-    def __init__(self, group: Group, entries: Entries, pool: int) -> None:
+    def __init__(self, group: UserGroup, entries: Entries, pool: int) -> None:
         self.group = group
         self._entries = entries
         self.sure = True
@@ -39,17 +39,17 @@ class Purse:
         """For every number of nodes, raise the worst-off by weight first."""
         levels = alike(self._entries / np.array(self.group.weights)[:, None])
         ladders = [ladder(row, pool) for row in levels]
-        landings = list(Climb.begin(ladders, 0).landings())
+        landings = list(LevelsReached.begin(ladders, 0).landings())
         rows = np.zeros((pool + 1, len(ladders)), dtype=np.int64)
         for (used, rungs), (following, _) in pairwise(landings):
             for nodes in range(used, min(following, pool + 1)):
-                climb = Climb(ladders, list(rungs), nodes - used)
+                climb = LevelsReached(ladders, list(rungs), nodes - used)
                 if nodes > used:
                     climb.run()
                     self.sure &= climb.sure
                 rows[nodes] = climb.sizes()
         most, top = landings[-1]
-        rows[most:] = Climb(ladders, top, 0).sizes()
+        rows[most:] = LevelsReached(ladders, top, 0).sizes()
         return rows
 
 
@@ -65,10 +65,10 @@ def _in_turn(entries: Entries, pool: int) -> NDArray[np.int64]:
     return rows
 
 
-def divided(purses: Sequence[Purse], pool: int) -> tuple[dict[int, int], bool]:
+def divided(purses: Sequence[GroupBudget], pool: int) -> tuple[dict[int, int], bool]:
     """Raise the worst-off group first; gives the sizes of all tasks by place, and whether that is proven."""
     worth = alike(np.array([purse.worth for purse in purses]))
-    climb = Climb.begin([ladder(row, pool) for row in worth], pool).run()
+    climb = LevelsReached.begin([ladder(row, pool) for row in worth], pool).run()
     sizes: dict[int, int] = {}
     for place, purse in enumerate(purses):
         sizes.update(purse.sizes(climb.size(place)))

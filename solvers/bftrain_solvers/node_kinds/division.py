@@ -11,19 +11,19 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_solvers.node_kinds.plans import Space
-    from bftrain_solvers.node_kinds.prices import Priced
+    from bftrain_solvers.node_kinds.plans import KindCapacities
+    from bftrain_solvers.node_kinds.prices import KindPrices
 
     Numbers = NDArray[np.int64]
 
 _MOST_STATES: Final = 100_000
 
 
-class TooLarge(Exception):
+class DivisionTooLarge(Exception):
     """There are more states than are worth looking at."""
 
 
-class OutOfTime(Exception):
+class DivisionTimeout(Exception):
     """The deadline has passed."""
 
 
@@ -47,7 +47,7 @@ class _Window:
 
 
 def best_division(
-    at: Priced, space: Space, cutoff: int, below: int, stop_at: float, *, most: int | None = None
+    at: KindPrices, space: KindCapacities, cutoff: int, below: int, stop_at: float, *, most: int | None = None
 ) -> Numbers | None:
     """Give the plan of the smallest loss, of columns that lose at most ``cutoff``, if one loses less than ``below``.
 
@@ -70,7 +70,7 @@ def best_division(
     stages = [_Stage([nothing] * room.size, nothing, nothing, nothing)]
     for place, (row, columns) in enumerate(zip(rows.tolist(), choices, strict=True)):
         if perf_counter() > stop_at:
-            raise OutOfTime
+            raise DivisionTimeout
         window = _Window(room, room - spare - coming[place + 1], below)
         stages.append(_next(stages[-1], at.losses[row], columns, space, window))
         if most is not None:
@@ -86,7 +86,7 @@ def best_division(
     return plan
 
 
-def _best_end(last: _Stage, at: Priced, room: Numbers, below: int) -> int | None:
+def _best_end(last: _Stage, at: KindPrices, room: Numbers, below: int) -> int | None:
     """Give the last state that loses least, the price of what stays idle counted."""
     total = last.losses.copy()
     for used, free, price in zip(last.used, room.tolist(), at.prices.tolist(), strict=True):
@@ -102,7 +102,7 @@ def _best_of(stage: _Stage, most: int) -> _Stage:
     return _Stage([used[kept] for used in stage.used], stage.losses[kept], stage.before[kept], stage.column[kept])
 
 
-def _next(stage: _Stage, losses: Numbers, columns: Numbers, space: Space, window: _Window) -> _Stage:
+def _next(stage: _Stage, losses: Numbers, columns: Numbers, space: KindCapacities, window: _Window) -> _Stage:
     """Let one more row have any of ``columns``."""
     kinds = range(len(stage.used))
     enough = [used >= least for used, least in zip(stage.used, window.least.tolist(), strict=True)]
@@ -125,11 +125,11 @@ def _next(stage: _Stage, losses: Numbers, columns: Numbers, space: Space, window
     return _merged(stage, before, losses, columns, space)
 
 
-def _merged(stage: _Stage, before: list[Numbers], losses: Numbers, columns: Numbers, space: Space) -> _Stage:
+def _merged(stage: _Stage, before: list[Numbers], losses: Numbers, columns: Numbers, space: KindCapacities) -> _Stage:
     """Of the states that used the same keep the one that loses least."""
     origin = np.concatenate(before)
     if origin.size > _MOST_STATES:
-        raise TooLarge
+        raise DivisionTooLarge
     chosen = np.repeat(columns, [states.size for states in before])
     lost = stage.losses[origin] + losses[chosen]
     used = [was[origin] + space.takes[chosen, kind] for kind, was in enumerate(stage.used)]
@@ -148,7 +148,7 @@ def _all(conditions: object) -> NDArray[np.bool_]:
     return found
 
 
-def _most_to_come(space: Space, choices: list[Numbers]) -> Numbers:
+def _most_to_come(space: KindCapacities, choices: list[Numbers]) -> Numbers:
     """Give the most of each kind that the rows from each on can use."""
     most = np.zeros((len(choices) + 1, space.pools.size), dtype=np.int64)
     for place in range(len(choices) - 1, -1, -1):

@@ -22,7 +22,7 @@ _MOST_PAIRS: Final = 60  # each gains; more of them gain next to nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class KindCapacities:
     """What every column takes of each kind (``takes[column, kind]``), and how much there is."""
 
     takes: Numbers
@@ -34,15 +34,15 @@ class Space:
         return left
 
 
-def space_of(columns: Columns, pools: Numbers) -> Space:
+def space_of(columns: Columns, pools: Numbers) -> KindCapacities:
     """Give the room of a table."""
     takes = np.zeros((len(columns), pools.size), dtype=np.int64)
     some = columns.kind_of >= 0
     takes[np.flatnonzero(some), columns.kind_of[some]] = columns.nodes[some]
-    return Space(takes, pools)
+    return KindCapacities(takes, pools)
 
 
-def fitting(space: Space, losses: Numbers, plan: Numbers) -> Numbers | None:
+def fitting(space: KindCapacities, losses: Numbers, plan: Numbers) -> Numbers | None:
     """Change rows of ``plan`` until it fits, each time the one that loses least per node that there is not.
 
     ``None`` if that leads nowhere.
@@ -64,7 +64,7 @@ def fitting(space: Space, losses: Numbers, plan: Numbers) -> Numbers | None:
         plan[row] = column
 
 
-def improved(space: Space, entries: NDArray[np.float64], plan: Numbers, stop_at: float) -> Numbers:
+def improved(space: KindCapacities, entries: NDArray[np.float64], plan: Numbers, stop_at: float) -> Numbers:
     """Change one row after the other, each time the change that gains most and fits, until none gains."""
     plan = plan.copy()
     rows = np.arange(len(plan))
@@ -78,7 +78,9 @@ def improved(space: Space, entries: NDArray[np.float64], plan: Numbers, stop_at:
     return plan
 
 
-def exchanged(space: Space, losses: Numbers, entries: NDArray[np.float64], plan: Numbers, stop_at: float) -> Numbers:
+def exchanged(
+    space: KindCapacities, losses: Numbers, entries: NDArray[np.float64], plan: Numbers, stop_at: float
+) -> Numbers:
     """Change two rows at once, each time the two that gain most, out of the changes that lose least at the prices."""
     plan = plan.copy()
     rows = np.arange(len(plan))

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain.values.columns import Columns
-    from bftrain_solvers.knapsack.grid import Grid
+    from bftrain_solvers.knapsack.grid import ValueGrid
 
     Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class KindPrices:
     """Whole prices by kind, the loss of every column at them, and the bound, in units of the grid.
 
     ``likely`` is the column of each row that the relaxation has most of.
@@ -36,7 +36,7 @@ class Priced:
         return sum(map(int, self.entries[np.arange(len(plan)), plan].tolist()))
 
 
-def priced(grid: Grid, columns: Columns, pools: Numbers) -> Priced:
+def priced(grid: ValueGrid, columns: Columns, pools: Numbers) -> KindPrices:
     """Find good prices. Any would give losses and a bound that hold; with these the core is small."""
     whole = np.where(_allowed(grid), grid.entries, 0.0).astype(np.int64)
     found, likely = _relaxed(grid, columns, pools)
@@ -44,7 +44,7 @@ def priced(grid: Grid, columns: Columns, pools: Numbers) -> Priced:
     paid = whole - _due(prices, columns)
     paid[~_allowed(grid)] = -2 * NEVER
     best = paid.max(axis=1)
-    return Priced(grid.entries, prices, best[:, None] - paid, _sum(best) + _sum(prices, pools), likely)
+    return KindPrices(grid.entries, prices, best[:, None] - paid, _sum(best) + _sum(prices, pools), likely)
 
 
 def _sum(numbers: Numbers, times: Numbers | None = None) -> int:
@@ -59,11 +59,11 @@ def _due(prices: Numbers, columns: Columns) -> Numbers:
     return due
 
 
-def _allowed(grid: Grid) -> NDArray[np.bool_]:
+def _allowed(grid: ValueGrid) -> NDArray[np.bool_]:
     return np.ones(grid.entries.shape, dtype=np.bool_) if grid.allowed is None else grid.allowed
 
 
-def _relaxed(grid: Grid, columns: Columns, pools: Numbers) -> tuple[NDArray[np.float64], Numbers]:
+def _relaxed(grid: ValueGrid, columns: Columns, pools: Numbers) -> tuple[NDArray[np.float64], Numbers]:
     """Let every row have parts of columns that add up to one: the best prices, and the largest part of each row."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import

@@ -10,7 +10,7 @@ import numpy as np
 from bftrain.values.solution import Termination
 from bftrain_solvers.greedy import gain_by_kind
 from bftrain_solvers.knapsack.grid import NEVER, grid_of
-from bftrain_solvers.node_kinds.division import OutOfTime, TooLarge, best_division
+from bftrain_solvers.node_kinds.division import DivisionTimeout, DivisionTooLarge, best_division
 from bftrain_solvers.node_kinds.plans import exchanged, fitting, improved, space_of
 from bftrain_solvers.node_kinds.prices import priced
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain.values.table import ValueTable
-    from bftrain_solvers.knapsack.grid import Grid
-    from bftrain_solvers.node_kinds.plans import Space
-    from bftrain_solvers.node_kinds.prices import Priced
+    from bftrain_solvers.knapsack.grid import ValueGrid
+    from bftrain_solvers.node_kinds.plans import KindCapacities
+    from bftrain_solvers.node_kinds.prices import KindPrices
 
     Numbers = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ _FEW_STATES: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KindSearchResult:
     """Columns in the order of the rows. ``bound`` is ``None`` if they are proven best, else no plan has more.
 
     ``open`` are the columns that a better plan may have, where the search was given up because they are too many.
@@ -47,7 +47,7 @@ class Found:
 
 def best_columns(
     table: ValueTable, stop_at: float, relative_gap: float = 0.0, start: Sequence[int] | None = None
-) -> Found:
+) -> KindSearchResult:
     """Choose a column in each row of ``table``, with no more nodes of any kind than there are.
 
     Largest sum; of equal ones the fewest that differ from what is there. After ``stop_at``, or as soon as the sum is
@@ -59,17 +59,22 @@ def best_columns(
     space = space_of(columns, pools)
     wanted = grid.entries.argmax(axis=1)
     if (space.idle(wanted) >= 0).all():
-        return Found(wanted.tolist(), None)
+        return KindSearchResult(wanted.tolist(), None)
     at = priced(grid, columns, pools)
     plan = _some_plan(table, grid, at, space, stop_at, start)
     worth = at.worth(plan)
     if at.bound - worth >= NEVER:
-        return Found(plan.tolist(), _bound(grid, at.bound), Termination.GAP)
+        return KindSearchResult(plan.tolist(), _bound(grid, at.bound), Termination.GAP)
     return _searched(grid, at, space, plan, int(min(relative_gap, 1.0) * abs(worth)), stop_at)
 
 
 def _some_plan(
-    table: ValueTable, grid: Grid, at: Priced, space: Space, stop_at: float, start: Sequence[int] | None
+    table: ValueTable,
+    grid: ValueGrid,
+    at: KindPrices,
+    space: KindCapacities,
+    stop_at: float,
+    start: Sequence[int] | None,
 ) -> Numbers:
     """Give the best of a few plans that fit: near the relaxation, by marginal gain, everybody stays, the known one."""
     present = table.columns.present(table.problem.tasks)
@@ -85,7 +90,9 @@ def _some_plan(
     return exchanged(space, at.losses, grid.entries, best, stop_at)
 
 
-def _searched(grid: Grid, at: Priced, space: Space, plan: Numbers, enough: int, stop_at: float) -> Found:
+def _searched(
+    grid: ValueGrid, at: KindPrices, space: KindCapacities, plan: Numbers, enough: int, stop_at: float
+) -> KindSearchResult:
     """Look for a plan that loses less than so much, and allow more and more until there is one.
 
     The first one found is the best: all plans that lose less were looked at. A good plan known beforehand says how much
@@ -100,29 +107,31 @@ def _searched(grid: Grid, at: Priced, space: Space, plan: Numbers, enough: int, 
         while known - none_below > enough and none_below < below:
             better = best_division(at, space, below, below, stop_at)
             if better is not None:
-                return Found(better.tolist(), None)
+                return KindSearchResult(better.tolist(), None)
             none_below, below = below, min(known, _GROWTH * below)
-    except OutOfTime:
-        return Found(plan.tolist(), _bound(grid, at.bound - none_below), Termination.TIME_LIMIT)
-    except TooLarge:
-        return Found(plan.tolist(), _bound(grid, at.bound - none_below), Termination.GAP, at.losses <= known)
+    except DivisionTimeout:
+        return KindSearchResult(plan.tolist(), _bound(grid, at.bound - none_below), Termination.TIME_LIMIT)
+    except DivisionTooLarge:
+        return KindSearchResult(plan.tolist(), _bound(grid, at.bound - none_below), Termination.GAP, at.losses <= known)
     if known <= none_below:
-        return Found(plan.tolist(), None)
-    return Found(plan.tolist(), _bound(grid, at.bound - none_below), Termination.GAP)
+        return KindSearchResult(plan.tolist(), None)
+    return KindSearchResult(plan.tolist(), _bound(grid, at.bound - none_below), Termination.GAP)
 
 
-def _from_a_small_core(at: Priced, space: Space, plan: Numbers, losses: Numbers, stop_at: float) -> Numbers:
+def _from_a_small_core(
+    at: KindPrices, space: KindCapacities, plan: Numbers, losses: Numbers, stop_at: float
+) -> Numbers:
     """Look for better plans among the columns that lose least, a few and then more, without looking at all of them."""
     for size in _SMALL_CORES if losses.size else ():
         cutoff = int(losses[min(size, losses.size - 1)])
         try:
             better = best_division(at, space, cutoff, at.bound - at.worth(plan), stop_at, most=_FEW_STATES)
-        except TooLarge:
+        except DivisionTooLarge:
             break
         plan = plan if better is None else better
     return plan
 
 
-def _bound(grid: Grid, bound: int) -> float:
+def _bound(grid: ValueGrid, bound: int) -> float:
     """Give the bound as a value; what rounding to the grid may have hidden is added."""
     return (bound / grid.weight + len(grid.entries)) * grid.unit + grid.raised

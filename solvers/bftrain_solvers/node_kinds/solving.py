@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bftrain.ports import Solver
-    from bftrain_solvers.node_kinds.search import Found
+    from bftrain_solvers.node_kinds.search import KindSearchResult
 
 
 def solved(
@@ -39,7 +39,7 @@ def solved(
     return replace(answer, wall_s=perf_counter() - started)
 
 
-def _answer(table: ValueTable, found: Found, name: str) -> Solution:
+def _answer(table: ValueTable, found: KindSearchResult, name: str) -> Solution:
     value = total(table, found.columns)
     return Solution(
         sizes=named(table, found.columns),

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrain.values.sharing import Shares, SharingProblem
-from bftrain_solvers.sharing.ways import Market
+from bftrain_solvers.sharing.ways import ShareDemands
 
 if TYPE_CHECKING:
     from bftrain_solvers.sharing.rising import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ShareColumns:
     """A problem in columns. Kinds that are too few for a task cannot run it; those without nodes are no column."""
 
     problem: SharingProblem
     kinds: tuple[str, ...]
-    market: Market
+    market: ShareDemands
     weights: Floats
 
     @classmethod
-    def of(cls, problem: SharingProblem) -> Columns:
+    def of(cls, problem: SharingProblem) -> ShareColumns:
         """Give the columns of a problem."""
         # On a log a kind may be away for a while; time on none of its nodes has no price
         kinds, tasks = tuple(kind for kind, count in problem.nodes.items() if count), problem.tasks
@@ -35,7 +35,7 @@ class Columns:
         )
         speeds[nodes[:, None] > counts] = 0.0
         weights = np.array([task.weight for task in tasks])
-        return cls(problem=problem, kinds=kinds, market=Market(speeds, nodes, counts), weights=weights)
+        return cls(problem=problem, kinds=kinds, market=ShareDemands(speeds, nodes, counts), weights=weights)
 
     @property
     def fair(self) -> Floats:

@@ -14,12 +14,12 @@ from bftrain_solvers.sharing.rising import rise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_solvers.sharing.ways import Floats, Market, Mask
+    from bftrain_solvers.sharing.ways import Floats, Mask, ShareDemands
 
 _FREE = 1e-7  # a price of speed below this is none: prices are about 1
 
 
-def fill(market: Market, rates: Callable[[Mask], Floats]) -> Floats:
+def fill(market: ShareDemands, rates: Callable[[Mask], Floats]) -> Floats:
     """Give the shares. ``rates`` says how fast whom rises, given who still can."""
     largest = market.speeds.max(axis=1)
     level, shares = np.zeros(len(market.nodes)), np.zeros(market.speeds.shape)

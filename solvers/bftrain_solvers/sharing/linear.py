@@ -18,7 +18,7 @@ _OPTIMAL: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LinearRows:
     """Rows of a programme, entry by entry, and what each may come to at most."""
 
     data: tuple[Floats, ...]
@@ -28,7 +28,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LinearResult:
     """The best, and the worth of a little more room in each row; nothing if there is no best, as ``words`` say."""
 
     columns: Floats | None
@@ -36,7 +36,7 @@ class Found:
     words: str
 
 
-def maximise(worth: Floats, rows: Rows, *, last: tuple[float, float] | None = None) -> Found:
+def maximise(worth: Floats, rows: LinearRows, *, last: tuple[float, float] | None = None) -> LinearResult:
     """Make ``worth`` largest over columns that are not negative; the ``last`` has bounds of its own."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
@@ -49,5 +49,5 @@ def maximise(worth: Floats, rows: Rows, *, last: tuple[float, float] | None = No
     solve: Any = linprog  # its types know neither sparse matrices nor these options
     found = solve(-worth, A_ub=matrix, b_ub=rows.limits, bounds=bounds, method="highs-ds", options=_PRECISE)
     if found.status != _OPTIMAL:
-        return Found(columns=None, prices=np.zeros(rows.limits.size), words=str(found.message))
-    return Found(columns=found.x, prices=np.maximum(0.0, -found.ineqlin.marginals), words=str(found.message))
+        return LinearResult(columns=None, prices=np.zeros(rows.limits.size), words=str(found.message))
+    return LinearResult(columns=found.x, prices=np.maximum(0.0, -found.ineqlin.marginals), words=str(found.message))

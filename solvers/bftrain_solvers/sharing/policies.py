@@ -9,11 +9,11 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.values.sharing import Entity, Inside
-from bftrain_solvers.sharing.arrays import Columns
+from bftrain_solvers.sharing.arrays import ShareColumns
 from bftrain_solvers.sharing.filling import fill
-from bftrain_solvers.sharing.rising import NotSolved, rise
+from bftrain_solvers.sharing.rising import ProgramNotSolved, rise
 from bftrain_solvers.sharing.sums import largest_sum, largest_sum_of_logs
-from bftrain_solvers.sharing.ways import Market
+from bftrain_solvers.sharing.ways import ShareDemands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +26,19 @@ _MOST_STEPS: Final = 100
 _LEVEL_IS: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
 
 
-class Policy:
+class SharingRule:
     """A policy by its name; ``choose`` gives shares and what they are worth.
 
     ``needs_work`` says that it divides by the work left.
     """
 
     def __init__(
-        self, name: str, value_is: str, choose: Callable[[Columns], tuple[Floats, float]], *, needs_work: bool = False
+        self,
+        name: str,
+        value_is: str,
+        choose: Callable[[ShareColumns], tuple[Floats, float]],
+        *,
+        needs_work: bool = False,
     ) -> None:
         self.name = name
         self.needs_work = needs_work
@@ -42,36 +47,36 @@ class Policy:
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide the time of all nodes."""
-        columns = Columns.of(problem)
+        columns = ShareColumns.of(problem)
         if not problem.tasks:
             return columns.answer(self.name, np.zeros((0, len(columns.kinds))), 0.0, self.value_is)
         try:
             shares, value = self._choose(columns)
-        except NotSolved as error:
+        except ProgramNotSolved as error:
             raise BadInput(f"was not solved: {error}", where=f"policy '{self.name}'") from error
         return columns.answer(self.name, shares, float(value), self.value_is)
 
 
-def _max_min(columns: Columns) -> tuple[Floats, float]:
+def _max_min(columns: ShareColumns) -> tuple[Floats, float]:
     rate = _weighty(columns) * columns.fair
     risen = rise(columns.market, np.zeros(len(rate)), rate)
     return risen.shares, risen.height
 
 
-def _blind(columns: Columns) -> tuple[Floats, float]:
+def _blind(columns: ShareColumns) -> tuple[Floats, float]:
     """As max-min, for whoever does not know that kinds differ: time is all that counts."""
     market = columns.market
-    alike = Market(np.where(market.speeds > 0.0, 1.0, 0.0), market.nodes, market.counts)
+    alike = ShareDemands(np.where(market.speeds > 0.0, 1.0, 0.0), market.nodes, market.counts)
     return _max_min(replace(columns, market=alike))
 
 
-def _water_filling(columns: Columns) -> tuple[Floats, float]:
+def _water_filling(columns: ShareColumns) -> tuple[Floats, float]:
     rate = columns.weights * columns.fair
     shares = fill(columns.market, lambda rising: np.where(rising, rate, 0.0))
     return shares, _slowest(columns, shares)
 
 
-def _hierarchical(columns: Columns) -> tuple[Floats, float]:
+def _hierarchical(columns: ShareColumns) -> tuple[Floats, float]:
     owners = [task.entity for task in columns.problem.tasks]
     names = list(dict.fromkeys(owners))
     entities = [columns.problem.entities.get(name, Entity()) for name in names]
@@ -92,20 +97,20 @@ def _hierarchical(columns: Columns) -> tuple[Floats, float]:
     return shares, float((got / [entity.weight for entity in entities]).min())
 
 
-def _slowest(columns: Columns, shares: Floats) -> float:
+def _slowest(columns: ShareColumns, shares: Floats) -> float:
     """Give the level of the slowest, of those that have a weight."""
     counted = columns.weights > 0.0
     levels = (columns.speeds(shares) / columns.fair)[counted] / columns.weights[counted]
     return float(levels.min()) if levels.size else 0.0
 
 
-def _makespan(columns: Columns) -> tuple[Floats, float]:
+def _makespan(columns: ShareColumns) -> tuple[Floats, float]:
     work = _work(columns)
     risen = rise(columns.market, np.zeros(len(work)), work)
     return risen.shares, 1.0 / risen.height
 
 
-def _finish_time(columns: Columns) -> tuple[Floats, float]:
+def _finish_time(columns: ShareColumns) -> tuple[Floats, float]:
     """Newton on the unfairness: from shares that reach it, raise all in its proportion and look what it came to."""
     work = _work(columns)
     age = np.array([task.age_s for task in columns.problem.tasks])
@@ -125,34 +130,34 @@ def _finish_time(columns: Columns) -> tuple[Floats, float]:
     return shares, worst
 
 
-def _isolated(columns: Columns) -> tuple[Floats, float]:
+def _isolated(columns: ShareColumns) -> tuple[Floats, float]:
     return columns.alone, _slowest(columns, columns.alone)
 
 
-def _throughput(columns: Columns) -> tuple[Floats, float]:
+def _throughput(columns: ShareColumns) -> tuple[Floats, float]:
     return largest_sum(columns.market, columns.weights[:, None] * columns.market.speeds)
 
 
-def _cost(columns: Columns) -> tuple[Floats, float]:
+def _cost(columns: ShareColumns) -> tuple[Floats, float]:
     given = columns.problem.prices
     prices = np.array([given.get(kind, 1.0) for kind in columns.kinds])
     return largest_sum(columns.market, columns.weights[:, None] * columns.market.speeds / prices)
 
 
-def _proportional(columns: Columns) -> tuple[Floats, float]:
+def _proportional(columns: ShareColumns) -> tuple[Floats, float]:
     shares = largest_sum_of_logs(columns.market, _weighty(columns))
     counted = columns.weights > 0.0
     levels = (columns.speeds(shares) / columns.fair)[counted]
     return shares, float(columns.weights[counted] @ np.log(levels))
 
 
-def _weighty(columns: Columns) -> Floats:
+def _weighty(columns: ShareColumns) -> Floats:
     if not columns.weights.any():
         raise BadInput("no task has a weight", where="tasks", fix="give one a weight above 0")
     return columns.weights
 
 
-def _work(columns: Columns) -> Floats:
+def _work(columns: ShareColumns) -> Floats:
     work = []
     for task in columns.problem.tasks:
         if task.work_left_samples is None:
@@ -162,17 +167,19 @@ def _work(columns: Columns) -> Floats:
     return np.array(work)
 
 
-max_min: Final = Policy("max-min", _LEVEL_IS, _max_min)
-max_min_blind: Final = Policy("max-min-blind", "share of time of the one that has least, by node and weight", _blind)
-water_filling: Final = Policy("water-filling", _LEVEL_IS, _water_filling)
-hierarchical: Final = Policy("hierarchical", "what the entity that got least got, by weight", _hierarchical)
-makespan: Final = Policy("makespan", "seconds until all are done", _makespan, needs_work=True)
-finish_time: Final = Policy(
+max_min: Final = SharingRule("max-min", _LEVEL_IS, _max_min)
+max_min_blind: Final = SharingRule(
+    "max-min-blind", "share of time of the one that has least, by node and weight", _blind
+)
+water_filling: Final = SharingRule("water-filling", _LEVEL_IS, _water_filling)
+hierarchical: Final = SharingRule("hierarchical", "what the entity that got least got, by weight", _hierarchical)
+makespan: Final = SharingRule("makespan", "seconds until all are done", _makespan, needs_work=True)
+finish_time: Final = SharingRule(
     "finish-time", "the largest rho: time to the end, over that on an own n-th part", _finish_time, needs_work=True
 )
-throughput: Final = Policy("throughput", "samples/s of all, by weight", _throughput)
-cost: Final = Policy("cost", "samples/s of all, by weight, over the price of the nodes they come from", _cost)
-proportional: Final = Policy(
+throughput: Final = SharingRule("throughput", "samples/s of all, by weight", _throughput)
+cost: Final = SharingRule("cost", "samples/s of all, by weight, over the price of the nodes they come from", _cost)
+proportional: Final = SharingRule(
     "proportional", "sum of the logarithms of speeds on a part of every kind, by weight", _proportional
 )
-isolated: Final = Policy("isolated", _LEVEL_IS, _isolated)
+isolated: Final = SharingRule("isolated", _LEVEL_IS, _isolated)

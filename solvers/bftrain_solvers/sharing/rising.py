@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from bftrain_solvers.sharing.linear import Rows, maximise
-from bftrain_solvers.sharing.ways import Market, marginal, paid, ways
+from bftrain_solvers.sharing.linear import LinearRows, maximise
+from bftrain_solvers.sharing.ways import ShareDemands, marginal, paid, ways
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_solvers.sharing.ways import Ways
+    from bftrain_solvers.sharing.ways import CheapestKinds
 
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]
@@ -38,12 +38,12 @@ _HASTE: Final = 0.6  # of prices that follow demand
 _CHEAP: Final = 1e-3  # a price for what is free, as others are about 1
 
 
-class NotSolved(Exception):
+class ProgramNotSolved(Exception):
     """The programme was not solved; in the words of whoever tried."""
 
 
 @dataclass(frozen=True, slots=True)
-class Risen:
+class RaisedLevels:
     """How far they rose, by which shares of time, at which prices of a node by kind.
 
     ``marginal`` is what a little more speed would cost each task: nothing if it is free, infinity if there is no more.
@@ -56,7 +56,7 @@ class Risen:
     hint: Floats | None  # for one much like it
 
 
-def rise(market: Market, level: Floats, rate: Floats, hint: Floats | None = None) -> Risen:
+def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None = None) -> RaisedLevels:
     """Solve it. ``level`` must be reachable, and a ``rate`` positive; the ``hint`` is that of one much like it."""
     largest = market.speeds.max(axis=1)
     # Solvers work to absolute tolerances: let all have the largest speed 1
@@ -66,14 +66,14 @@ def rise(market: Market, level: Floats, rate: Floats, hint: Floats | None = None
     # Tasks that are alike may have the same shares, and so are as one that needs the nodes of all
     alike, place, many = np.unique(table, axis=0, return_inverse=True, return_counts=True)
     place, kinds = place.reshape(-1), len(market.counts)
-    even = Market(alike[:, :kinds], alike[:, kinds] * many, market.counts)
+    even = ShareDemands(alike[:, :kinds], alike[:, kinds] * many, market.counts)
     low, steep = alike[:, kinds + 1], alike[:, kinds + 2]
     wants = (low > 0.0) | (steep > 0.0)
     risen = _rise(even.only(wants), low[wants], steep[wants], hint)
     shares = np.zeros(even.speeds.shape)
     shares[wants] = risen.shares
     more = marginal(even, low + steep * risen.height, risen.prices) / many
-    return Risen(
+    return RaisedLevels(
         height=risen.height,
         shares=shares[place],
         marginal=more[place] / largest,
@@ -89,7 +89,7 @@ class _Found(NamedTuple):
     hint: Floats | None
 
 
-def _rise(market: Market, level: Floats, rate: Floats, prices: Floats | None) -> _Found:
+def _rise(market: ShareDemands, level: Floats, rate: Floats, prices: Floats | None) -> _Found:
     rising = rate > 0.0
     top = max(0.0, float(((1.0 - level)[rising] / rate[rising]).min()))
     if (at_top := _if_all_find_room(market, level, rate, top, prices)) is not None:
@@ -99,14 +99,14 @@ def _rise(market: Market, level: Floats, rate: Floats, prices: Floats | None) ->
     if prices is None:
         found = _solve(market, level, rate, None, np.ones(len(level), dtype=bool), top)
         if found is None:
-            raise NotSolved("the level cannot be reached")
+            raise ProgramNotSolved("the level cannot be reached")
     else:
         found = _searched(market, level, rate, top, prices)
     height, shares, prices = found
     return _Found(height, shares, prices, hint=prices if prices.any() else None)
 
 
-def _searched(market: Market, level: Floats, rate: Floats, top: float, middle: Floats) -> Solved:
+def _searched(market: ShareDemands, level: Floats, rate: Floats, top: float, middle: Floats) -> Solved:
     """Solve it for the tasks most in doubt at prices that come nearer and nearer to the right ones."""
     count, many = len(level), _FEWEST
     bound, best = _settled(market, level, rate, top, middle)
@@ -131,11 +131,11 @@ def _searched(market: Market, level: Floats, rate: Floats, top: float, middle: F
             bound, best = reached, prices
     solved = _solve(market, level, rate, None, np.ones(count, dtype=bool), top)
     if solved is None:
-        raise NotSolved("the level cannot be reached")
+        raise ProgramNotSolved("the level cannot be reached")
     return solved
 
 
-def _settled(market: Market, level: Floats, rate: Floats, top: float, prices: Floats) -> tuple[float, Floats]:
+def _settled(market: ShareDemands, level: Floats, rate: Floats, top: float, prices: Floats) -> tuple[float, Floats]:
     """Let prices follow demand for a while; gives the lowest bound that came of it, and its prices."""
     everybody = np.ones(len(level), dtype=bool)
     height = bound = top
@@ -154,7 +154,9 @@ def _settled(market: Market, level: Floats, rate: Floats, top: float, prices: Fl
     return bound, best
 
 
-def _if_all_find_room(market: Market, level: Floats, rate: Floats, top: float, prices: Floats | None) -> _Found | None:
+def _if_all_find_room(
+    market: ShareDemands, level: Floats, rate: Floats, top: float, prices: Floats | None
+) -> _Found | None:
     """Give the end if all can rise until one has all the speed there is; whether they can is tried, not proven."""
     demand, kinds = level + rate * top, len(market.counts)
     prices = np.ones(kinds) if prices is None else np.maximum(prices, _CHEAP)
@@ -170,7 +172,7 @@ def _if_all_find_room(market: Market, level: Floats, rate: Floats, top: float, p
     return None
 
 
-def _prices_among_some(market: Market, level: Floats, rate: Floats) -> Floats | None:
+def _prices_among_some(market: ShareDemands, level: Floats, rate: Floats) -> Floats | None:
     """Guess prices: those among some of the tasks, who have as much less to share."""
     count = len(market.nodes)
     if count <= _SMALL:
@@ -178,13 +180,13 @@ def _prices_among_some(market: Market, level: Floats, rate: Floats) -> Floats | 
     some = np.unique(np.linspace(0, count - 1, max(_SAMPLE, count // 32)).astype(int))
     if not (rate[some] > 0.0).any() or level.any():
         return None
-    part = Market(market.speeds[some], market.nodes[some], market.counts * (len(some) / count))
+    part = ShareDemands(market.speeds[some], market.nodes[some], market.counts * (len(some) / count))
     prices = _rise(part, level[some], rate[some], None).prices
     return prices if prices.any() else None
 
 
 def _bound(
-    market: Market, level: Floats, rate: Floats, prices: Floats, top: float, begin: float | None = None
+    market: ShareDemands, level: Floats, rate: Floats, prices: Floats, top: float, begin: float | None = None
 ) -> float:
     """Give how far all could rise, up to ``top``, if only the sum of what they pay were limited."""
     budget, height = float(prices @ market.counts), top if begin is None else begin
@@ -201,7 +203,7 @@ def _bound(
 
 
 def _solve(
-    market: Market, level: Floats, rate: Floats, chosen: Ways | None, doubtful: Mask, top: float
+    market: ShareDemands, level: Floats, rate: Floats, chosen: CheapestKinds | None, doubtful: Mask, top: float
 ) -> Solved | None:
     """Solve it with the others on their ways; gives height, shares and prices, or nothing if that cannot be."""
     kinds = len(market.counts)
@@ -210,7 +212,7 @@ def _solve(
     task, kind = np.nonzero((market.speeds > 0.0) & doubtful[:, None])
     count, several = len(task), int(doubtful.sum())
     entry, own = np.arange(count), (np.cumsum(doubtful) - 1)[task]
-    rows = Rows(
+    rows = LinearRows(
         data=(-market.speeds[task, kind], rate[doubtful], np.ones(count), market.nodes[task], grows),
         row=(own, np.arange(several), several + own, 2 * several + kind, 2 * several + np.arange(kinds)),
         column=(entry, np.full(several, count), entry, entry, np.full(kinds, count)),
@@ -243,7 +245,7 @@ class _Fixed:
     highest: float
 
     @classmethod
-    def of(cls, market: Market, level: Floats, rate: Floats, chosen: Ways | None, which: Mask) -> _Fixed:
+    def of(cls, market: ShareDemands, level: Floats, rate: Floats, chosen: CheapestKinds | None, which: Mask) -> _Fixed:
         task = np.flatnonzero(which)
         nothing = np.zeros(0)
         if chosen is None or not task.size:
@@ -261,7 +263,7 @@ class _Fixed:
         grows = (np.where(alone, more, -more), np.where(alone, 0.0, more))
         return cls(task, slow, fast, at_zero, grows, max(0.0, float(begins)), float(ends))
 
-    def usage(self, market: Market) -> tuple[Floats, Floats]:
+    def usage(self, market: ShareDemands) -> tuple[Floats, Floats]:
         """Give how many nodes of each kind they use at height 0, and how that grows."""
         kinds, nodes = len(market.counts), market.nodes[self.task]
         used, grows = (

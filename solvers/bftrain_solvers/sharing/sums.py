@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_solvers.sharing.linear import Rows, maximise
-from bftrain_solvers.sharing.rising import NotSolved, rise
+from bftrain_solvers.sharing.linear import LinearRows, maximise
+from bftrain_solvers.sharing.rising import ProgramNotSolved, rise
 
 if TYPE_CHECKING:
     from bftrain_solvers.sharing.linear import Floats
-    from bftrain_solvers.sharing.ways import Market
+    from bftrain_solvers.sharing.ways import ShareDemands
 
 _CLOSE: Final = 1e-6  # how near the sum of logarithms has to come to its bound, for weights that add up to 1
 _SEARCHED: Final = 1e-14  # the same while prices are looked for
@@ -21,11 +21,11 @@ _MOST_STEPS: Final = 20_000
 _NEVER: Final = -1e300  # worth of what a task cannot do
 
 
-def largest_sum(market: Market, worth: Floats) -> tuple[Floats, float]:
+def largest_sum(market: ShareDemands, worth: Floats) -> tuple[Floats, float]:
     """Make the sum of ``worth`` (of all of a task's time, by kind) times shares largest; gives shares and the sum."""
     task, kind = np.nonzero(market.speeds > 0.0)
     tasks, entry = len(market.nodes), np.arange(task.size)
-    rows = Rows(
+    rows = LinearRows(
         data=(np.ones(task.size), market.nodes[task]),
         row=(task, tasks + kind),
         column=(entry, entry),
@@ -34,13 +34,13 @@ def largest_sum(market: Market, worth: Floats) -> tuple[Floats, float]:
     of_each = worth[task, kind]
     found = maximise(of_each / of_each.max(initial=1e-300), rows)
     if found.columns is None:
-        raise NotSolved(found.words)
+        raise ProgramNotSolved(found.words)
     shares = np.zeros(market.speeds.shape)
     shares[task, kind] = found.columns
     return shares, float(of_each @ found.columns)
 
 
-def largest_sum_of_logs(market: Market, weights: Floats) -> Floats:
+def largest_sum_of_logs(market: ShareDemands, weights: Floats) -> Floats:
     """Make the sum of ``weights`` times the logarithms of speeds largest.
 
     At the right prices of the kinds, each task by itself wants just the speed that it gets: a logarithm leaves it
@@ -56,11 +56,11 @@ def largest_sum_of_logs(market: Market, weights: Floats) -> Floats:
     shares = rise(market, np.zeros(len(weights)), rate).shares
     reached = float(budgets @ np.log((market.speeds * shares).sum(axis=1)[counted]))
     if bound - reached > _CLOSE:
-        raise NotSolved(f"the sum of logarithms may be {bound - reached:g} higher")
+        raise ProgramNotSolved(f"the sum of logarithms may be {bound - reached:g} higher")
     return shares
 
 
-def _wanted_at_right_prices(market: Market, budgets: Floats) -> tuple[Floats, float]:
+def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floats, float]:
     """Give the speeds wanted at the prices that lower the bound as far as it goes, and the bound.
 
     The ellipsoid method: the bound is convex in the few prices, but has edges where tasks change their minds. Prices
@@ -90,7 +90,7 @@ def _wanted_at_right_prices(market: Market, budgets: Floats) -> tuple[Floats, fl
     return wanted, best
 
 
-def _at(market: Market, budgets: Floats, prices: Floats) -> tuple[Floats, float, Floats]:
+def _at(market: ShareDemands, budgets: Floats, prices: Floats) -> tuple[Floats, float, Floats]:
     """Give the speeds wanted at prices of all nodes of a kind, the bound that they make, and its slope."""
     shares = _best_ways(market, budgets, prices / market.counts)
     speeds: Floats = (market.speeds * shares).sum(axis=1)
@@ -99,7 +99,7 @@ def _at(market: Market, budgets: Floats, prices: Floats) -> tuple[Floats, float,
     return speeds, bound, slope
 
 
-def _best_ways(market: Market, budgets: Floats, prices: Floats) -> Floats:
+def _best_ways(market: ShareDemands, budgets: Floats, prices: Floats) -> Floats:
     """Give each task the shares of time that it likes best: budget times the logarithm of its speed, less the cost.
 
     It runs on one kind for some of its time, or on two in turn for all of it.

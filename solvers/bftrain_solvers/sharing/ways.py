@@ -21,19 +21,19 @@ _TIED: Final = 1e-12  # relative: what costs the same
 
 
 @dataclass(frozen=True)
-class Market:
+class ShareDemands:
     """Who wants what: ``speeds`` by task and kind (0: cannot run there), ``nodes`` by task, ``counts`` by kind."""
 
     speeds: Floats
     nodes: Floats
     counts: Floats
 
-    def only(self, which: Mask) -> Market:
+    def only(self, which: Mask) -> ShareDemands:
         """Give the market of some of the tasks."""
-        return Market(self.speeds[which], self.nodes[which], self.counts)
+        return ShareDemands(self.speeds[which], self.nodes[which], self.counts)
 
     @cached_property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> KindPairs:
         """All pairs of kinds that a task may be on in turn; each slower one with each faster one, or with nothing."""
         order = self.speeds.argsort(axis=1, kind="stable").T
         speeds = np.take_along_axis(self.speeds.T, order, axis=0)
@@ -47,11 +47,11 @@ class Market:
         per_speed = np.where(usable, self.nodes, 0.0) / np.where(usable, high - low, 1.0)
         # Whoever does not run is below any speed, even none
         begins = np.where(usable, np.where(slow == _NOTHING, -1.0, low), np.inf)
-        return Pairs(slow, fast, low, high, per_speed, begins)
+        return KindPairs(slow, fast, low, high, per_speed, begins)
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class KindPairs:
     """A row a pair, a column a task: ``slow`` and ``fast`` kind, and their speeds ``low`` and ``high``.
 
     ``per_speed`` is how many nodes change over for a little more speed. Above ``begins`` the pair is of use.
@@ -74,7 +74,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class CheapestKinds:
     """How each task reaches its demand most cheaply: on kind ``slow`` all the while it runs, or on ``fast`` in turn.
 
     ``doubt``: by what part another way is dearer, or how far the way's own limit is.
@@ -85,7 +85,7 @@ class Ways:
     doubt: Floats
 
 
-def ways(market: Market, demand: Floats, prices: Floats) -> Ways:
+def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
     """Give the cheapest way of each task."""
     demand, pairs = np.minimum(demand, 1.0), market.pairs
     costs, _ = pairs.costs(market.nodes, demand, prices)
@@ -98,17 +98,17 @@ def ways(market: Market, demand: Floats, prices: Floats) -> Ways:
     alone = slow == _NOTHING
     room = pairs.high[best, tasks] - demand
     room = np.where(alone, room, np.minimum(room, demand - pairs.low[best, tasks]))
-    return Ways(slow=np.where(alone, fast, slow), fast=fast, doubt=np.minimum(dearer, room))
+    return CheapestKinds(slow=np.where(alone, fast, slow), fast=fast, doubt=np.minimum(dearer, room))
 
 
-def paid(market: Market, demand: Floats, prices: Floats) -> tuple[Floats, Floats]:
+def paid(market: ShareDemands, demand: Floats, prices: Floats) -> tuple[Floats, Floats]:
     """Give what each task pays at the least, and what a little more speed costs it at most."""
     costs, slopes = market.pairs.costs(market.nodes, np.minimum(demand, 1.0), prices)
     cost = costs.min(axis=0)
     return cost, np.where(costs <= cost * (1.0 + _TIED), slopes, 0.0).max(axis=0)
 
 
-def marginal(market: Market, demand: Floats, prices: Floats) -> Floats:
+def marginal(market: ShareDemands, demand: Floats, prices: Floats) -> Floats:
     """Give what a little more than the demand costs each task; infinity for one that has all the speed there is."""
     more = demand + 1e-7
     return np.where(more > 1.0, np.inf, paid(market, more, prices)[1])

@@ -11,8 +11,8 @@ from bftrain import registry
 from bftrain.admissions import from_anywhere, resolve_admission
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.admission import ByLoad, Everybody, FirstCome, Quota
-from bftrain.deciding.campaigns import Campaigns
+from bftrain.deciding.admission import AdmitAll, FirstComeAdmission, LoadAdmission, QuotaAdmission
+from bftrain.deciding.campaigns import CampaignAdmission
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission, Queue
 from bftrain.values.sharing import Entity, Inside
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 def test_a_name_alone_leaves_everything_as_it_is() -> None:
-    assert resolve_admission("first-come", 7) == FirstCome(7)
-    assert resolve_admission("all", 7) == Everybody()
-    assert resolve_admission("load", 7) == ByLoad(7, 1.0, "min")
-    assert resolve_admission("campaigns", 7) == Campaigns(7)
+    assert resolve_admission("first-come", 7) == FirstComeAdmission(7)
+    assert resolve_admission("all", 7) == AdmitAll()
+    assert resolve_admission("load", 7) == LoadAdmission(7, 1.0, "min")
+    assert resolve_admission("campaigns", 7) == CampaignAdmission(7)
 
 
 def test_what_can_be_set_is_set_in_one_text() -> None:
-    assert resolve_admission("load=1.5", 7) == ByLoad(7, 1.5)
-    assert resolve_admission("load,demand=max,factor=2", 7) == ByLoad(7, 2, "max")
-    assert resolve_admission("load=0.5,demand=max", 7) == ByLoad(7, 0.5, "max")
+    assert resolve_admission("load=1.5", 7) == LoadAdmission(7, 1.5)
+    assert resolve_admission("load,demand=max,factor=2", 7) == LoadAdmission(7, 2, "max")
+    assert resolve_admission("load=0.5,demand=max", 7) == LoadAdmission(7, 0.5, "max")
     users = {"ann": Entity(nodes=3)}
-    assert resolve_admission("quota=16,tasks=4", 7, users) == Quota(7, 16, 4, users)
-    assert resolve_admission("campaigns=60,load=2,demand=min", 7, users) == Campaigns(7, 60, 2, "min", users)
+    assert resolve_admission("quota=16,tasks=4", 7, users) == QuotaAdmission(7, 16, 4, users)
+    assert resolve_admission("campaigns=60,load=2,demand=min", 7, users) == CampaignAdmission(7, 60, 2, "min", users)
 
 
 @pytest.mark.parametrize(

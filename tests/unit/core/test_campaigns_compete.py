@@ -10,8 +10,8 @@ import pytest
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.admission import FirstCome
-from bftrain.deciding.campaigns import Campaigns
+from bftrain.deciding.admission import FirstComeAdmission
+from bftrain.deciding.campaigns import CampaignAdmission
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BrokenPlugin
@@ -20,7 +20,7 @@ from bftrain.rerun import Rerun, recover, restore
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
-from bftrain.values.news import News, Told
+from bftrain.values.news import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 from bftrain_solvers.greedy import solver as greedy
@@ -44,14 +44,14 @@ class Listening:
     """An admission that is told things one after the other."""
 
     def __init__(self, **entities: float) -> None:
-        self.admission = Campaigns(entities={user: Entity(weight=weight) for user, weight in entities.items()})
+        self.admission = CampaignAdmission(entities={user: Entity(weight=weight) for user, weight in entities.items()})
 
     def enter(self, time_s: float, *specs: TaskSpec, used: int = 0) -> None:
-        told = tuple(Told(spec=spec, work_left_samples=spec.work_samples) for spec in specs)
-        self.admission.note(News(time_s=time_s, used=used, entered=told))
+        told = tuple(TaskInfo(spec=spec, work_left_samples=spec.work_samples) for spec in specs)
+        self.admission.note(AdmissionUpdate(time_s=time_s, used=used, entered=told))
 
     def passed(self, time_s: float, used: int) -> None:
-        self.admission.note(News(time_s=time_s, used=used))
+        self.admission.note(AdmissionUpdate(time_s=time_s, used=used))
 
     @property
     def order(self) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_campaign_with_a_name_lasts_as_long_as_it_has_a_task() -> None:
     told.enter(5000, task("a2", "ann", 10, "study"), task("other", "ann", 1))
     told.enter(5000, task("b", "bob", 105))
     assert told.order == ["b", "a2", "a1", "other"]  # the study ends at 110, with a2 in it
-    told.admission.note(News(time_s=6000, finished=("a1", "a2")))
+    told.admission.note(AdmissionUpdate(time_s=6000, finished=("a1", "a2")))
     told.enter(6001, task("a3", "ann", 1000, "study"))
     assert told.order == ["b", "other", "a3"]
 
@@ -130,7 +130,7 @@ def test_what_is_cancelled_is_taken_out_and_moves_the_others_up() -> None:
     told.enter(700, task("a2", "ann", 100))
     told.enter(701, task("b", "bob", 150))
     assert told.order == ["a1", "b", "a2"]
-    told.admission.note(News(time_s=702, dropped=("a1",)))
+    told.admission.note(AdmissionUpdate(time_s=702, dropped=("a1",)))
     assert told.order == ["a2", "b"]
 
 
@@ -138,9 +138,9 @@ def test_what_is_left_of_a_cancelled_task_is_what_was_told_last() -> None:
     told = Listening()
     spec = task("a1", "ann", 100)
     told.enter(0, spec)
-    told.admission.note(News(time_s=1, changed=(Told(spec=spec, work_left_samples=40.0),)))
+    told.admission.note(AdmissionUpdate(time_s=1, changed=(TaskInfo(spec=spec, work_left_samples=40.0),)))
     told.enter(700, task("a2", "ann", 100))
-    told.admission.note(News(time_s=702, dropped=("a1",)))
+    told.admission.note(AdmissionUpdate(time_s=702, dropped=("a1",)))
     assert told.admission.virtual.left("ann") == pytest.approx(160)
 
 
@@ -151,7 +151,7 @@ def test_a_curve_that_is_learned_changes_the_work() -> None:
     assert told.order == ["a", "b"]
     for rate, order in ((0.5, ["b", "a"]), (2.0, ["a", "b"])):
         slow = msgspec.structs.replace(spec, curve=SpeedCurve(nodes=(1,), rate=(rate,)))
-        told.admission.note(News(time_s=1, changed=(Told(spec=slow, work_left_samples=100.0),)))
+        told.admission.note(AdmissionUpdate(time_s=1, changed=(TaskInfo(spec=slow, work_left_samples=100.0),)))
         assert told.order == order
     assert told.admission.virtual.left("ann") == pytest.approx(50)
 
@@ -165,7 +165,7 @@ def test_tasks_without_an_end_give_way_to_the_later_campaigns_of_their_user() ->
     assert told.order == ["a", "b", "for-ever"]
     told.passed(700 + 100 * 3600, 1)
     assert told.order[-1] == "for-ever"
-    told.admission.note(News(time_s=1e6, finished=("for-ever", "a", "b")))
+    told.admission.note(AdmissionUpdate(time_s=1e6, finished=("for-ever", "a", "b")))
     assert told.order == []
 
 
@@ -173,7 +173,7 @@ def test_what_is_over_is_forgotten() -> None:
     told = Listening()
     for number in range(50):
         told.enter(1000 * number, task(f"t{number}", f"user{number % 7}", 10), used=3)
-        told.admission.note(News(time_s=1000 * number + 500, used=3, finished=(f"t{number}",)))
+        told.admission.note(AdmissionUpdate(time_s=1000 * number + 500, used=3, finished=(f"t{number}",)))
     told.passed(1e6, 1)
     kept = told.admission.kept()
     assert (kept["campaigns"], kept["tasks"], kept["virtual"]["tag"], kept["virtual"]["users"]) == ({}, {}, {}, {})
@@ -191,7 +191,7 @@ def test_books_go_through_json_and_come_back_as_they_were() -> None:
     assert again.admission.kept() == told.admission.kept()
     for one in (told, again):
         one.enter(5000.0, task("new", "bob", 123.0), used=7)
-        one.admission.note(News(time_s=6000.0, used=7, dropped=("t7",), finished=("t3",)))
+        one.admission.note(AdmissionUpdate(time_s=6000.0, used=7, dropped=("t7",), finished=("t3",)))
         one.passed(9000.0, 1)
     assert again.order == told.order
     assert again.admission.kept() == told.admission.kept()
@@ -218,7 +218,7 @@ def test_after_a_restart_tasks_join_the_campaign_that_they_would_have_joined() -
 
 def test_a_campaign_that_is_over_is_not_followed_by_an_older_one_after_a_restart() -> None:
     told, again = prolonged(), Listening()
-    told.admission.note(News(time_s=3750.0, used=1, finished=("b1",)))
+    told.admission.note(AdmissionUpdate(time_s=3750.0, used=1, finished=("b1",)))
     again.admission.take_up(told.admission.kept())
     for one in (told, again):
         one.enter(3800.0, task("b2", "ann", 100.0), used=1)
@@ -248,13 +248,13 @@ def test_what_was_served_is_not_taken_off_those_without_an_end(what: str) -> Non
     virtual = told.admission.virtual
     assert virtual.left("ann") == pytest.approx(3600.0)
     changed = tuple(
-        Told(spec=task(spec.name, "ann", 1500.0 if what == "more" else 400.0, "study"), work_left_samples=None)
+        TaskInfo(spec=task(spec.name, "ann", 1500.0 if what == "more" else 400.0, "study"), work_left_samples=None)
         for spec in some
     )
     if what != "cancelled":
-        told.admission.note(News(time_s=2 * 6600.0, changed=changed))
+        told.admission.note(AdmissionUpdate(time_s=2 * 6600.0, changed=changed))
     assert virtual.left("ann") == pytest.approx(3600.0 + (1500.0 if what == "more" else 0.0))
-    told.admission.note(News(time_s=2 * 6600.0, dropped=("f0", "f1", "f2")))
+    told.admission.note(AdmissionUpdate(time_s=2 * 6600.0, dropped=("f0", "f1", "f2")))
     assert virtual.left("ann") == pytest.approx(3600.0)
 
 
@@ -379,7 +379,7 @@ def test_who_takes_over_from_first_come_hears_of_all_who_are_there(tmp_path: Pat
     storm = moments(4)
     path = tmp_path / "j.db"
     plain = msgspec.structs.replace(SETTINGS, admission="first-come")
-    harvester = Harvester(solver=greedy, objective=throughput, admission=FirstCome(4), max_failures=2)
+    harvester = Harvester(solver=greedy, objective=throughput, admission=FirstComeAdmission(4), max_failures=2)
     with Journal.create(path, plain) as journal:
         for moment in storm[:60]:
             harvester.absorb(*moment)
@@ -424,14 +424,14 @@ def test_books_that_cannot_be_read_name_the_admission(monkeypatch: pytest.Monkey
         deaf.absorb(joined(0, "n1"))
 
 
-class Deaf(Campaigns):
+class Deaf(CampaignAdmission):
     """One that fails whenever it is told something."""
 
     def __init__(self, max_tasks: int) -> None:
         super().__init__(max_tasks)
         self.name = "deaf"
 
-    def note(self, news: News) -> None:
+    def note(self, news: AdmissionUpdate) -> None:
         raise KeyError(news.time_s)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bftrain import config
 from bftrain.config import Settings, settings_from
-from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BadValue
 from bftrain.values.sharing import Entity, Inside
@@ -142,7 +142,7 @@ def test_a_harvester_built_by_hand_has_the_defaults_of_the_settings() -> None:
     settings, limits = Settings(), Limits()
     built = {name: given.default for name, given in signature(Harvester).parameters.items()}
     assert (built["horizon_s"], built["max_failures"]) == (settings.horizon_s, settings.max_failures)
-    assert FirstCome().max_tasks == settings.max_tasks
+    assert FirstComeAdmission().max_tasks == settings.max_tasks
     assert (limits.deadline_s, limits.relative_gap, limits.threads) == (
         settings.solver_deadline_s,
         settings.solver_gap,

@@ -8,7 +8,7 @@ import pytest
 
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.snapshot import Standing
+from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.actions import Cause, Start, Stop
@@ -121,7 +121,7 @@ def test_where_it_stands_has_a_json_form_and_another_goes_on_from_there() -> Non
     core.absorb(left(5, "n1", "n9"), TaskPaused(time_s=5, task="b"))
     text = wire.encode(core.standing)
     other = harvester()
-    other.take_up(wire.decode(text, Standing))
+    other.take_up(wire.decode(text, HarvesterSnapshot))
     assert other.standing == core.standing
     assert (other.plan, other.pool, other.time_s, other.owed) == (core.plan, core.pool, core.time_s, core.owed)
     core.absorb(joined(6, "n1", "n7"))
@@ -133,7 +133,7 @@ def test_a_harvester_to_which_nothing_happened_stands_nowhere() -> None:
     core = harvester()
     assert core.standing.time_s is None
     other = harvester()
-    other.take_up(wire.decode(wire.encode(core.standing), Standing))
+    other.take_up(wire.decode(wire.encode(core.standing), HarvesterSnapshot))
     other.absorb(joined(-5, "n1"))
     assert other.pool == {"n1"}
 

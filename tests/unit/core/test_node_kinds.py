@@ -15,8 +15,8 @@ from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throughput
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.snapshot import Standing
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.snapshot import HarvesterSnapshot
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadValue
 from bftrain.values import wire
 from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop
@@ -255,7 +255,7 @@ def busy() -> Harvester:
 
 def test_another_harvester_goes_on_from_where_one_stood_with_kinds() -> None:
     one, other = busy(), core()
-    other.take_up(wire.decode(wire.encode(one.standing), Standing))
+    other.take_up(wire.decode(wire.encode(one.standing), HarvesterSnapshot))
     assert other.standing == one.standing
     assert (other.pools, other.held, other.kind_of("v2")) == (one.pools, one.held, "v100")
     for event in (joined_as("v100", 9, "v4", "v5"), left(9.5, "k1"), TaskFinished(time_s=10, task="a")):
@@ -281,7 +281,7 @@ def test_a_standing_of_an_earlier_version_is_taken_up() -> None:
     for task in told["tasks"]:
         del task["past"]
     harvester = core()
-    harvester.take_up(wire.convert(told, Standing))
+    harvester.take_up(wire.convert(told, HarvesterSnapshot))
     assert harvester.held == busy().held
     assert [task.past.since_s for task in harvester.standing.tasks if task.past] == [7.0] * 3
 
@@ -346,7 +346,7 @@ def test_what_a_task_had_is_the_same_however_often_the_run_began_anew() -> None:
         harvester.handle(joined_as("v100", 0, "v1", "v2", "v3"), submitted(0, spec("a", largest=3)))
     for time_s in np.cumsum(rng.uniform(0.0, 10.0, 20)).tolist():
         again = core(objective=Looking())
-        again.take_up(wire.decode(wire.encode(broken.standing), Standing))
+        again.take_up(wire.decode(wire.encode(broken.standing), HarvesterSnapshot))
         broken = again
         event = (left if "v2" in through.pool else joined)(time_s, "v2")
         assert through.handle(event) == broken.handle(event)
@@ -378,7 +378,7 @@ def problem(**more: Any) -> AllocationProblem:  # noqa: ANN401 - any field
 
 
 def test_a_table_has_a_block_of_columns_for_every_kind() -> None:
-    table = Tabulator(throughput).table(problem())
+    table = ValueTableBuilder(throughput).table(problem())
     assert (table.kinds, table.nodes.tolist(), table.kind_of.tolist()) == (
         ("v100", "k80"),
         [0, 1, 2, 1, 2, 3, 4],
@@ -395,20 +395,20 @@ def test_a_table_has_a_block_of_columns_for_every_kind() -> None:
 
 
 def test_kinds_that_change_in_number_and_come_and_go_give_the_tables_that_a_new_one_gives() -> None:
-    kept = Tabulator(speedup)
+    kept = ValueTableBuilder(speedup)
     for pools in ({"v100": 2, "k80": 5}, {"v100": 1, "k80": 6}, {"k80": 7}, {"": 2, "k80": 5}, {"v100": 0, "k80": 7}):
         again = problem(pools=pools)
-        assert np.array_equal(kept.table(again).values, Tabulator(speedup).table(again).values)
+        assert np.array_equal(kept.table(again).values, ValueTableBuilder(speedup).table(again).values)
         assert kept.table(again).values.shape[1] == len(kept.table(again).columns)
 
 
 def test_a_speedup_is_over_one_node_of_the_fastest_kind() -> None:
-    table = Tabulator(speedup).table(problem())
+    table = ValueTableBuilder(speedup).table(problem())
     assert table.values[0].tolist() == [0, 100, 190, 40, 80, 120, -np.inf]
 
 
 def test_a_choice_of_kinds_has_a_value_and_must_fit() -> None:
-    table = Tabulator(throughput).table(problem())
+    table = ValueTableBuilder(throughput).table(problem())
     assert table.value_of({"a": 2, "b": 4}, {"a": "v100", "b": "k80"}) == 1900 + 1592
     assert table.allowed({"a": 2, "b": 4}, {"a": "v100", "b": "k80"})
     assert table.value_if_allowed({"a": 2, "b": 4}, {"a": "v100", "b": "k80"}) == 1900 + 1592
@@ -433,7 +433,7 @@ def test_an_objective_is_shown_the_task_as_it_is_on_each_kind() -> None:
         shown.append((task.name, task.kind, task.size, task.curve.speed(1)))
         return np.zeros(sizes.size)
 
-    Tabulator(FunctionObjective("looking", looking)).table(problem())
+    ValueTableBuilder(FunctionObjective("looking", looking)).table(problem())
     assert {each for each in shown if each[0] != "c"} == {
         ("a", "v100", 0, 10.0),
         ("a", "k80", 0, 4.0),
@@ -479,7 +479,7 @@ def best_by_trying_all(table: ValueTable) -> float:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_solvers_find_the_best_of_all_choices_and_rules_find_an_allowed_one(seed: int) -> None:
-    table = Tabulator(throughput).table(random_problem(seed))
+    table = ValueTableBuilder(throughput).table(random_problem(seed))
     best = best_by_trying_all(table)
     for solver in (exact.solver, highs.solver):
         found = solver.solve(table, Limits())
@@ -495,7 +495,7 @@ def test_solvers_find_the_best_of_all_choices_and_rules_find_an_allowed_one(seed
 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_objective_that_ties_tasks_together_sees_each_on_the_kind_chosen_for_it(seed: int) -> None:
-    table = Tabulator(max_min_now).table(random_problem(seed))
+    table = ValueTableBuilder(max_min_now).table(random_problem(seed))
     found = highs.solver.solve(table, Limits())
     assert found.value == pytest.approx(best_by_trying_all(table), rel=1e-6, abs=1e-9)
     assert found.value == table.value_of(found.sizes, found.kinds)
@@ -504,14 +504,18 @@ def test_an_objective_that_ties_tasks_together_sees_each_on_the_kind_chosen_for_
 def test_equal_share_sends_tasks_where_most_nodes_are_and_they_do_not_wander() -> None:
     pools = {"v100": 4, "k80": 2}
     tasks = [CompetingTask(name=name, max_nodes=4, curve=FAST) for name in "abc"]
-    table = Tabulator(throughput).table(AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(tasks)))
+    table = ValueTableBuilder(throughput).table(
+        AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(tasks))
+    )
     found = equal_share.solver.solve(table, Limits())
     assert (dict(found.sizes), dict(found.kinds)) == (
         {"a": 2, "b": 2, "c": 2},
         {"a": "v100", "b": "v100", "c": "k80"},
     )
     moved = [make(CompetingTask, name="a", curve=FAST, size=2, kind="k80"), *tasks[1:]]
-    table = Tabulator(throughput).table(AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(moved)))
+    table = ValueTableBuilder(throughput).table(
+        AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(moved))
+    )
     assert dict(equal_share.solver.solve(table, Limits()).kinds) == {"a": "k80", "b": "v100", "c": "v100"}
 
 

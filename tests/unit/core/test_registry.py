@@ -10,7 +10,7 @@ import pytest
 from bftrain import registry
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
-from bftrain.deciding.admission import FirstCome
+from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.errors import BrokenPlugin, NotAvailable, UnknownName, fold
 from bftrain.ports import Admission, Objective, Placement, Solver
 from bftrain_solvers.exact import solver as exact
@@ -70,7 +70,7 @@ def test_the_built_in_solvers_are_called_what_they_are_registered_as() -> None:
 def test_the_built_in_admission_is_first_come_first_served() -> None:
     admission = registry.load("admission", "first-come")(2)
     assert isinstance(admission, Admission)
-    assert admission == FirstCome(2)
+    assert admission == FirstComeAdmission(2)
     assert list(admission.admit(iter("abc"), 9)) == ["a", "b"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 
@@ -18,10 +18,10 @@ def problem(number: int) -> AllocationProblem:
 
 
 def test_many_short_tasks_do_not_fill_the_memory_and_values_stay_right() -> None:
-    kept = Tabulator(throughput)
+    kept = ValueTableBuilder(throughput)
     most = 0
     for number in range(5_000):
         table = kept.table(problem(number))
         most = max(most, len(kept._rows))  # noqa: SLF001 - what it keeps is not seen from outside
     assert 1_000 < most <= 1_400
-    assert np.array_equal(table.values, Tabulator(throughput).table(problem(4_999)).values)
+    assert np.array_equal(table.values, ValueTableBuilder(throughput).table(problem(4_999)).values)

@@ -11,7 +11,7 @@ import pytest
 
 from bftrain import conformance, registry
 from bftrain.conformance import USERS, Nonconformance
-from bftrain.deciding.campaigns import Campaigns
+from bftrain.deciding.campaigns import CampaignAdmission
 from bftrain.deciding.placement import grouped
 from tests.unit.core import parts
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bftrain.ports import Queue
-    from bftrain.values.news import News
+    from bftrain.values.news import AdmissionUpdate
 
 PAGE = (Path(__file__).parents[3] / "docs/adding/admission.md").read_text(encoding="utf-8")
 
@@ -84,15 +84,15 @@ class Learns(Base):
         return list(queue)[: self.asked % 3]
 
 
-class Forgets(Campaigns):
+class Forgets(CampaignAdmission):
     """It loses what it should keep."""
 
     def take_up(self, kept: Mapping[str, Any]) -> None:
         super().take_up({**kept, "numbers": kept["numbers"] + 1})
 
 
-class Stumbles(Campaigns):
-    def note(self, news: News) -> None:
+class Stumbles(CampaignAdmission):
+    def note(self, news: AdmissionUpdate) -> None:
         raise KeyError(news.time_s)
 
 

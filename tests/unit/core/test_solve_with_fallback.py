@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.deciding.solve_with_fallback import Choice, ask, choose
+from bftrain.deciding.solve_with_fallback import ChosenSizes, ask, choose
 from bftrain.errors import BadObjective, BadValue
 from bftrain.ports import Solver
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -20,7 +20,7 @@ LIMITS = Limits(deadline_s=3.0, threads=2)
 TABLE = table(3, [0.0, 10.0, 12.0], [0.0, 5.0, 19.0], present=[1, 0])
 
 
-def decided(answer: parts.Answer, fallback: Solver | None = None) -> Choice:
+def decided(answer: parts.Answer, fallback: Solver | None = None) -> ChosenSizes:
     return choose(TABLE, LIMITS, Scripted(answer), fallback)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.task_table import Roster
+from bftrain.deciding.task_table import TaskTable
 from bftrain.values.events import TaskMeasured
 from tests.unit.core.samples import curve, spec
 
@@ -79,7 +79,7 @@ def test_nodes_given_back_return_to_their_group_unless_they_left() -> None:
 
 
 def test_the_roster_keeps_the_order_of_submission() -> None:
-    roster = Roster()
+    roster = TaskTable()
     for name in "cab":
         roster.add(spec(name))
     roster.remove("a")
@@ -89,7 +89,7 @@ def test_the_roster_keeps_the_order_of_submission() -> None:
 
 
 def test_losses_are_told_by_task_and_free_nodes_are_passed_over() -> None:
-    roster = Roster()
+    roster = TaskTable()
     roster.add(spec("a"))
     roster.add(spec("b"))
     roster.assign("a", {"n1": 0, "n2": 0})
@@ -100,7 +100,7 @@ def test_losses_are_told_by_task_and_free_nodes_are_passed_over() -> None:
 
 
 def test_nodes_taken_from_a_task_have_no_owner_any_more() -> None:
-    roster = Roster()
+    roster = TaskTable()
     roster.add(spec("a"))
     roster.assign("a", {"n1": 0, "n2": 0, "n3": 0})
     roster.withdraw("a", ["n2"])
@@ -114,7 +114,7 @@ def test_nodes_taken_from_a_task_have_no_owner_any_more() -> None:
 
 
 def test_a_member_competes_with_what_is_known_of_it() -> None:
-    roster = Roster()
+    roster = TaskTable()
     roster.add(spec("a", 2, 5, work_samples=100.0, weight=3.0, grow_cost_s=1.0, shrink_cost_s=2.0, start_cost_s=4.0))
     roster.assign("a", {"n1": 0, "n2": 0})
     seen = roster["a"].competing(7.0)
@@ -127,14 +127,14 @@ def test_a_member_competes_with_what_is_known_of_it() -> None:
 
 
 def test_a_deadline_comes_nearer() -> None:
-    roster = Roster()
+    roster = TaskTable()
     roster.add(spec("a", deadline_s=100.0))
     assert roster["a"].competing(30.0).deadline_in_s == 70.0
     assert roster["a"].competing(130.0).deadline_in_s == -30.0
 
 
 def test_measurements_change_what_is_known_and_leave_the_rest() -> None:
-    roster = Roster()
+    roster = TaskTable()
     roster.add(spec("a", grow_cost_s=1.0, shrink_cost_s=2.0))
     before = roster["a"].competing(0.0)
     roster["a"].measured(TaskMeasured(time_s=0.0, task="a"))

@@ -22,7 +22,7 @@ def first_served() -> Solver:
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_it_passes_the_suite_for_solvers(first_served: Solver, case: conformance.Case) -> None:
+def test_it_passes_the_suite_for_solvers(first_served: Solver, case: conformance.SolverCheck) -> None:
     case.check(first_served, optimal=False)
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from bftrain_solvers.max_min import feasibility
-from bftrain_solvers.max_min.demands import NEVER, Needs
-from bftrain_solvers.max_min.exact_count import TooLarge, counted_out, that_matter, tightest
-from bftrain_solvers.max_min.feasibility import Room
-from bftrain_solvers.max_min.milp_check import Unanswered, relaxed, whole
+from bftrain_solvers.max_min.demands import NEVER, ResourceDemands
+from bftrain_solvers.max_min.exact_count import CountTooLarge, counted_out, that_matter, tightest
+from bftrain_solvers.max_min.feasibility import FeasibleOptions
+from bftrain_solvers.max_min.milp_check import FeasibilityUnknown, relaxed, whole
 
 MANY = 10**9
 
 
-def needs(seed: int) -> Needs:
+def needs(seed: int) -> ResourceDemands:
     """Give a few people with a few options each, one of which fits for certain, and rather too little of everything."""
     rng = np.random.default_rng(seed)
     people, options, resources = int(rng.integers(1, 6)), 3, int(rng.integers(2, 4))
@@ -25,17 +25,19 @@ def needs(seed: int) -> Needs:
     uses[rng.random((people, options)) < 0.2] = NEVER
     limits = rng.integers(1, 3 + 2 * people, resources)
     uses[:, 0] = np.minimum(uses[:, 0], limits)
-    return Needs(uses, limits)
+    return ResourceDemands(uses, limits)
 
 
-def fits(asked: Needs) -> bool:
+def fits(asked: ResourceDemands) -> bool:
     people, options, _ = asked.uses.shape
     return any((asked.over(np.array(chosen)) <= 0).all() for chosen in product(range(options), repeat=people))
 
 
-def begun(asked: Needs) -> Room:
+def begun(asked: ResourceDemands) -> FeasibleOptions:
     people = len(asked.uses)
-    return Room(Needs(np.zeros_like(asked.uses), asked.limits), np.zeros(people, dtype=np.int64), np.inf)
+    return FeasibleOptions(
+        ResourceDemands(np.zeros_like(asked.uses), asked.limits), np.zeros(people, dtype=np.int64), np.inf
+    )
 
 
 @pytest.mark.parametrize("way", ["as it comes", "counted", "in whole numbers"])
@@ -73,18 +75,18 @@ def test_what_prices_exclude_does_not_fit() -> None:
 
 
 def test_too_much_to_count_and_no_time_are_said() -> None:
-    asked = Needs(np.full((2, 2, 2), 1, dtype=np.int64), np.array([2, 2]))
+    asked = ResourceDemands(np.full((2, 2, 2), 1, dtype=np.int64), np.array([2, 2]))
     everything = np.ones((2, 2), dtype=np.bool_)
-    with pytest.raises(TooLarge):
+    with pytest.raises(CountTooLarge):
         counted_out(asked, everything, 0)
-    with pytest.raises(Unanswered):
+    with pytest.raises(FeasibilityUnknown):
         whole(asked, everything, perf_counter() - 1.0)
     late = begun(asked)
     late.stop_at = perf_counter() - 1.0
-    with pytest.raises(Unanswered):
+    with pytest.raises(FeasibilityUnknown):
         late.ask(asked)
 
 
 def test_one_without_any_option_finds_no_room() -> None:
-    asked = Needs(np.array([[[NEVER, 0], [0, NEVER]], [[0, 0], [0, 0]]]), np.array([5, 5]))
+    asked = ResourceDemands(np.array([[[NEVER, 0], [0, NEVER]], [[0, 0], [0, 0]]]), np.array([5, 5]))
     assert not begun(asked).ask(asked)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bftrain import registry, solving
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.objective_file import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
@@ -118,7 +118,7 @@ def test_they_answer_whatever_the_objective_is(rule: str) -> None:
     tasks = tuple(plain(name, 10.0, 20.0) for name in "ab")
     problem = AllocationProblem(pool=3, horizon_s=10.0, tasks=tasks)
     for objective in ("throughput", "max-min", "hierarchical", "max-min-now"):
-        table = Tabulator(resolve_objective(objective)).table(replace(problem, objective=objective))
+        table = ValueTableBuilder(resolve_objective(objective)).table(replace(problem, objective=objective))
         solution = registry.load("solver", rule).solve(table, Limits())
         assert solution.value == table.value_of(solution.sizes)
         assert table.allowed(solution.sizes)

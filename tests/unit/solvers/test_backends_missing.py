@@ -33,7 +33,7 @@ def not_installed(_: str) -> Never:
 
 def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbc, "version", not_installed)
-    solver = cbc.Cbc()
+    solver = cbc.CbcSolver()
     state = solver.available()
     assert (state.ok, state.fix) == (False, "pip install 'bftrain[cbc]'")
     solution = solver.solve(SMALL, Limits())

@@ -13,7 +13,7 @@ import pytest
 
 from bftrain import registry
 from bftrain_solvers import conformance
-from bftrain_solvers.exact import Exact
+from bftrain_solvers.exact import ExactSolver
 
 if TYPE_CHECKING:
     from bftrain.values.solution import Limits, Solution
@@ -38,11 +38,11 @@ SOLVERS = [
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("name", SOLVERS)
-def test_conforms(name: str, case: conformance.Case) -> None:
+def test_conforms(name: str, case: conformance.SolverCheck) -> None:
     case.check(registry.load("solver", name), optimal=name not in RULES)
 
 
-class Cheat(Exact):
+class Cheat(ExactSolver):
     """Answers with a field of the right solution changed."""
 
     def __init__(self, **changes: object) -> None:
@@ -66,19 +66,19 @@ class Cheat(Exact):
     ],
 )
 def test_cheats_are_caught(changes: dict[str, object], complaint: str) -> None:
-    with pytest.raises(conformance.Nonconformance, match=re.escape(complaint)):
+    with pytest.raises(conformance.SolverNonconformance, match=re.escape(complaint)):
         conformance.check(Cheat(**changes))
 
 
 def test_a_solver_that_ignores_the_coupling_is_caught() -> None:
-    class Blind(Exact):
+    class Blind(ExactSolver):
         def solve(self, table: ValueTable, limits: Limits) -> Solution:
             plain = type(table)(problem=table.problem, values=table.values)
             solution = super().solve(plain, limits)
             return msgspec.structs.replace(solution, value=table.value_of(solution.sizes), bound=None)
 
     (coupled,) = (case for case in conformance.CASES if case.name == "coupled-objective")
-    with pytest.raises(conformance.Nonconformance, match="not the best"):
+    with pytest.raises(conformance.SolverNonconformance, match="not the best"):
         coupled.check(Blind())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.objective_file import resolve_objective
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -17,7 +17,7 @@ from tests.helpers.policy_cases import plain
 
 def solved(policy: str, pool: int, *tasks: CompetingTask, **pools: int) -> Solution:
     problem = AllocationProblem(pool=pool, pools=pools, horizon_s=100.0, tasks=tasks, objective=policy)
-    return exact.solver.solve(Tabulator(resolve_objective(policy)).table(problem), Limits())
+    return exact.solver.solve(ValueTableBuilder(resolve_objective(policy)).table(problem), Limits())
 
 
 # Of three that are new two can run, each of whom has the same level then; the third would do a hundred times as much

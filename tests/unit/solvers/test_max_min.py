@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from bftrain import solving
 from bftrain.deciding import fair_objectives, unservable_tasks
 from bftrain.deciding.equal_share_speed import isolated_speed
-from bftrain.deciding.levels import GroupLevels, Levels
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.levels import GroupLevels, LevelCoupling
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.objective_file import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -35,7 +35,7 @@ LIMITS = Limits()
 
 
 def table_for(policy: str, problem: AllocationProblem) -> ValueTable:
-    return Tabulator(resolve_objective(policy)).table(replace(problem, objective=policy))
+    return ValueTableBuilder(resolve_objective(policy)).table(replace(problem, objective=policy))
 
 
 def sizes_of(policy: str, problem: AllocationProblem) -> list[int]:
@@ -104,7 +104,7 @@ def test_against_every_division(policy: str, seeds: range) -> None:
         problem = told(seed)
         table = table_for(policy, problem)
         coupling = table.coupling
-        assert isinstance(coupling, Levels)
+        assert isinstance(coupling, LevelCoupling)
         found = sizes_of(policy, problem)
         ways = [list(chosen) for chosen in divisions(table)]
         assert found in ways
@@ -126,9 +126,9 @@ def test_the_programme_gives_the_same_levels(policy: str) -> None:
         table = table_for(policy, problem)
         searched, stated = exact.solver.solve(table, LIMITS), highs.solver.solve(table, LIMITS)
         coupling = table.coupling
-        assert isinstance(coupling, Levels)
+        assert isinstance(coupling, LevelCoupling)
 
-        def reached(solution: Solution, table: ValueTable = table, coupling: Levels = coupling) -> list[float]:
+        def reached(solution: Solution, table: ValueTable = table, coupling: LevelCoupling = coupling) -> list[float]:
             chosen = table.chosen(solution.sizes)
             assert chosen is not None
             return sorted(table.values[place, chosen[place]] for place in coupling.counted)[: coupling.first]
@@ -294,7 +294,7 @@ def test_over_two_kinds_against_every_division(policy: str) -> None:
         table = table_for(policy, of_two_kinds(seed))
         solution = exact.solver.solve(table, LIMITS)
         coupling = table.coupling
-        assert isinstance(coupling, Levels)
+        assert isinstance(coupling, LevelCoupling)
         best = max(
             sorted(table.values[place, chosen[place]] for place in coupling.counted)[: coupling.first]
             for chosen in divisions(table)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.objective_file import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -19,7 +19,7 @@ LIMITS = Limits(deadline_s=60.0)
 
 
 def table_for(policy: str, problem: AllocationProblem) -> ValueTable:
-    return Tabulator(resolve_objective(policy)).table(replace(problem, objective=policy))
+    return ValueTableBuilder(resolve_objective(policy)).table(replace(problem, objective=policy))
 
 
 def many(seed: int, tasks: int, each: int, *, of_models: int | None = None) -> AllocationProblem:

@@ -10,8 +10,8 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain.ports import Availability
-from bftrain.values.coupling import Model
-from bftrain.values.linear import Linear, linear_sum
+from bftrain.values.coupling import CouplingModel
+from bftrain.values.linear import LinearExpression, linear_sum
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import highs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain.values.problem import AllocationProblem
-    from bftrain_solvers.matrix import Matrix
+    from bftrain_solvers.matrix import ModelMatrix
 
 
 def pieces(row: list[float], pool: int = 100) -> list[tuple[int, int]]:
@@ -59,7 +59,7 @@ def test_a_piece_has_one_binary_and_one_integer_column() -> None:
     assert matrix.row_lower.size == 6  # one pick each, one limit a piece, the pool
 
 
-def dense(matrix: Matrix) -> NDArray[np.float64]:
+def dense(matrix: ModelMatrix) -> NDArray[np.float64]:
     found = np.zeros((matrix.row_lower.size, matrix.objective.size))
     for row in range(matrix.row_lower.size):
         part = slice(matrix.starts[row], matrix.starts[row + 1])
@@ -91,18 +91,20 @@ def test_columns_stand_for_sizes_and_their_values() -> None:
 class Coupling:
     """A coupling made of two functions."""
 
-    def __init__(self, couple: Callable[[Model], None], total: Callable[[Sequence[int]], float]) -> None:
+    def __init__(self, couple: Callable[[CouplingModel], None], total: Callable[[Sequence[int]], float]) -> None:
         self._couple = couple
         self._total = total
 
-    def couple(self, model: Model) -> None:
+    def couple(self, model: CouplingModel) -> None:
         self._couple(model)
 
     def total(self, chosen: object, sizes: Sequence[int], problem: AllocationProblem) -> float:  # noqa: ARG002
         return self._total(sizes)
 
 
-def coupled(couple: Callable[[Model], None], total: Callable[[Sequence[int]], float], pool: int = 6) -> ValueTable:
+def coupled(
+    couple: Callable[[CouplingModel], None], total: Callable[[Sequence[int]], float], pool: int = 6
+) -> ValueTable:
     plain = table_of([[0, 3, 5, 6, 6.5], [0, 1, 2, 3, 4]], pool=pool)
     return ValueTable(problem=plain.problem, values=plain.values, coupling=Coupling(couple, total))
 
@@ -110,7 +112,7 @@ def coupled(couple: Callable[[Model], None], total: Callable[[Sequence[int]], fl
 def test_a_function_of_the_size_need_not_be_the_value() -> None:
     squares = np.arange(5.0) ** 2
 
-    def couple(model: Model) -> None:
+    def couple(model: CouplingModel) -> None:
         model.maximise(model.over_sizes(0, squares) - 3 * model.size(1))
 
     solution = highs.solver.solve(coupled(couple, lambda sizes: float(sizes[0] ** 2 - 3 * sizes[1])), Limits())
@@ -119,7 +121,7 @@ def test_a_function_of_the_size_need_not_be_the_value() -> None:
 
 
 def test_demands_and_variables_of_its_own() -> None:
-    def couple(model: Model) -> None:
+    def couple(model: CouplingModel) -> None:
         apart = model.variable(integer=True)  # at least |size 0 - size 1|, which is at most 1
         model.at_least(apart - model.size(0) + model.size(1), 0.0)
         model.at_least(apart + model.size(0) - model.size(1), 0.0)
@@ -134,7 +136,7 @@ def test_demands_and_variables_of_its_own() -> None:
 
 
 def test_later_goals_break_the_ties_of_earlier_ones() -> None:
-    def couple(model: Model) -> None:
+    def couple(model: CouplingModel) -> None:
         model.maximise(model.size(0) + model.size(1))
         model.maximise(model.value(0))
         model.maximise(model.value(1))
@@ -145,7 +147,7 @@ def test_later_goals_break_the_ties_of_earlier_ones() -> None:
 
 
 def test_demands_that_cannot_be_met() -> None:
-    def couple(model: Model) -> None:
+    def couple(model: CouplingModel) -> None:
         model.at_least(model.size(0), 99.0)
         model.maximise(model.value(0))
 
@@ -159,7 +161,7 @@ def test_a_coupling_that_maximises_nothing_is_told() -> None:
 
 
 def test_numbers_for_the_wrong_sizes_are_told() -> None:
-    def couple(model: Model) -> None:
+    def couple(model: CouplingModel) -> None:
         model.maximise(model.over_sizes(1, [1.0, 2.0]))
 
     with pytest.raises(BadInput, match=r"task 't1'.*wants 5 finite numbers"):
@@ -167,11 +169,11 @@ def test_numbers_for_the_wrong_sizes_are_told() -> None:
 
 
 def test_linear_expressions() -> None:
-    x, y = Linear({1: 1.0}), Linear({2: 1.0})
+    x, y = LinearExpression({1: 1.0}), LinearExpression({2: 1.0})
     both = 2 * x - y / 4 + 3 - (1 - x)
     assert (dict(both.terms), both.constant) == ({1: 3.0, 2: -0.25}, 2.0)
-    assert linear_sum([x, y, x, Linear({}, 5.0)]) == Linear({1: 2.0, 2: 1.0}, 5.0)
-    assert -x == Linear({1: -1.0}, -0.0)
+    assert linear_sum([x, y, x, LinearExpression({}, 5.0)]) == LinearExpression({1: 2.0, 2: 1.0}, 5.0)
+    assert -x == LinearExpression({1: -1.0}, -0.0)
 
 
 # -- from raw answers to solutions
@@ -188,7 +190,7 @@ class Canned(MilpSolver):
     def available(self) -> Availability:
         return Availability(ok=True)
 
-    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:  # noqa: ARG002 - it is all in the can
+    def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:  # noqa: ARG002 - it is all in the can
         return RawAnswer(**self._raw)  # type: ignore[arg-type]  # keyword arguments of every type
 
 
@@ -228,17 +230,17 @@ class TwoCans(MilpSolver):
 
     def __init__(self, *raw: RawAnswer) -> None:
         self._raw = list(raw)
-        self.asked: list[tuple[Matrix, Limits]] = []
+        self.asked: list[tuple[ModelMatrix, Limits]] = []
 
     def available(self) -> Availability:
         return Availability(ok=True)
 
-    def run(self, matrix: Matrix, limits: Limits) -> RawAnswer:
+    def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         self.asked.append((matrix, limits))
         return self._raw.pop(0)
 
 
-def two_goals(model: Model) -> None:
+def two_goals(model: CouplingModel) -> None:
     model.maximise(model.size(0))
     model.maximise(model.value(0))
 
@@ -282,7 +284,7 @@ def failing(answer: object = None) -> float:
     ],
 )
 def test_an_objective_that_fails_is_named(
-    couple: Callable[[Model], None], total: Callable[[Sequence[int]], float], complaint: str
+    couple: Callable[[CouplingModel], None], total: Callable[[Sequence[int]], float], complaint: str
 ) -> None:
     with pytest.raises(BadInput, match=f"objective '.*': {complaint}"):
         highs.solver.solve(coupled(couple, total), Limits())

@@ -17,11 +17,11 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
-from bftrain.deciding.value_table_builder import Tabulator, value_row
+from bftrain.deciding.value_table_builder import ValueTableBuilder, value_row
 from bftrain.errors import BadInput, UnknownName
 from bftrain.objective_file import resolve_objective
 from bftrain.ports import Objective
-from bftrain.registry import Part
+from bftrain.registry import RegisteredPart
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -68,10 +68,10 @@ def test_sizes_out_of_bounds_are_not_allowed() -> None:
 
 def test_a_table_is_as_wide_as_the_largest_size_within_reach() -> None:
     problem = AllocationProblem(pool=3, horizon_s=1.0, tasks=(task(), task(name="b", max_nodes=2)))
-    table = Tabulator(throughput).table(problem)
+    table = ValueTableBuilder(throughput).table(problem)
     assert table.values.tolist() == [[0, 10, 18, 24], [0, 10, 18, -inf]]
     assert not table.coupled
-    assert Tabulator(max_min_now).table(problem).coupled
+    assert ValueTableBuilder(max_min_now).table(problem).coupled
 
 
 def test_sizes_that_nobody_measured_are_noted() -> None:
@@ -87,7 +87,7 @@ def test_a_row_reaches_no_further_than_the_pool_lets_it() -> None:
         asked.append(sizes.size)
         return np.sqrt(sizes)
 
-    tabulator = Tabulator(FunctionObjective("counting", counting))
+    tabulator = ValueTableBuilder(FunctionObjective("counting", counting))
     huge = task(max_nodes=10**15)
     for pool in (70, 60, 50, 70):  # rows are found again although the pool has changed
         problem = AllocationProblem(pool=pool, horizon_s=4.0, tasks=(huge,))
@@ -100,11 +100,11 @@ def test_a_table_made_after_others_is_the_same_as_one_made_alone() -> None:
     spare = [
         task(name=f"t{number}", size=number % 4, max_nodes=3 + 2 * number, shrink_cost_s=2.0) for number in range(9)
     ]
-    tabulator = Tabulator(throughput)
+    tabulator = ValueTableBuilder(throughput)
     for _ in range(200):
         pool = dice.choice((12, 13, 15, 16, 17, 40))
         problem = AllocationProblem(pool=pool, horizon_s=9.0, tasks=tuple(dice.sample(spare, dice.randint(0, 5))))
-        alone = Tabulator(throughput).table(problem).values
+        alone = ValueTableBuilder(throughput).table(problem).values
         np.testing.assert_array_equal(tabulator.table(problem).values, alone)
         assert alone.shape == (len(problem.tasks), 1 + min(pool, max((t.max_nodes for t in problem.tasks), default=0)))
 
@@ -113,7 +113,7 @@ def test_a_table_made_after_others_is_the_same_as_one_made_alone() -> None:
 def test_what_no_memory_would_hold_is_refused(changes: dict[str, int]) -> None:
     problem = AllocationProblem(pool=10**12, horizon_s=1.0, tasks=(task(**changes),))
     with pytest.raises(BadInput, match=r"AllocationProblem.tasks: 1 tasks of up to 1,000,000,000,000 nodes.*max_nodes"):
-        Tabulator(throughput).table(problem)
+        ValueTableBuilder(throughput).table(problem)
 
 
 @pytest.mark.parametrize("changes", [{}, {"size": 1, "shrink_cost_s": 1e300}, {"start_cost_s": 1e300}])
@@ -205,8 +205,8 @@ def test_max_min_looks_at_weights_as_they_compare(weight: float) -> None:
     for seed in range(12):
         problem = conformance.random_problem(seed)
         tasks = tuple(msgspec.structs.replace(each, weight=weight) for each in problem.tasks)
-        plain = highs.solver.solve(Tabulator(max_min_now).table(problem), Limits())
-        weighed = Tabulator(max_min_now).table(msgspec.structs.replace(problem, tasks=tasks))
+        plain = highs.solver.solve(ValueTableBuilder(max_min_now).table(problem), Limits())
+        weighed = ValueTableBuilder(max_min_now).table(msgspec.structs.replace(problem, tasks=tasks))
         solution = highs.solver.solve(weighed, Limits())
         assert plain.value is not None
         assert solution.sizes == plain.sizes
@@ -216,7 +216,7 @@ def test_max_min_looks_at_weights_as_they_compare(weight: float) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_max_min_against_trying_all(seed: int) -> None:
-    table = Tabulator(max_min_now).table(conformance.random_problem(seed))
+    table = ValueTableBuilder(max_min_now).table(conformance.random_problem(seed))
     solution = highs.solver.solve(table, Limits())
     assert solution.value == pytest.approx(conformance.best_by_trying_all(table), rel=1e-9)
 
@@ -374,7 +374,7 @@ def test_a_coupled_objective_needs_a_solver_that_can() -> None:
 
 def test_a_plain_function_may_be_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     target = f"{speed.__module__}:{speed.__qualname__}"
-    part = Part(port="objective", name="mine", target=target, origin="a package of mine")
+    part = RegisteredPart(port="objective", name="mine", target=target, origin="a package of mine")
     monkeypatch.setattr(registry, "parts", lambda _: {"mine": part})
     objective = resolve_objective("mine")
     assert (objective.name, objective.values(task(), np.arange(3)).tolist()) == ("mine", [0, 10, 18])
@@ -382,7 +382,7 @@ def test_a_plain_function_may_be_an_entry_point(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_broken_plug_in_does_not_keep_the_others_from_solving(monkeypatch: pytest.MonkeyPatch) -> None:
     known = registry.parts("solver")
-    broken = Part(port="solver", name="broken", target="bftrain_solvers.nowhere:solver", origin="a package")
+    broken = RegisteredPart(port="solver", name="broken", target="bftrain_solvers.nowhere:solver", origin="a package")
     monkeypatch.setattr(registry, "parts", lambda _: {"broken": broken, "exact": known["exact"]})
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(),))
     first, second = solving.solve_with_all(problem)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bftrain.deciding.objectives import speedup, throughput
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -52,7 +52,7 @@ def several(seed: int, tasks: int = 30, pools: tuple[int, ...] = (40, 60, 80), l
             )
         )
     problem = AllocationProblem(pool=sum(pools), pools=counts, horizon_s=120.0, tasks=tuple(competing))
-    return Tabulator(throughput).table(problem)
+    return ValueTableBuilder(throughput).table(problem)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -72,7 +72,7 @@ def test_of_equal_plans_it_takes_the_one_that_changes_least() -> None:
         for name, size, kind in (("a", 2, "v100"), ("b", 2, "k80"), ("c", 0, ""))
     )
     problem = AllocationProblem(pool=4, pools={"v100": 2, "k80": 2}, horizon_s=100.0, tasks=tasks)
-    found = exact.solver.solve(Tabulator(throughput).table(problem), Limits())
+    found = exact.solver.solve(ValueTableBuilder(throughput).table(problem), Limits())
     assert (dict(found.sizes), dict(found.kinds)) == ({"a": 2, "b": 2, "c": 0}, {"a": "v100", "b": "k80"})
 
 
@@ -84,8 +84,8 @@ def test_kinds_that_are_alike_are_worth_what_one_kind_is() -> None:
     )
     one = AllocationProblem(pool=20, horizon_s=60.0, tasks=tasks)
     lone = AllocationProblem(pool=20, pools={"v100": 20, "k80": 0}, horizon_s=60.0, tasks=tasks)
-    best = exact.solver.solve(Tabulator(speedup).table(one), Limits())
-    again = exact.solver.solve(Tabulator(speedup).table(lone), Limits())
+    best = exact.solver.solve(ValueTableBuilder(speedup).table(one), Limits())
+    again = exact.solver.solve(ValueTableBuilder(speedup).table(lone), Limits())
     assert again.value == best.value
     assert set(again.kinds.values()) == {"v100"}
 
@@ -185,7 +185,7 @@ def test_costs_meant_as_never_leave_digits_for_the_rest() -> None:
             CompetingTask(name="c", max_nodes=3, curve=SpeedCurve(nodes=(1, 3), rate=(1.5, 3.0))),
         )
         pools = {"v100": 3, "k80": 2}
-        return Tabulator(throughput).table(AllocationProblem(pool=5, pools=pools, horizon_s=100.0, tasks=tasks))
+        return ValueTableBuilder(throughput).table(AllocationProblem(pool=5, pools=pools, horizon_s=100.0, tasks=tasks))
 
     found = exact.solver.solve(table(1e15), Limits())
     assert found.value == pytest.approx(conformance.best_by_trying_all(table(1e15)), rel=1e-12)

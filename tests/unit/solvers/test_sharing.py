@@ -13,9 +13,9 @@ from bftrain.solving import share
 from bftrain.values import wire
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
 from bftrain_solvers.sharing import rising
-from bftrain_solvers.sharing.arrays import Columns
+from bftrain_solvers.sharing.arrays import ShareColumns
 from bftrain_solvers.sharing.rising import rise
-from bftrain_solvers.sharing.ways import Market
+from bftrain_solvers.sharing.ways import ShareDemands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def drawn(seed: int, count: int = 6, kinds: int = 3) -> SharingProblem:
     )
 
 
-def most(given: Columns, gains: Floats, floor: Floats | None = None) -> tuple[float, Floats]:
+def most(given: ShareColumns, gains: Floats, floor: Floats | None = None) -> tuple[float, Floats]:
     """Give the largest ``gains @ speeds``, every speed being at least its ``floor``: as a plain programme."""
     market = given.market
     count, kinds = market.speeds.shape
@@ -114,7 +114,7 @@ def test_what_each_has_alone() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_slowest_is_as_fast_as_can_be(seed: int) -> None:
     given = drawn(seed)
-    columns, found = Columns.of(given), share(given, "max-min")
+    columns, found = ShareColumns.of(given), share(given, "max-min")
     in_bounds(given, found)
     rate = columns.weights * columns.fair
     levels = np.array(list(found.speeds.values())) / rate
@@ -136,7 +136,7 @@ def test_nobody_can_be_faster_without_another_slower(policy: str, seed: int) -> 
         )
         entities = {"a": Entity(weight=2.0), "b": Entity(inside=Inside.FIFO)}
         given = SharingProblem(nodes=dict(given.nodes), tasks=tasks, entities=entities)
-    columns, found = Columns.of(given), share(given, policy)
+    columns, found = ShareColumns.of(given), share(given, policy)
     in_bounds(given, found)
     speeds = np.array(list(found.speeds.values()))
     for place in range(len(speeds)):
@@ -151,7 +151,7 @@ def test_nobody_can_be_faster_without_another_slower(policy: str, seed: int) -> 
 @pytest.mark.parametrize("seed", range(2, 5))
 def test_water_filling_is_max_min_again_and_again(seed: int) -> None:
     given = drawn(seed)
-    columns, found = Columns.of(given), share(given, "water-filling")
+    columns, found = ShareColumns.of(given), share(given, "water-filling")
     rate = columns.weights * columns.fair
     fixed = np.zeros(len(rate), dtype=bool)
     floor = np.zeros(len(rate))
@@ -193,7 +193,7 @@ def test_entities_share_by_weight_and_divide_as_they_like() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_no_plain_programme_ends_sooner_or_is_less_unfair(seed: int) -> None:
     given = drawn(seed)
-    columns = Columns.of(given)
+    columns = ShareColumns.of(given)
     work = np.array([task.work_left_samples or 0.0 for task in given.tasks])
     nothing = np.zeros(len(work))
     makespan = share(given, "makespan")
@@ -224,7 +224,7 @@ def test_many_tasks_come_to_what_one_large_programme_does(
     speeds = rng.lognormal(0.0, 1.0, (700, 3))
     speeds[rng.random(speeds.shape) < 0.1] = 0.0
     speeds[speeds.max(axis=1) == 0.0, 0] = 1.0
-    market = Market(speeds, rng.choice([1.0, 2.0, 8.0], 700), np.full(3, 700.0 / scarce))
+    market = ShareDemands(speeds, rng.choice([1.0, 2.0, 8.0], 700), np.full(3, 700.0 / scarce))
     level, rate = np.zeros(700), speeds.mean(axis=1) * rng.choice([1.0, 3.0], 700)
     found = rise(market, level, rate)
     again = rise(market, level, rate, found.hint)

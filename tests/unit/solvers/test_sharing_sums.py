@@ -13,7 +13,7 @@ from scipy.optimize import LinearConstraint, linprog, minimize
 from bftrain import registry
 from bftrain.errors import BadInput
 from bftrain.solving import share
-from bftrain_solvers.sharing.arrays import Columns
+from bftrain_solvers.sharing.arrays import ShareColumns
 from tests.unit.solvers.test_sharing import TWO, drawn, problem
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bftrain.values.sharing import SharingProblem
 
 
-def limits(columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def limits(columns: ShareColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Give the rows of the programme over all shares, one after the other, and what they come to at most."""
     tasks, kinds = columns.market.speeds.shape
     of_tasks = np.kron(np.eye(tasks), np.ones(kinds))
@@ -32,7 +32,7 @@ def limits(columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def best_sum_of_logs(given: SharingProblem) -> float:
     """Find the best average logarithm of a speed by a general method for smooth problems."""
-    columns = Columns.of(given)
+    columns = ShareColumns.of(given)
     speeds, part = columns.market.speeds, columns.weights / columns.weights.sum()
     matrix, most = limits(columns)
     start = 0.9 * columns.alone
@@ -54,7 +54,7 @@ def best_sum_of_logs(given: SharingProblem) -> float:
 @pytest.mark.parametrize("seed", range(12))
 def test_proportional_is_as_good_as_a_general_optimiser(seed: int) -> None:
     given = drawn(seed)
-    columns, shares = Columns.of(given), share(given, "proportional")
+    columns, shares = ShareColumns.of(given), share(given, "proportional")
     reached = sum(task.weight * log(shares.speeds[task.name]) for task in given.tasks) / columns.weights.sum()
     assert reached == pytest.approx(best_sum_of_logs(given), abs=2e-7)
     fair = dict(zip(shares.speeds, columns.fair.tolist(), strict=True))
@@ -81,7 +81,7 @@ def test_nobody_is_raised_by_a_percentage_without_others_losing_as_much_in_all()
 
 def test_cost_is_the_best_there_is_for_the_prices() -> None:
     given = msgspec.structs.replace(drawn(2), prices={"k0": 3.0, "k1": 0.5})
-    columns = Columns.of(given)
+    columns = ShareColumns.of(given)
     matrix, most = limits(columns)
     worth = columns.weights[:, None] * columns.market.speeds / np.array([3.0, 0.5, 1.0])
     general: Any = linprog

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain.deciding.equal_share_speed import isolated_speed
-from bftrain.deciding.value_table_builder import Tabulator
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
 from bftrain.objective_file import as_objective, resolve_objective
 from bftrain.values.curve import SpeedCurve
@@ -22,7 +22,8 @@ from tests.helpers.policy_cases import divisions, of_two_kinds, plain, told
 def tables(policy: str, problem: AllocationProblem) -> tuple[ValueTable, ValueTable]:
     """Give the table of samples, and the one that is solved."""
     found = [
-        Tabulator(resolve_objective(name)).table(replace(problem, objective=name)) for name in ("throughput", policy)
+        ValueTableBuilder(resolve_objective(name)).table(replace(problem, objective=name))
+        for name in ("throughput", policy)
     ]
     return found[0], found[1]
 
@@ -151,4 +152,4 @@ class _Own:
 def test_an_objective_that_spoils_the_table_is_named(answer: object, complaint: str) -> None:
     problem = AllocationProblem(pool=2, horizon_s=10.0, tasks=(plain("a", 10.0, 20.0),))
     with pytest.raises(BadObjective, match=f"objective 'mine': .*{complaint}"):
-        Tabulator(as_objective("mine", _Own(answer))).table(problem)
+        ValueTableBuilder(as_objective("mine", _Own(answer))).table(problem)
