@@ -143,7 +143,7 @@ def test_nobody_can_be_raised_without_lowering_another_to_where_he_was(policy: s
         problem = told(seed)
         table = table_for("water-filling", problem)
         raised = [list(chosen) for chosen in divisions(table)]
-        counted = table.coupling.counted  # type: ignore[union-attr]  # Levels
+        counted = table.coupling.counted  # type: ignore[union-attr]  # a LevelCoupling
         found = sizes_of(policy, problem)
         now = {place: table.values[place, found[place]] for place in counted}
         for way in raised:

@@ -85,7 +85,7 @@ def test_over_three_kinds_the_programme_gives_the_same_levels(policy: str) -> No
             chosen = table.chosen(solution.sizes, solution.kinds)
             assert chosen is not None
             levels.append(sorted(table.values[place, column] for place, column in enumerate(chosen)))
-        first = table.coupling.first  # type: ignore[union-attr]  # Levels
+        first = table.coupling.first  # type: ignore[union-attr]  # a LevelCoupling
         assert levels[0][:first] == pytest.approx(levels[1][:first], rel=1e-6)
 
 
