@@ -10,6 +10,8 @@ import click
 from bftrain.cli.output import Output, prints_results
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bftrain_replay.drawing.page import Page
 
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -33,26 +35,37 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @prints_results
 def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, png: Path | None, out: Output) -> None:
     """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
-    from bftrain_datasets.result_folder import REPORT_FILE, write_page
+    from bftrain_datasets.result_folder import REPORT_FILE, holding, settle
+
+    elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
+    if page is not None or elsewhere:
+        settle(folder)
+        written = _write(_page_of(folder, title), page, elsewhere)
+    else:
+        with holding(folder):
+            written = _write(_page_of(folder, title), folder / REPORT_FILE, {})
+    out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
+
+
+def _write(drawn: Page, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
+    """Write the pictures into folders, by their form, and the page if it has a name; return what was written."""
+    from bftrain_datasets.result_folder import write_page
     from bftrain_replay import outputs
     from bftrain_replay.drawing import pictures
     from bftrain_replay.drawing.page import html
 
-    drawn = _page_of(folder, title)
     written: list[Path] = []
-    for form, target in (("svg", svg), ("png", png)):
-        if target is not None:
-            outputs.prepare(target)
-            written += pictures.write(drawn.figures, target, form)
-    if page is not None or not written:
-        path = page or folder / REPORT_FILE
-        write_page(path, html(drawn))
-        written.append(path)
-    out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
+    for form, folder in folders.items():
+        outputs.prepare(folder)
+        written += pictures.write(drawn.figures, folder, form)
+    if page is not None:
+        write_page(page, html(drawn))
+        written.append(page)
+    return written
 
 
 def _page_of(folder: Path, title: str) -> Page:
-    """Lay out the page of whatever lies in a folder: a replay, or a run in rounds."""
+    """Lay out the page of the result in a folder: a replay, or a run in rounds."""
     from bftrain_replay.reporting import material, report
     from bftrain_replay.rounds import page as in_rounds
     from bftrain_replay.rounds.outputs import FORMAT

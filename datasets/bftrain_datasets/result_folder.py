@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,7 +22,7 @@ from bftrain_datasets.folder_lock import FolderLock
 from bftrain_datasets.storage import check_replaceable, head_of, prepare_folder, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 SUMS: Final = "SHA256SUMS"
@@ -173,6 +173,15 @@ def settle(folder: Path) -> None:
     except PermissionError as error:
         what = f"the command that replaced its result was killed, and you cannot finish that: {error.strerror}"
         raise BadInput(what, where=str(folder), fix="have its owner run bftrain report on it") from error
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Keep a result in place while a page is drawn from it and written beside it: no command replaces it meanwhile."""
+    prepare_folder(folder)
+    with FolderLock(folder):
+        finish_replacement(folder)
+        yield
 
 
 def _may_replace(path: Path) -> bool:

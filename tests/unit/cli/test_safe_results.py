@@ -12,6 +12,7 @@ import pytest
 from bftrain_datasets.files import save_log
 from bftrain_datasets.folder_lock import FolderLock
 from bftrain_datasets.generators import generate_log
+from bftrain_datasets.result_folder import READY
 from bftrain_datasets.task_generators import TaskShape, generate_mix
 from bftrain_datasets.taskfiles import save_tasks
 from bftrain_replay import study
@@ -94,6 +95,19 @@ def test_a_folder_in_use_is_refused_at_once(bftrain: CommandLine, place: Path, c
         ended = bftrain(*command.split())
     assert (ended.code, ended.out) == (2, "")
     assert f"bftrain: out: is in use by process {os.getpid()} on " in ended.err
+
+
+def test_a_page_is_not_drawn_into_a_folder_whose_result_is_being_replaced(bftrain: CommandLine, place: Path) -> None:
+    assert bftrain(*COMMANDS["rounds"].split()).code == 0
+    (place / "out" / "report.html").unlink()
+    with FolderLock(place / "out"):
+        ended = bftrain("report", "out")
+        assert (ended.code, "out: is in use by process " in ended.err) == (2, True)
+        assert bftrain("report", "out", "-o", "page.html").code == 0
+    (place / "out" / READY).mkdir()
+    (place / "out" / "summary.json").rename(place / "out" / READY / "summary.json")  # killed before its last move
+    assert bftrain("report", "out").code == 0
+    assert {"report.html", "summary.json"} <= content_of(place / "out").keys()
 
 
 def test_an_interrupted_replay_leaves_the_finished_one_and_goes_on(
