@@ -20,7 +20,7 @@ from bftrain_elastic.secret import make_secret
 from tests.helpers.manager import TASK, Manager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.torch
 
@@ -191,8 +191,8 @@ def test_a_manager_that_only_stands_still_loses_nothing(site: Site) -> None:
     assert all(later == earlier + 1 for earlier, later in pairwise(steps(manager)))
 
 
-def until(true: object, words: str, patience_s: float = 60.0) -> None:
+def until(true: Callable[[], object], words: str, patience_s: float = 60.0) -> None:
     deadline = time.monotonic() + patience_s
-    while not true():  # type: ignore[operator]  # a callable
+    while not true():
         assert time.monotonic() < deadline, words
         time.sleep(0.02)

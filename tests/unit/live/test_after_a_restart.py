@@ -61,7 +61,8 @@ async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path, h
         await until(lambda: daemon.state == "reuniting")
         assert hub_calls == ["hold_workers", "open"]
         world.come("n1")
-        await asyncio.sleep(0.05)
+        await until(lambda: daemon.yard.ground.expected == {"n2"})
+        await decided(daemon)
         assert not beginning.done()
         assert "start_workers" not in hub_calls
         world.come("n2")
@@ -102,7 +103,8 @@ async def test_where_agents_outlive_the_word_of_the_scheduler_they_are_waited_fo
         await until(lambda: daemon.state == "reuniting")
         assert (daemon.harvester.pool, daemon.yard.ground.expected) == ({"n1"}, {"n1", "n2"})
         world.come("n1")
-        await asyncio.sleep(0.05)
+        await until(lambda: daemon.yard.ground.expected == {"n2"})
+        await decided(daemon)
         assert not beginning.done(), "on n2 workers may still live, though it is not ours any more"
         world.come("n2")
         await beginning
