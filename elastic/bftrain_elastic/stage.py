@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -102,13 +103,23 @@ class Stage:
         self._nodes = tuple(nodes)
         self._preload = preload
         self._tasks = 0
+        self._doors: set[str] = set()
 
     def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="bftrain-stage-"))
+        with ExitStack() as begun:  # what has begun is ended if the rest cannot begin
+            self.folder = Path(tempfile.mkdtemp(prefix="bftrain-stage-"))
+            begun.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            begun.callback(self._find_doors)
+            self._begin(begun)
+            self._begun = begun.pop_all()
+        return self
+
+    def _begin(self, begun: ExitStack) -> None:
+        """Start manager, agents and launcher; ``begun`` ends them, or what was put in their place meanwhile."""
         self._secret = make_secret(self.folder / "secret")
         self.told = Told()
-        self.hub = Hub(self.told, self._secret, epoch=self.epoch, settle_s=self._settle_s)
         (self.folder / "tmp").mkdir()
+        self.hub = Hub(self.told, self._secret, epoch=self.epoch, settle_s=self._settle_s)
         self.agents = LocalAgents(
             self.hub,
             self.folder / "secret",
@@ -117,25 +128,33 @@ class Stage:
             tmp=self.folder / "tmp",
             grace_s=self._grace_s,
         )
+        begun.callback(self.agents.close)
+        begun.callback(self._close_hub)
         self.launcher = self._make(self.told, self.hub)
+        begun.callback(self._close_launcher)
         self.agents.start(*self._nodes)
         self.told.until(lambda: len(self.hub_nodes()) == len(self._nodes), "all agents are registered")
-        return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         pids = self.below()
         ports = {port for _, port in listening(pids)}
         for agent in self.agents.running.values():
             agent.send_signal(signal.SIGCONT)  # it may have been stopped
-        self.launcher.close()
-        self.hub.close()
-        self.agents.close()
-        doors = {path.name for path in (self.folder / "tmp").glob("bftrain*")}
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._begun.close()
         if kind is None:  # or that is what is to be seen
             self._nothing_is_left(pids, ports)
-            if doors:
-                raise Nonconformance(f"agents that ended left {doors} behind")
+            if self._doors:
+                raise Nonconformance(f"agents that ended left {self._doors} behind")
+
+    def _close_hub(self) -> None:
+        self.hub.close()  # the present one: the first may have been replaced
+
+    def _close_launcher(self) -> None:
+        self.launcher.close()  # likewise
+
+    def _find_doors(self) -> None:
+        """Note the sockets that agents have left behind."""
+        self._doors = {path.name for path in (self.folder / "tmp").glob("bftrain*")}
 
     def hub_nodes(self) -> set[str]:
         """Give the nodes whose agents are there, as they were told."""

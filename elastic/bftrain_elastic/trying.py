@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -83,20 +84,23 @@ class Trying:
         self.held: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
-        self.folder = self._given_folder or self._own / "task"
-        self.hub = Hub(self._hear, make_secret(self._own / "secret"))
-        self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
-        self._launcher = self._make(self._hear, self.hub)
-        self._launcher.add(TASK, {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S})
-        self._agents.start(*self._names)
+        with ExitStack() as begun:  # what has begun is ended if the rest cannot begin
+            self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
+            begun.callback(shutil.rmtree, self._own, ignore_errors=True)
+            self.folder = self._given_folder or self._own / "task"
+            self.hub = Hub(self._hear, make_secret(self._own / "secret"))
+            self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
+            begun.callback(self._agents.close)
+            begun.callback(self.hub.close)
+            self._launcher = self._make(self._hear, self.hub)
+            begun.callback(self._launcher.close)
+            self._launcher.add(TASK, {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S})
+            self._agents.start(*self._names)
+            self._begun = begun.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._launcher.close()
-        self.hub.close()
-        self._agents.close()
-        shutil.rmtree(self._own, ignore_errors=True)
+        self._begun.close()
 
     def is_warm(self) -> bool:
         """Tell whether all agents are there and have imported what scripts need."""
