@@ -119,6 +119,7 @@ class Agent:
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S
             self._nursery.send({"do": "alive"})
+            self._door.let_in()
             self._look_after_nursery(now)
         if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"

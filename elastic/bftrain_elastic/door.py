@@ -59,7 +59,14 @@ class Door:
             self._door.bind(name)
         self._door.listen(64)
         Path(f"{self.path}.new").rename(self.path)  # whoever finds it can come in
+        self._waits = False  # no worker can be let in at the moment
         selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in_all())
+
+    def let_in(self) -> None:
+        """Let workers in again, if that was not possible."""
+        if self._waits:
+            self._waits = False
+            self._selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in_all())
 
     def tell(self, worker: str, message: Message) -> None:
         """Send a worker a message, if it is there and listens."""
@@ -82,9 +89,16 @@ class Door:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _let_in_all(self) -> None:
-        with suppress(BlockingIOError, ConnectionError):
+        try:
             while True:
                 self._let_in(self._door.accept()[0])
+        except (BlockingIOError, ConnectionError):
+            pass
+        except OSError as error:  # no descriptor is free: the selector would report the workers that wait without end
+            if not self._waits:
+                self._waits = True
+                self._selector.unregister(self._door)
+                self._note(f"no worker can connect: {error.strerror}; it is tried again")
 
     def _let_in(self, guest: socket.socket) -> None:
         guest.settimeout(0)
