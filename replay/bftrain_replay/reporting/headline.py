@@ -17,7 +17,7 @@ from bftrain_replay.reporting.material import Material
 from bftrain_replay.reporting.waterfall import hints
 from bftrain_replay.result import SECONDS_AN_HOUR
 
-_ROUNDED: Final = 0.001  # of the nodes that were idle on average: as much or more is seen in U
+_ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
 _LEFT_BY: Final = {
     RECORDS: "The batch queue",
