@@ -14,15 +14,41 @@ from bftrain_elastic.messages import Message
 class Listener(Protocol):
     """Hears of agents and workers: a launcher."""
 
-    def node_up(self, node: str) -> None: ...  # noqa: D102 - as in Course
-    def node_gone(self, node: str) -> None: ...  # noqa: D102 - as in Course
-    def notice(self, node: str, grace_s: float) -> None: ...  # noqa: D102 - as in Course
-    def adopt(self, task: str, node: str, left: Message) -> bool: ...  # noqa: D102 - as in Course
-    def spawned(self, task: str, worker: str, port: int) -> None: ...  # noqa: D102 - as in Course
-    def inspected(self, task: str, worker: str, process_state: str) -> None: ...  # noqa: D102 - as in Course
-    def said(self, task: str, worker: str, message: Message) -> None: ...  # noqa: D102 - as in Course
-    def exited(self, task: str, worker: str, exit: Exit) -> None: ...  # noqa: A002, D102 - as in Course
-    def tick(self, now: float) -> None: ...  # noqa: D102 - as in Course
+    def node_up(self, node: str) -> None:
+        """Know that an agent registered."""
+        ...
+
+    def node_gone(self, node: str) -> None:
+        """Know that an agent left."""
+        ...
+
+    def notice(self, node: str, grace_s: float) -> None:
+        """Know that a node will be taken in ``grace_s`` seconds."""
+        ...
+
+    def adopt(self, task: str, node: str, left: Message) -> bool:
+        """Return whether a worker of an earlier manager is taken over, or its end is of use."""
+        ...
+
+    def spawned(self, task: str, worker: str, port: int) -> None:
+        """Know that a worker was started."""
+        ...
+
+    def inspected(self, task: str, worker: str, process_state: str) -> None:
+        """Know the state of a worker's process."""
+        ...
+
+    def said(self, task: str, worker: str, message: Message) -> None:
+        """Hear what a worker says."""
+        ...
+
+    def exited(self, task: str, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+        """Know that a worker ended, and how."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Look at the clock, ten times a second."""
+        ...
 
 
 @dataclass(frozen=True)

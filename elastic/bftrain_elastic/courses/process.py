@@ -16,13 +16,13 @@ from math import inf
 from typing import ClassVar, Final
 
 from bftrain_elastic.courses import Exit, Floor, GroupPlace, Left
+from bftrain_elastic.courses.early_ends import EarlyEnds
 from bftrain_elastic.courses.failures import last_word
 from bftrain_elastic.courses.given_nodes import GivenNodes
 from bftrain_elastic.courses.group_process import GroupProcess, GroupSize, death_of, environment
 from bftrain_elastic.courses.members import epoch_of
 from bftrain_elastic.courses.retry import RetryDelay
 from bftrain_elastic.courses.supervision import Supervision
-from bftrain_elastic.courses.vain_ends import VainEnds
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
 
@@ -62,7 +62,7 @@ class ProcessCourse:
         self._done_at: dict[str, float] = {}  # workers that said that they are done -> when
         self._reported = False  # the present generation has reported a step
         self._finished_at: float | None = None  # when the program said that its work is done
-        self._vain_ends = VainEnds(job, self._supervision)
+        self._early_ends = EarlyEnds(job, self._supervision)
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
         self._broken = False  # the present group lost a member
         self._over = ""
@@ -76,7 +76,7 @@ class ProcessCourse:
         if nodes and self._over != "done":
             if self._over:
                 self._supervision.reset()
-                self._vain_ends.forget()
+                self._early_ends.forget()
             self._over, self._paused = "", False
         for node in sorted(at_once):
             self._node_leaves(node)
@@ -301,8 +301,8 @@ class ProcessCourse:
                 return True
             if now - max(at_s for at_s, _ in ended.values()) <= self._floor.settle_s:
                 return False
-            if self._vain_ends.is_one:
-                self._ended, self._over = {}, self._vain_ends.count()
+            if self._early_ends.is_early:
+                self._ended, self._over = {}, self._early_ends.count()
                 return True
         self._over = "done"
         return True

@@ -7,7 +7,7 @@ from bftrain_elastic.courses.supervision import Supervision
 from bftrain_elastic.jobs import Job
 
 
-class VainEnds:
+class EarlyEnds:
     """Counts the ends in a row of one program that were not its last, without a step between."""
 
     def __init__(self, job: Job, supervision: Supervision) -> None:
@@ -17,7 +17,7 @@ class VainEnds:
         self._step = -1  # at the last of them
 
     @property
-    def is_one(self) -> bool:
+    def is_early(self) -> bool:
         """Whether an exit code of 0 by itself does not mean now that the work is done."""
         return self._says_when_finished or self._supervision.far_from_done
 
