@@ -50,7 +50,7 @@ class Case:
         """Put the stage's launcher through it. If that fails, the next case finds no task and all nodes."""
         try:
             self.run(stage)
-        except BaseException:
+        except Exception:
             with suppress(Nonconformance):  # the first problem is the one to be seen
                 stage.restore()
             raise
