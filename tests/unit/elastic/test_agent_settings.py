@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic import agent
 from bftrain_elastic.agent_settings import Settings, command_line
+from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.secret import make_secret
 
 
@@ -22,9 +22,7 @@ def test_a_command_line_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("manager", ["10.0.0.1", "10.0.0.1:", ":7070", "10.0.0.1:http"])
-def test_a_manager_without_address_or_port_is_named(
-    tmp_path: Path, manager: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        agent.main(words(tmp_path, manager))
-    assert f"--manager: '{manager}' is not ADDRESS:PORT" in capsys.readouterr().err
+def test_a_manager_without_address_or_port_is_named(tmp_path: Path, manager: str) -> None:
+    given = command_line("").parse_args(words(tmp_path, manager))
+    with pytest.raises(ElasticError, match=f"--manager: '{manager}' is not ADDRESS:PORT"):
+        Settings.of(given)
