@@ -161,7 +161,7 @@ class LocalScheduler:
         self._find_agents()
         idle = Timetable(self._settings).idle_at(self._elapsed())
         used = idle | self._allowed  # of these the loop takes care
-        await self._until_ended(self._end_agents(self._agents.keys() - used), _ENDING_S)
+        await self._until_ended(self._end_agents(self._agents.keys() - used), self._grace_s + _ENDING_S)
         return idle
 
     async def give_back(self, nodes: Collection[str]) -> None:
@@ -274,12 +274,13 @@ class LocalScheduler:
 class _Agent:
     """One agent: a child of ours, or one of a former daemon that is known by its process and when that began."""
 
-    def __init__(self, pid: int, begun: str, child: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, note: Path, pid: int, begun: str, child: subprocess.Popen[bytes] | None) -> None:
         self.pid = pid
+        self._note = note
         self._begun = begun
         self._child = child
         self.since = time.monotonic()
-        self.ending_since = 0.0
+        self.ending_since = self.since
         self.ended_by_us = False
 
     @classmethod
@@ -288,18 +289,26 @@ class _Agent:
             child = subprocess.Popen(  # noqa: S603 - the agent's command, no shell
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        begun = _begun_at(child.pid)
-        (folder / node).write_text(json.dumps({"pid": child.pid, "begun": begun}))
-        return cls(child.pid, begun, child)
+        agent = cls(folder / node, child.pid, _begun_at(child.pid), child)
+        agent.write_down()
+        return agent
 
     @classmethod
     def found(cls, file: Path) -> _Agent | None:
         try:
             known = json.loads(file.read_text())
-            agent = cls(int(known["pid"]), str(known["begun"]), None)
+            agent = cls(file, int(known["pid"]), str(known["begun"]), None)
+            if "ending_s" in known:  # it has had SIGTERM, and a second one would cut its grace short
+                agent.ended_by_us = True
+                agent.ending_since -= max(0.0, time.time() - float(known["ending_s"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return agent if agent.alive else None
+
+    def write_down(self) -> None:
+        """Note what the next daemon has to know of it."""
+        ending = {"ending_s": time.time()} if self.ended_by_us else {}
+        self._note.write_text(json.dumps({"pid": self.pid, "begun": self._begun, **ending}))
 
     @property
     def alive(self) -> bool:
@@ -310,6 +319,8 @@ class _Agent:
     def terminate(self) -> None:
         if self.alive and not self.ended_by_us:
             self.ended_by_us, self.ending_since = True, time.monotonic()
+            with suppress(OSError):  # a full disk must not keep a slot from its owner
+                self.write_down()
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 

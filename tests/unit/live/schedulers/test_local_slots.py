@@ -230,3 +230,28 @@ async def test_agents_on_busy_slots_end_before_a_daemon_that_comes_back_is_told_
         other = make(table, Site(name="test", folder=tmp_path))
         assert await other.look() == {"slot1"}
         assert set(found.agents()) == {"slot1"}
+
+
+# Saves within its grace, and ends at once after a second SIGTERM, as agents do
+COUNTS = """
+trap 'echo told >>told; [ -e second ] && exit 3; touch second; (sleep 0.5; touch saved; kill -9 $$) &' TERM
+while :; do sleep 0.02; done
+"""
+
+
+@in_a_loop
+async def test_a_daemon_that_comes_back_does_not_cut_the_grace_of_an_agent_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counts = AgentOrder(argv=("/bin/sh", "-c", COUNTS))
+    table = {"nodes": 1, "idle": "1@0,0@0.5"}
+    first = make(table, Site(name="test", folder=tmp_path, grace_s=30.0))
+    running = asyncio.create_task(first.run(lambda _: None, counts))
+    await until((tmp_path / "told").exists)
+    running.cancel()
+    async with slots(tmp_path, counts, grace_s=30.0, **table) as found:
+        assert await found.scheduler.look() == frozenset()
+        assert (tmp_path / "saved").exists()
+    await first.leave()  # it was the parent of the agent
+    assert (tmp_path / "told").read_text() == "told\n"
