@@ -5,6 +5,7 @@
 VENV ?= .venv
 WORKERS ?= 2
 APT ?= yes
+TESTS ?= tests
 # What bftrain can do without, but whose tests want to run
 EXTRAS ?= cbc,gurobi,parquet,dask,docs,horovod
 
@@ -40,6 +41,7 @@ help:
 	@echo '                                          (of $(EXTRAS); horovod brings torch)'
 	@echo 'VENV=DIR           keep the venv there    WORKERS=4     run so many tests at once'
 	@echo 'APT=no             install no Debian package for the tests, even as root'
+	@echo 'TESTS=tests/unit   test only these folders or files'
 
 demo:
 	@tools/venv.sh base
@@ -53,7 +55,7 @@ test:
 	@tools/venv.sh test$(extras)
 	@tools/debian-packages.sh
 	@$(if $(horovod),$(horovod) --if-possible)
-	@$(pytest) -q $(parallel) -m 'not bench and not soak' --durations=10 --durations-min=2
+	@$(pytest) -q $(parallel) -m 'not bench and not soak' --durations=10 --durations-min=2 $(TESTS)
 
 check:
 	@tools/venv.sh test,check$(extras)

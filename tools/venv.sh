@@ -87,12 +87,14 @@ stamp=$state/has-$layer
 say "Installing bftrain and what it needs into $venv ..."
 mkdir -p "$state"
 : >"$unfinished" || explain
-what=.
-[ "$layer" = base ] || what=".[$layer]"
+what=.[$layer] compile=--compile
+if [ "$layer" = base ]; then
+    what=. compile=--no-compile # a first look imports few modules; Python keeps the bytecode of these by itself
+fi
 # PIP_USER=0: a user's own setting would send the packages elsewhere.
 # PIP_RETRIES: pip asks five times, a minute in all, before it says that there is no network
 PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
-    --editable "$what" >>"$log" 2>&1 || explain
+    "$compile" --editable "$what" >>"$log" 2>&1 || explain
 contents >"$state/contents" || explain
 printf '%s\n' "$key" >"$stamp" || explain
 rm "$unfinished"
