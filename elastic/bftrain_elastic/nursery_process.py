@@ -35,6 +35,7 @@ class NurseryProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lines = Lines(LINE_LIMIT)
         self.warm = False
+        self.was_warm = False  # it was ready for orders before it was lost
 
     def start(self) -> None:
         """Start it, unless it runs."""
@@ -48,7 +49,7 @@ class NurseryProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._lines, self.warm = Lines(LINE_LIMIT), False
+        self._lines, self.warm, self.was_warm = Lines(LINE_LIMIT), False, False
         self._wire = Wire(self._selector, ours, self._arrived, self._lost)
 
     def send(self, message: Message) -> None:
@@ -87,5 +88,5 @@ class NurseryProcess:
             self._on_message(message)
 
     def _lost(self, _reason: str) -> None:
-        self._wire, self.warm = None, False
+        self._wire, self.warm, self.was_warm = None, False, self.warm
         self._on_lost()

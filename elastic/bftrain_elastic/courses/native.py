@@ -18,12 +18,12 @@ from bftrain_elastic.courses.group_choice import GroupChoice
 from bftrain_elastic.courses.health import Health
 from bftrain_elastic.courses.members import NOTHING, Member, Members, Phase, death_of, go_orders, nodes_of
 from bftrain_elastic.courses.present_group import ABORT_S, PresentGroup
-from bftrain_elastic.courses.retry import RetryDelay
 from bftrain_elastic.courses.supervision import Supervision
 from bftrain_elastic.courses.training_end import TrainingEnd
 from bftrain_elastic.courses.worker_orders import WorkerOrders
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
+from bftrain_elastic.retry import RetryDelay
 
 REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
 ASTRAY: Final = 3  # steps in no group that show that a script does not know of groups

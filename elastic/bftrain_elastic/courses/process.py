@@ -21,10 +21,10 @@ from bftrain_elastic.courses.failures import last_word
 from bftrain_elastic.courses.given_nodes import GivenNodes
 from bftrain_elastic.courses.group_process import GroupProcess, GroupSize, death_of, environment
 from bftrain_elastic.courses.members import epoch_of
-from bftrain_elastic.courses.retry import RetryDelay
 from bftrain_elastic.courses.supervision import Supervision
 from bftrain_elastic.jobs import Job
 from bftrain_elastic.messages import Message
+from bftrain_elastic.retry import RetryDelay
 
 SILENT_S: Final = 10.0  # a command that says nothing and lives that long runs
 START_UPS: Final = 1.5  # times the longest start-up so far: a program that has not reported by then may have stalled
