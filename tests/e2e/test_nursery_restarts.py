@@ -1,4 +1,4 @@
-"""A nursery that cannot start, as while bftrain is replaced on its node: its agent tries again, but ever more rarely."""
+"""A nursery that cannot start, as while bftrain is replaced on its node: its agent tries again, ever more rarely."""
 
 from __future__ import annotations
 
