@@ -206,9 +206,9 @@ def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve(
 
 def test_a_worker_that_never_comes_back_ends_without_anybody_to_stop_it() -> None:
     code = (
-        "import time; from bftrain_solvers import cbc_worker; from bftrain_solvers.cbc_messages import Request;"
+        "import time; from bftrain_solvers import cbc_worker; from bftrain_solvers.cbc_messages import CbcRequest;"
         "cbc_worker._OVERRUN_S = 0.2; cbc_worker.unpacked = lambda _: time.sleep(60.0);"
-        "cbc_worker._answer(Request(fields={}, seconds=0.1, relative_gap=0.0, threads=1))"
+        "cbc_worker._answer(CbcRequest(fields={}, seconds=0.1, relative_gap=0.0, threads=1))"
     )
     started = perf_counter()
     done = subprocess.run([sys.executable, "-c", code], check=False)
