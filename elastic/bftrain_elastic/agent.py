@@ -3,8 +3,7 @@
 It starts at once (the nursery imports torch, not the agent), passes messages on, and starts and stops workers. On
 SIGTERM it says goodbye to the manager, kills everything it started and ends; with a grace it gives notice first, and
 ends when no worker is left or the grace is over. If the agent dies, its nursery kills the workers; if the manager is
-gone for long, the agent ends. Until then workers go on without one, and the agent remembers of each what the next
-manager has to know, also how it ended.
+gone for long, the agent ends. Until then workers go on, and the agent keeps what the next manager must know of them.
 """
 
 from __future__ import annotations
@@ -29,15 +28,12 @@ from bftrain_elastic.messages import Message, environment_of, inner_of, text_of
 from bftrain_elastic.nursery import NOTICES
 from bftrain_elastic.nursery_process import NurseryProcess
 from bftrain_elastic.processes import adopt_orphans, die_with, end_family, is_running, state_of
-from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.termination import GRACE
 from bftrain_elastic.words import checked
 from bftrain_elastic.worker_records import EndedWorkers, Worker
 
 _KILLED: Final = -int(signal.SIGKILL)
 _BEAT_S: Final = 1.0  # how often the nursery hears that we live
-_NURSERY_RETRY_S: Final = 0.2  # until another nursery is started after one that never was ready
-_LONGEST_NURSERY_RETRY_S: Final = 60.0
 _OBEY_S: Final = 3.0  # how long a nursery that was stopped may take to carry out an order
 _ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itself, and by its own step (srun)
 _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
@@ -71,7 +67,6 @@ class Agent:
             on_message=self._from_nursery,
             on_lost=self._nursery_lost,
         )
-        self._nursery_delay = RetryDelay(_NURSERY_RETRY_S, _LONGEST_NURSERY_RETRY_S)
         self._signals: list[int] = []  # that arrived and were not looked at yet
         self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
         self._workers_know = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
@@ -122,7 +117,7 @@ class Agent:
                 self._kill(worker)
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S
-            self._start_nursery(now)
+            self._nursery.start()
             self._nursery.send({"do": "alive"})
             self._door.let_in()
             self._look_after_nursery(now)
@@ -261,7 +256,7 @@ class Agent:
         except OSError as error:
             self._bury(worker, 1, f"it cannot be started: {error}")
             return
-        self._start_nursery(time.monotonic())
+        self._nursery.start()
         if self._nursery.warm:
             self._send_orders()
 
@@ -369,18 +364,10 @@ class Agent:
         for worker in list(self._workers.values()):
             if worker.order is None:
                 self._bury(worker, exit_codes.get(worker.pid, _KILLED))
-        if self._nursery.was_warm:
-            self._nursery_delay.succeeded()
-            self._start_nursery(time.monotonic())
-            return
-        # Python or bftrain may be replaced or broken on this node: trying without a pause would take a core of it
-        self._nursery_delay.failed(time.monotonic())
-        self._note("its nursery ended before it was ready; another one is started soon")
-
-    def _start_nursery(self, now: float) -> None:
-        """Start the nursery, unless it runs, the agent leaves, or it is too early after one that ended at once."""
-        if not self._leaving and not self._nursery_delay.waits(now):
+        if not self._leaving:
             self._nursery.start()
+            if not self._nursery.runs:
+                self._note("its nursery ended before it was ready; another one is started soon")
 
     def _look_after_nursery(self, now: float) -> None:
         """Kill a nursery that was stopped, and so starts and kills no worker: its workers end with it."""

@@ -7,12 +7,18 @@ import selectors
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from bftrain_elastic.messages import LINE_LIMIT, Lines, Message, decode, encode
 from bftrain_elastic.processes import end_family, state_of
+from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wires import Wire
+
+_RETRY_S: Final = 0.2  # until another one is started after one that never was ready
+_LONGEST_RETRY_S: Final = 60.0
 
 
 class NurseryProcess:
@@ -34,12 +40,20 @@ class NurseryProcess:
         self._wire: Wire | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._lines = Lines(LINE_LIMIT)
+        self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
         self.warm = False
-        self.was_warm = False  # it was ready for orders before it was lost
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and is not lost."""
+        return self._wire is not None
 
     def start(self) -> None:
-        """Start it, unless it runs."""
-        if self._wire is not None:
+        """Start it, unless it runs or it is too early after one that ended before it was ready.
+
+        Python or bftrain may be replaced or broken on this node: trying without a pause would take a core of it.
+        """
+        if self.runs or self._delay.waits(time.monotonic()):
             return
         ours, theirs = socket.socketpair()
         with theirs:
@@ -49,7 +63,7 @@ class NurseryProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._lines, self.warm, self.was_warm = Lines(LINE_LIMIT), False, False
+        self._lines, self.warm = Lines(LINE_LIMIT), False
         self._wire = Wire(self._selector, ours, self._arrived, self._lost)
 
     def send(self, message: Message) -> None:
@@ -88,5 +102,9 @@ class NurseryProcess:
             self._on_message(message)
 
     def _lost(self, _reason: str) -> None:
-        self._wire, self.warm, self.was_warm = None, False, self.warm
+        if self.warm:
+            self._delay.succeeded()
+        else:
+            self._delay.failed(time.monotonic())
+        self._wire, self.warm = None, False
         self._on_lost()

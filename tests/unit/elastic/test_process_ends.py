@@ -161,7 +161,9 @@ def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended(
         play.tick(10.0)
         assert play.floor.time < 1000.0
     assert play.floor.stopped == [(worker, 10.0)]
-    assert [note.partition(" did not end")[0] for note in play.floor.notes()] == [worker], "and nobody says it stalls"
+    assert [note.partition(" did not end")[0] for note in play.floor.notes()] == [worker], (
+        "and no remark says that it stalls"
+    )
     play.course.exited(worker, Exit(-9, ""))
     assert play.floor.told[-1]["told"] == "done"
 
@@ -181,7 +183,7 @@ def test_a_program_that_counts_from_0_at_each_start_is_believed_when_it_ends() -
     play.report(worker, 99)
     play.course.exited(worker, Exit(0, ""))
     play.settle()
-    assert play.floor.told[-1]["told"] == "done", "199 samples were done in two lives, as far as anybody can tell"
+    assert play.floor.told[-1]["told"] == "done", "199 samples were done in two lives, as far as is known"
 
 
 def test_an_end_while_the_order_to_stop_was_on_its_way_is_an_end_by_itself() -> None:

@@ -82,7 +82,7 @@ def test_a_command_that_ended_because_its_node_was_given_up_is_not_done() -> Non
     assert come(play, left("a", 0, exit=Exit(0, ago_s=9.0))) == [True]
     play.tick(10 * COMPANY_S)
     play.settle()
-    assert "done" not in play.floor.kinds(), "of the other rank nobody knows"
+    assert "done" not in play.floor.kinds(), "the other rank is unknown"
     play.want("a")
     play.tick(0.1)
     assert play.started()

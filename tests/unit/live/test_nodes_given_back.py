@@ -34,6 +34,11 @@ async def _two_on_four(daemon: Daemon, office: Office, world: World) -> None:
     await decided(daemon)
 
 
+async def _given_back(daemon: Daemon, world: World, node: str) -> None:
+    await until(lambda: world.asked("give_back"))
+    assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
+
+
 @in_a_loop
 async def test_a_drained_node_is_left_gently_and_then_given_back(tmp_path: Path) -> None:
     async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
@@ -128,9 +133,8 @@ async def test_a_node_that_a_task_does_not_give_up_in_time_is_cleared_and_given_
         node = min(world.held["a"])
         await office.drain(ourselves(), [node])
         assert world.asked("give_back") == []
-        await until(lambda: world.asked("give_back"))
+        await _given_back(daemon, world, node)
         assert {"action": "release", "nodes": [node]} in world.orders()
-        assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
 
 
 @in_a_loop
@@ -145,8 +149,7 @@ async def test_nodes_of_a_task_that_is_cancelled_while_it_leaves_are_given_back(
         await asyncio.sleep(0.03)
         assert (daemon.carriers.lingering, world.asked("give_back")) == ({node}, [])
         await office.cancel(ourselves(), "a")
-        await until(lambda: world.asked("give_back"))
-        assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
+        await _given_back(daemon, world, node)
 
 
 @in_a_loop
