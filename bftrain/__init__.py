@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bftrain.errors import BftrainError
     from bftrain.journal import Journal
     from bftrain.solving import solve
+    from bftrain.taskfiles.files import load_tasks, save_tasks
     from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop, apply_actions
     from bftrain.values.curve import SpeedCurve
     from bftrain.values.decision import Decision
@@ -37,16 +38,15 @@ if TYPE_CHECKING:
     from bftrain.values.solution import Limits, Quality, Solution, Termination
     from bftrain.values.table import ValueTable
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_datasets.files import load_log, save_log
-    from bftrain_datasets.importing.options import ImportOptions
+    from bftrain_datasets.importing.import_options import ImportOptions
     from bftrain_datasets.importing.pipeline import Imported, import_logs
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_datasets.log.log_files import load_log, save_log
     from bftrain_datasets.scheduling.scheduling import schedule
-    from bftrain_datasets.taskfiles import load_tasks, save_tasks
-    from bftrain_datasets.workloads.options import WorkloadOptions
     from bftrain_datasets.workloads.workload import import_workload
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
+    from bftrain_replay.api import replay
     from bftrain_replay.comparing.comparison import compare
-    from bftrain_replay.replaying import replay
     from bftrain_replay.sweeping.sweep import sweep
 
 # where each public name lives
@@ -86,16 +86,16 @@ _HOMES = {
     "bftrain.values.solution": ("Limits", "Quality", "Solution", "Termination"),
     "bftrain.values.table": ("ValueTable",),
     "bftrain.values.task": ("TaskSpec",),
-    "bftrain_datasets.eventlog": ("EventLog",),
-    "bftrain_datasets.files": ("load_log", "save_log"),
-    "bftrain_datasets.importing.options": ("ImportOptions",),
+    "bftrain_datasets.log.eventlog": ("EventLog",),
+    "bftrain_datasets.log.log_files": ("load_log", "save_log"),
+    "bftrain_datasets.importing.import_options": ("ImportOptions",),
     "bftrain_datasets.importing.pipeline": ("Imported", "import_logs"),
     "bftrain_datasets.scheduling.scheduling": ("schedule",),
-    "bftrain_datasets.taskfiles": ("load_tasks", "save_tasks"),
-    "bftrain_datasets.workloads.options": ("WorkloadOptions",),
+    "bftrain.taskfiles.files": ("load_tasks", "save_tasks"),
+    "bftrain_datasets.workloads.workload_options": ("WorkloadOptions",),
     "bftrain_datasets.workloads.workload": ("import_workload",),
     "bftrain_replay.comparing.comparison": ("compare",),
-    "bftrain_replay.replaying": ("replay",),
+    "bftrain_replay.api": ("replay",),
     "bftrain_replay.sweeping.sweep": ("sweep",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from bftrain import registry
-from bftrain.admissions import resolve_admission
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import BadConfig, BrokenPlugin, NotAvailable
 from bftrain.exception_text import described
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.admissions import resolve_admission
+from bftrain.parts.objectives import resolve_objective
 from bftrain.ports import Objective, Solver
 from bftrain.values.solution import Limits
 

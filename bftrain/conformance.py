@@ -7,7 +7,8 @@ In a test of your own::
     def test_my_admission():
         conformance.check_admission(MyAdmission)
 
-Solvers have a suite of their own in ``bftrain_solvers.conformance``, launchers in ``bftrain_elastic.conformance``.
+Those for solvers are in ``bftrain_solvers.conformance``, those for launchers in
+``bftrain_elastic.manager.conformance``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bftrain.deciding.objectives import throughput
 from bftrain.deciding.placement import grouped
 from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BftrainError
-from bftrain.measuring import measured, resolve
+from bftrain.parts.metrics import measured, resolve
 from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve

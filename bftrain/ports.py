@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.values.admission_update import AdmissionUpdate
 from bftrain.values.events import Event
-from bftrain.values.news import AdmissionUpdate
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution
@@ -23,8 +23,8 @@ from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:  # types only: whoever imports the ports still touches no file, and no sibling
     from bftrain.deciding.ordered_nodes import OrderedNodes
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
     from bftrain_datasets.scheduling.cluster import Cluster
     from bftrain_replay.rounds.contenders import Contenders
 
@@ -191,7 +191,7 @@ class Metric(Protocol):
         """The names of its numbers, the same for every run."""
         ...
 
-    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.result.Result
+    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.accounting.result.Result
         """Give a number for each of the names, ``None`` for what cannot be told."""
         ...
 
@@ -235,10 +235,10 @@ class EventSource(Protocol):
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Carries actions out with real processes. ``bftrain_elastic.conformance`` checks one.
+    """Carries actions out with real processes. ``bftrain_elastic.manager.conformance`` checks one.
 
     It is made by a factory that is given whom to tell and the hub of all agents, and it can be written with the
-    standard library alone: so it takes and tells JSON forms, which ``bftrain.launching`` makes and reads.
+    standard library alone: so it takes and tells JSON forms, which ``bftrain.launcher_orders`` makes and reads.
     docs/adding/launcher.md describes them.
 
     With each step it tells a ``report``, if it can with the running sum ``total`` of samples since step ``since``, so

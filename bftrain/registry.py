@@ -81,11 +81,11 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
     # What makes one, given whom to tell and the hub of all agents
     "launcher": {
-        "native": "bftrain_elastic.launchers:native",
-        "horovod": "bftrain_elastic.launchers:horovod",
-        "process": "bftrain_elastic.launchers:process",
-        "torchrun": "bftrain_elastic.launchers:torchrun",
-        "fake": "bftrain_elastic.launchers:fake",
+        "native": "bftrain_elastic.manager.launchers:native",
+        "horovod": "bftrain_elastic.manager.launchers:horovod",
+        "process": "bftrain_elastic.manager.launchers:process",
+        "torchrun": "bftrain_elastic.manager.launchers:torchrun",
+        "fake": "bftrain_elastic.manager.launchers:fake",
     },
     # In the order in which they are asked whether they recognise a file
     "reader": {
@@ -130,12 +130,12 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "proportional": "bftrain_solvers.sharing.policies:proportional",
         "isolated": "bftrain_solvers.sharing.policies:isolated",
     },
-    "metric": {"campaigns": "bftrain_replay.campaigns:metric"},
+    "metric": {"campaigns": "bftrain_replay.accounting.campaign_stretch:metric"},
     # What makes one
     "rounds": {
-        "fifo": "bftrain_replay.rounds.orders:fifo",
-        "las": "bftrain_replay.rounds.orders:las",
-        "srtf": "bftrain_replay.rounds.orders:srtf",
+        "fifo": "bftrain_replay.rounds.ordered_policies:fifo",
+        "las": "bftrain_replay.rounds.ordered_policies:las",
+        "srtf": "bftrain_replay.rounds.ordered_policies:srtf",
     },
 }
 
@@ -143,7 +143,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
 RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
 
 # Only what a part must have as it stands: an admission, a queue policy or a scheduler is made from settings, a reader
-# recognises files, and an objective may also be a plain function, of which bftrain.objective_file makes one
+# recognises files, and an objective may also be a plain function, of which bftrain.parts.objectives makes one
 _CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bftrain.admissions import resolve_admission
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BftrainError
 from bftrain.journal import Journal, Step
+from bftrain.parts.admissions import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision

@@ -13,7 +13,7 @@ from bftrain.deciding.solve_with_fallback import ask
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BftrainError, BrokenPlugin, NotAvailable
 from bftrain.exception_text import raised
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.objectives import resolve_objective
 from bftrain.ports import Objective, SharingPolicy, Solver
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem

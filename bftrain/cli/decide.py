@@ -8,9 +8,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.input_name import name_of
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides, left_out, settings_of
-from bftrain.cli.source import name_of
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     if journal_path is None:
         _pump(build_harvester(settings), None, events, out)
         return
-    from bftrain import admissions
     from bftrain.journal import Journal
-    from bftrain.objective_file import from_anywhere
+    from bftrain.parts import admissions
+    from bftrain.parts.objectives import from_anywhere
     from bftrain.rerun import restore
 
     # A journal is read again later, and perhaps from another folder

@@ -11,8 +11,7 @@ import errno
 import os
 import sys
 from importlib import import_module
-from keyword import iskeyword
-from typing import Final, NoReturn, TextIO
+from typing import Final, NamedTuple, NoReturn, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,43 +19,152 @@ from click.shell_completion import CompletionItem
 from bftrain import __version__
 from bftrain.errors import BadInput, BftrainError, Fault, Interrupted, NotAvailable, UsageError, suggestion
 
-# The module bftrain.cli.NAME of each (NAME_ where Python keeps the name for itself), and one line of help, in the
-# order in which a newcomer meets them
+
+class CommandEntry(NamedTuple):
+    """The module of a command, which each room ships, and its line in ``bftrain --help``."""
+
+    module: str
+    about: str
+
+
+# In the order in which a newcomer meets them
 COMMANDS: Final = {
-    "demo": "Replay the built-in sample log and write a report: a first look in seconds.",
-    "doctor": "Say what is available here, what is not, why, and the command that fixes it.",
-    "import": "Read what a scheduler wrote (sacct, PBS, SWF, ...) into a log of idle nodes.",
-    "check": "List what is doubtful in a log or in a scheduler's records, and what can be done about it.",
-    "generate": "Generate a log of idle nodes that looks like a real machine's.",
-    "tasks": "Generate task files.",
-    "inspect": "Describe a log: how much was idle, in what pieces.",
-    "slice": "Cut a part out of a log: some nodes, some time, or both.",
-    "anonymise": "Make a log that can be given away: no names, no sources.",
-    "schedule": "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle.",
-    "replay": "Replay a log against tasks: what would have been harvested, lost, and possible.",
-    "compare": "Put the figures of several replays side by side, in the terminal and as a page.",
-    "report": "Draw a replay: one page for people, or its pictures for papers.",
-    "sweep": "Replay every combination of options that a file asks for, side by side, into one table.",
-    "export": "Write a replay in the formats of other tools: Batsim, Perfetto.",
-    "solve": "Solve one allocation problem with one solver or all.",
-    "decide": "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
-    "train": "Try a training script elastically on this machine: its speed, and what changing its size costs.",
-    "elastic": "Say whether a training script is ready to be resized, and what it lacks.",
-    "live": "Train on idle nodes beside a running batch scheduler; --demo shows it on this machine.",
-    "submit": "Hand a task to a live run.",
-    "queue": "List the tasks of a live run.",
-    "status": "Say how a live run stands, or one of its tasks.",
-    "top": "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens.",
-    "page": "Say where the status page of a live run is, or open it.",
-    "logs": "Print what the workers of a task print.",
-    "cancel": "End tasks for good.",
-    "pause": "Let tasks wait without nodes until they are resumed.",
-    "resume": "Let paused tasks compete again.",
-    "drain": "Take nodes out of use in a live run, or into use again.",
-    "api": "List what programs can ask a live run; its OpenAPI description, dashboard and alerts.",
-    "hooks": "Let a batch scheduler tell a live run at once of jobs that start and end.",
-    "journal": "Look into a journal, and check that it leads to the same decisions again.",
-    "completion": "Print the completion script for your shell.",
+    "demo": CommandEntry(
+        "bftrain_replay.commands.demo",
+        "Replay the built-in sample log and write a report: a first look in seconds.",
+    ),
+    "doctor": CommandEntry(
+        "bftrain.cli.doctor",
+        "Say what is available here, what is not, why, and the command that fixes it.",
+    ),
+    "import": CommandEntry(
+        "bftrain_datasets.commands.import_",
+        "Read what a scheduler wrote (sacct, PBS, SWF, ...) into a log of idle nodes.",
+    ),
+    "check": CommandEntry(
+        "bftrain_datasets.commands.check",
+        "List what is doubtful in a log or in a scheduler's records, and what can be done about it.",
+    ),
+    "generate": CommandEntry(
+        "bftrain_datasets.commands.generate",
+        "Generate a log of idle nodes that looks like a real machine's.",
+    ),
+    "tasks": CommandEntry(
+        "bftrain_datasets.commands.tasks",
+        "Generate task files.",
+    ),
+    "inspect": CommandEntry(
+        "bftrain_datasets.commands.inspect",
+        "Describe a log: how much was idle, in what pieces.",
+    ),
+    "slice": CommandEntry(
+        "bftrain_datasets.commands.slice",
+        "Cut a part out of a log: some nodes, some time, or both.",
+    ),
+    "anonymise": CommandEntry(
+        "bftrain_datasets.commands.anonymise",
+        "Make a log that can be given away: no names, no sources.",
+    ),
+    "schedule": CommandEntry(
+        "bftrain_datasets.commands.schedule",
+        "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle.",
+    ),
+    "replay": CommandEntry(
+        "bftrain_replay.commands.replay",
+        "Replay a log against tasks: what would have been harvested, lost, and possible.",
+    ),
+    "compare": CommandEntry(
+        "bftrain_replay.commands.compare",
+        "Put the figures of several replays side by side, in the terminal and as a page.",
+    ),
+    "report": CommandEntry(
+        "bftrain_replay.commands.report",
+        "Draw a replay: one page for people, or its pictures for papers.",
+    ),
+    "sweep": CommandEntry(
+        "bftrain_replay.commands.sweep",
+        "Replay every combination of options that a file asks for, side by side, into one table.",
+    ),
+    "export": CommandEntry(
+        "bftrain_replay.commands.export",
+        "Write a replay in the formats of other tools: Batsim, Perfetto.",
+    ),
+    "solve": CommandEntry(
+        "bftrain.cli.solve",
+        "Solve one allocation problem with one solver or all.",
+    ),
+    "decide": CommandEntry(
+        "bftrain.cli.decide",
+        "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
+    ),
+    "train": CommandEntry(
+        "bftrain.live.commands.train",
+        "Try a training script elastically on this machine: its speed, and what changing its size costs.",
+    ),
+    "elastic": CommandEntry(
+        "bftrain.live.commands.elastic",
+        "Say whether a training script is ready to be resized, and what it lacks.",
+    ),
+    "live": CommandEntry(
+        "bftrain.live.commands.live",
+        "Train on idle nodes beside a running batch scheduler; --demo shows it on this machine.",
+    ),
+    "submit": CommandEntry(
+        "bftrain.live.commands.submit",
+        "Hand a task to a live run.",
+    ),
+    "queue": CommandEntry(
+        "bftrain.live.commands.queue",
+        "List the tasks of a live run.",
+    ),
+    "status": CommandEntry(
+        "bftrain.live.commands.status",
+        "Say how a live run stands, or one of its tasks.",
+    ),
+    "top": CommandEntry(
+        "bftrain.live.commands.top",
+        "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens.",
+    ),
+    "page": CommandEntry(
+        "bftrain.live.commands.page",
+        "Say where the status page of a live run is, or open it.",
+    ),
+    "logs": CommandEntry(
+        "bftrain.live.commands.logs",
+        "Print what the workers of a task print.",
+    ),
+    "cancel": CommandEntry(
+        "bftrain.live.commands.cancel",
+        "End tasks for good.",
+    ),
+    "pause": CommandEntry(
+        "bftrain.live.commands.pause",
+        "Let tasks wait without nodes until they are resumed.",
+    ),
+    "resume": CommandEntry(
+        "bftrain.live.commands.resume",
+        "Let paused tasks compete again.",
+    ),
+    "drain": CommandEntry(
+        "bftrain.live.commands.drain",
+        "Take nodes out of use in a live run, or into use again.",
+    ),
+    "api": CommandEntry(
+        "bftrain.live.commands.api",
+        "List what programs can ask a live run; its OpenAPI description, dashboard and alerts.",
+    ),
+    "hooks": CommandEntry(
+        "bftrain.live.commands.hooks",
+        "Let a batch scheduler tell a live run at once of jobs that start and end.",
+    ),
+    "journal": CommandEntry(
+        "bftrain_replay.commands.journal",
+        "Look into a journal, and check that it leads to the same decisions again.",
+    ),
+    "completion": CommandEntry(
+        "bftrain.cli.completion",
+        "Print the completion script for your shell.",
+    ),
 }
 
 
@@ -71,8 +179,7 @@ class LazyGroup(click.Group):
         """Import the command asked for."""
         if cmd_name not in COMMANDS:
             return None
-        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command: click.Command = import_module(f"bftrain.cli.{module}").command
+        command: click.Command = import_module(COMMANDS[cmd_name].module).command
         return command
 
     def resolve_command(
@@ -85,7 +192,9 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names without importing the commands."""
-        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        names = [
+            CompletionItem(name, help=entry.about) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     # Whoever reads our output may leave early (head, less): that is no error. Both methods can print, --help in the
@@ -110,7 +219,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, entry.about) for name, entry in COMMANDS.items()])
 
 
 @click.group(

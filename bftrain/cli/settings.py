@@ -91,7 +91,7 @@ def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
 def of_replays() -> Collection[str]:
     """Name the settings that only a replay knows."""
     from bftrain.config import Settings
-    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     return set(ReplaySettings.__struct_fields__) - set(Settings.__struct_fields__)
 
@@ -102,7 +102,7 @@ def left_out(config: Path | None) -> Iterator[str]:
         return
     from tomllib import loads
 
-    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     usual = ReplaySettings()
     known = of_replays()

@@ -10,10 +10,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from bftrain.cli.input_name import name_of
+from bftrain.cli.narrow_table import Parted
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.parted import Parted
 from bftrain.cli.settings import shares_option, with_shares
-from bftrain.cli.source import name_of
 from bftrain.errors import NotAvailable, UsageError
 
 if TYPE_CHECKING:

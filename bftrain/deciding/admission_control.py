@@ -12,6 +12,7 @@ from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.exception_text import raised
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
+from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
 from bftrain.values.events import (
     Event,
     TaskCancelled,
@@ -20,7 +21,6 @@ from bftrain.values.events import (
     TaskMeasured,
     TaskSubmitted,
 )
-from bftrain.values.news import AdmissionUpdate, TaskInfo
 from bftrain.values.problem import CompetingTask
 
 NO_LIMIT: Final = 0  # of the nodes that a task may get

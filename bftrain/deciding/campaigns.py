@@ -23,7 +23,7 @@ from bftrain.deciding.admission import check_demand, check_number
 from bftrain.deciding.admission_capacity import MAX, KindCapacity
 from bftrain.deciding.ostrich_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
 from bftrain.ports import Queue
-from bftrain.values.news import AdmissionUpdate, TaskInfo
+from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 

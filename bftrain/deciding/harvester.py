@@ -12,9 +12,9 @@ from bftrain.deciding import snapshot as standings
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.allocation_state import AllocationState
+from bftrain.deciding.decision_request import DecisionRequest
 from bftrain.deciding.neighbours import neighbours
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
-from bftrain.deciding.question import DecisionRequest
 from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose
 from bftrain.deciding.value_table_builder import ValueTableBuilder

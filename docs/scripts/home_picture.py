@@ -12,8 +12,8 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from bftrain import replay
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

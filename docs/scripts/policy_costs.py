@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from bftrain.cli.output import show, table
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.task_generators import sample_tasks
-from bftrain_replay.settings import ReplaySettings
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.workloads.task_generators import sample_tasks
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Passes, check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_replay.result import Result
+    from bftrain_replay.accounting.result import Result
 
 OBJECTIVES: Final = (
     *("throughput", "cost", "weighted", "speedup", "deadline", "proportional"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain import registry, solving, words
+from bftrain import registry, solving, text_formats
 from bftrain.errors import BftrainError
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -165,7 +165,7 @@ def _rank(of_group: dict[tuple[str, int], float], policy: str) -> tuple[int, flo
 
 
 def _said(seconds: float | None) -> str:
-    return words.UNKNOWN if seconds is None else words.milliseconds(1e3 * seconds)
+    return text_formats.UNKNOWN if seconds is None else text_formats.milliseconds(1e3 * seconds)
 
 
 def picture(found: Sequence[Time]) -> Figure:

@@ -14,14 +14,14 @@ import click
 
 from bftrain import load_log, load_tasks
 from bftrain.cli.output import show, table
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain import EventLog, TaskSpec
-    from bftrain_replay.result import Result
+    from bftrain_replay.accounting.result import Result
 
 NODES: Final = "0:1024"
 SKIPPED: Final = 1000

@@ -23,19 +23,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bftrain_elastic.finishing import finish
-    from bftrain_elastic.progress import Reporter, report
-    from bftrain_elastic.running import run
-    from bftrain_elastic.state import State
+    from bftrain_elastic.worker.finish import finish
+    from bftrain_elastic.worker.progress_report import Reporter, report
+    from bftrain_elastic.worker.run_loop import run
+    from bftrain_elastic.worker.state import State
 
 __all__ = ["Reporter", "State", "finish", "report", "run"]
 
 _HOMES = {
-    "Reporter": "progress",
-    "State": "state",
-    "finish": "finishing",
-    "report": "progress",
-    "run": "running",
+    "Reporter": "worker.progress_report",
+    "State": "worker.state",
+    "finish": "worker.finish",
+    "report": "worker.progress_report",
+    "run": "worker.run_loop",
 }
 
 

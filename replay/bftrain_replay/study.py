@@ -9,39 +9,40 @@ from functools import partial
 
 from msgspec.structs import replace as changed
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import fixed_horizon_s
 from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
-from bftrain.measuring import measured_if_possible, metrics_of, notes_on_broken
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.metrics import measured_if_possible, metrics_of, notes_on_broken
+from bftrain.parts.objectives import resolve_objective
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.doubts import doubts_of
-from bftrain_datasets.eventlog import EventLog
-from bftrain_replay import assumptions, interrupted
-from bftrain_replay.advice import AdviceRow
-from bftrain_replay.allocations import Allocations
-from bftrain_replay.answers import Answers
-from bftrain_replay.deciders import CEILING
-from bftrain_replay.engine import Gauge, run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.fixed import Cluster, Ended, never_held
-from bftrain_replay.fluid import Fluid
-from bftrain_replay.headline import Headline, headline_of
-from bftrain_replay.ideal import Ideal, ideal
-from bftrain_replay.oddities import odd_decisions, odd_inputs, odd_settings
-from bftrain_replay.pace import Pace
-from bftrain_replay.queueing import Queue, Unwatched
-from bftrain_replay.result import Result, Yardsticks
-from bftrain_replay.selection import Selection, select
-from bftrain_replay.semantics import as_replayed, semantics_of
-from bftrain_replay.sensitivity import SensitivityRow
-from bftrain_replay.settings import ReplaySettings
-from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, ideally, without_costs
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.idle_doubts import doubts_of
+from bftrain_replay.accounting import interruption_note
+from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.decider_counts import CEILING
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.headline import Headline, headline_of
+from bftrain_replay.accounting.input_warnings import odd_decisions, odd_inputs, odd_settings
+from bftrain_replay.accounting.result import Result, Yardsticks
+from bftrain_replay.alternatives.advice import AdviceRow
+from bftrain_replay.alternatives.sensitivity import SensitivityRow
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
+from bftrain_replay.reference.fluid_shares import Fluid
+from bftrain_replay.reference.ideal_cluster import Ideal, ideal
+from bftrain_replay.resume.solver_cache import Answers
+from bftrain_replay.simulation import progress_assumptions
+from bftrain_replay.simulation.decision_delay import Pace
+from bftrain_replay.simulation.engine import Gauge, run
+from bftrain_replay.simulation.fixed_cluster import Cluster, Ended, never_held
+from bftrain_replay.simulation.log_selection import Selection, select
+from bftrain_replay.simulation.overload_detector import Queue, Unwatched
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import as_replayed, semantics_of
 
 # Told which replay is in hand, the seconds simulated and the decisions made in it; says whether to go on
 Watch = Callable[[str, float, int], bool]
@@ -73,9 +74,9 @@ class Study(ShortRepr):
         """What came of the nodes that were idle; ``None`` on clusters, whose nodes are no find."""
         if self.fixed is not None:
             return None
-        assumed = assumptions.in_short(ReplaySettings.progress_in(self.result.settings))
+        assumed = progress_assumptions.in_short(ReplaySettings.progress_in(self.result.settings))
         found = headline_of(self.result.summary(), doubts_of(self.part), assumed)
-        how_far = interrupted.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
+        how_far = interruption_note.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
         return changed(found, sentence=f"{how_far}{found.sentence}")
 
     @property
@@ -89,7 +90,9 @@ class Study(ShortRepr):
         others = {"baseline": self.baseline, "without costs": self.ceiling}
         return title, {
             **figures,
-            **{f"{name} harvested": words.large(each.harvested_samples) for name, each in others.items() if each},
+            **{
+                f"{name} harvested": text_formats.large(each.harvested_samples) for name, each in others.items() if each
+            },
             **({"warnings": f"{len(self.result.warnings):,}"} if self.result.warnings else {}),
         }
 

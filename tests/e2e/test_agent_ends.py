@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from bftrain_elastic.courses import Exit, Left
-from bftrain_elastic.footprints import alive
-from bftrain_elastic.processes import children
+from bftrain_elastic.agent.process_tree import children
+from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.tryout.leftovers import alive
 from tests.helpers.one_node import (
     PATIENCE_S,
     SAVES,

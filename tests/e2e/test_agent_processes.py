@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.footprints import alive
-from bftrain_elastic.local import LocalAgents
-from bftrain_elastic.processes import children, state_of
-from bftrain_elastic.sealed import Sealed
-from bftrain_elastic.secret import make_secret, read_secret
+from bftrain_elastic.agent.process_tree import children, state_of
+from bftrain_elastic.tryout.leftovers import alive
+from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.shared_secret import make_secret, read_secret
 from tests.helpers.one_node import (
     PATIENCE_S,
     SAVES,

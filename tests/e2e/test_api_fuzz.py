@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bftrain.live.callers import ourselves
-from bftrain.live.openapi import described
-from bftrain.live.routes import ROUTES, description
-from bftrain.live.site import Api
+from bftrain.live.api.openapi import described
+from bftrain.live.api.routes import ROUTES, description
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.site_config import Api
 from bftrain.values import wire
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread

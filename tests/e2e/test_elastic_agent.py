@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic import conformance, launchers
-from bftrain_elastic.conformance import Told
-from bftrain_elastic.door import sweep
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.local import LocalAgents
-from bftrain_elastic.processes import children, descendants
-from bftrain_elastic.sealed import Sealed
-from bftrain_elastic.secret import make_secret
+from bftrain_elastic.agent.process_tree import children, descendants
+from bftrain_elastic.agent.worker_socket import sweep
+from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.conformance import Told
+from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.shared_secret import make_secret
 from tests.helpers.program import PROGRAM
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.footprints import alive
-from bftrain_elastic.processes import descendants
+from bftrain_elastic.agent.process_tree import descendants
+from bftrain_elastic.tryout.leftovers import alive
 from tests.helpers.program import PROGRAM, bftrain, environment, shell
 
 pytestmark = pytest.mark.torch

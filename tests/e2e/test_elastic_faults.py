@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic import commits, conformance, launchers
+from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.storms import NODES, planned_change_s
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.Stage) ->
     assert reported[-1]["loss"] < reported[0]["loss"] / 100
     assert not stage.told.of("failed", task)
     folder = stage.folder / task
-    assert commits.step_of(folder) == reported[-1]["step"]
+    assert checkpoint_file.step_of(folder) == reported[-1]["step"]
     assert {path.name for path in folder.iterdir()} == {"state", "logs"}, "nothing half written is left"
     stage.end(task)  # nor a process, and when the stage ends no port
 
@@ -112,7 +113,7 @@ def test_resized_or_not_the_model_is_the_same(stage: conformance.Stage) -> None:
     stage.told.until(lambda: bool(stage.told.of("done", moved)), "it is done")
     stage.do("start", quiet, "n4")
     stage.told.until(lambda: bool(stage.told.of("done", quiet)), "it is done")
-    one, other = (commits.load(stage.folder / task) for task in (quiet, moved))
+    one, other = (checkpoint_file.load(stage.folder / task) for task in (quiet, moved))
     assert one is not None
     assert other is not None
     assert one[1] == other[1] == 150

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import conformance, trial, trial_plain
-from bftrain_elastic.footprints import listening
+from bftrain_elastic.manager import conformance
+from bftrain_elastic.tryout import sample_script, sample_script_plain
+from bftrain_elastic.tryout.leftovers import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.torch
 
-SCRIPTS = {"torchrun": trial_plain}  # its workers import torch anew at each change, which is not what is tried here
+SCRIPTS = {
+    "torchrun": sample_script_plain
+}  # its workers import torch anew at each change, which is not what is tried here
 
 
 @pytest.fixture(scope="module", params=["native", "process", "torchrun", "fake"])
 def stage(request: pytest.FixtureRequest) -> Iterator[conformance.Stage]:
-    script = str(SCRIPTS.get(request.param, trial).__file__)
+    script = str(SCRIPTS.get(request.param, sample_script).__file__)
     with conformance.Stage(registry.load("launcher", request.param), [script]) as running:
         yield running
 

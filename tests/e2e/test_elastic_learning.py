@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from bftrain import learning
-from bftrain.launching import measured
-from bftrain_elastic import conformance, launchers
-from bftrain_elastic.measuring import Measuring
+from bftrain import speed_estimates
+from bftrain.launcher_orders import measured
+from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic.manager.speed_measurement import Measuring
 
 pytestmark = pytest.mark.torch
 
@@ -21,7 +21,7 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
     with conformance.Stage(launchers.native, nodes=NODES) as stage:
         task = stage.new("--steps", "1000000", "--step-s", "0.003")
         measuring, seen = Measuring(), 0
-        believed = learning.first_curve(len(NODES))
+        believed = speed_estimates.first_curve(len(NODES))
         stage.do("start", task, *NODES)
         sizes: list[int] = []
         deadline = time.monotonic() + 120
@@ -31,7 +31,7 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
                 seen += 1
                 if told.get("task") == task:
                     measuring.hear(told)
-            size = learning.size_to_measure(len(NODES), 1, measuring.settled())
+            size = speed_estimates.size_to_measure(len(NODES), 1, measuring.settled())
             if [size] != sizes[-1:]:
                 sizes.append(size)
                 stage.launcher.narrow(task, size)
@@ -47,12 +47,12 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
         assert all(later == earlier + 1 for earlier, later in pairwise(steps)), "measuring redoes nothing"
         stage.end(task)
 
-    curve = learning.curve(measuring.speeds(), None, 8)
+    curve = speed_estimates.curve(measuring.speeds(), None, 8)
     assert curve is not None
     assert curve.nodes[:3] == (1, 2, 4)
     assert curve.nodes[-1] == 8, "a guess beyond"
     assert min(curve.rate) > 0
-    assert learning.is_news(believed, curve, 8)
+    assert speed_estimates.is_news(believed, curve, 8)
     costs = measuring.costs()
     assert set(costs) == {"start", "shrink", "grow"}
     event = measured(task, 12.0, curve=dict(zip(curve.nodes, curve.rate, strict=True)), costs=dict(costs))

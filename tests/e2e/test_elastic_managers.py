@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic import commits, trial, trial_horovod
-from bftrain_elastic.processes import descendants
-from bftrain_elastic.secret import make_secret
+from bftrain_elastic.agent.process_tree import descendants
+from bftrain_elastic.tryout import sample_script, sample_script_horovod
+from bftrain_elastic.wire.shared_secret import make_secret
+from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.manager import TASK, Manager
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ pytestmark = pytest.mark.torch
 
 NODES = ("n1", "n2", "n3")
 LAUNCHERS = [
-    pytest.param("native", str(trial.__file__), id="native"),
-    pytest.param("process", str(trial.__file__), id="process"),
-    pytest.param("horovod", str(trial_horovod.__file__), id="horovod", marks=pytest.mark.horovod),
+    pytest.param("native", str(sample_script.__file__), id="native"),
+    pytest.param("process", str(sample_script.__file__), id="process"),
+    pytest.param("horovod", str(sample_script_horovod.__file__), id="horovod", marks=pytest.mark.horovod),
 ]
 
 
@@ -116,7 +117,7 @@ def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site, 
         agent.kill()
         agent.wait(10)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "nothing outlives its agent")
-    safe = commits.step_of(site.folder / "task")
+    safe = checkpoint_file.step_of(site.folder / "task")
     assert safe is not None
     assert safe > 0
     site.agent("n3")
@@ -157,30 +158,30 @@ def test_a_command_that_ended_while_no_manager_was_there_is_done_and_not_run_aga
 
 def test_a_task_that_the_new_manager_does_not_know_is_ended(site: Site) -> None:
     site.agent("n1")
-    first = site.manager("native", str(trial.__file__), "n1")
+    first = site.manager("native", str(sample_script.__file__), "n1")
     first.steps(1, 5)
     trained = site.workers()
     first.kill()
-    second = site.manager("native", str(trial.__file__), "n2")  # its task holds another node now
+    second = site.manager("native", str(sample_script.__file__), "n2")  # its task holds another node now
     until(lambda: not site.workers() & trained, "the worker of the manager before is gone")
     assert second.of("registered")[0]["node"] == "n1"
 
 
 def test_without_a_manager_workers_train_on_for_as_long_as_their_agent_has_patience(site: Site) -> None:
     site.agent("n1", "--patience", "1.5")
-    first = site.manager("native", str(trial.__file__), "n1")
+    first = site.manager("native", str(sample_script.__file__), "n1")
     first.steps(1, 5)
     first.kill()
     told = steps(first)[-1]
     agent = site.agents.pop("n1")
     agent.wait(30)
     assert not list(descendants(agent.pid))
-    assert (commits.step_of(site.folder / "task") or 0) > told, "it went on meanwhile"
+    assert (checkpoint_file.step_of(site.folder / "task") or 0) > told, "it went on meanwhile"
 
 
 def test_a_manager_that_only_stands_still_loses_nothing(site: Site) -> None:
     site.agent("n1")
-    manager = site.manager("native", str(trial.__file__), "n1")
+    manager = site.manager("native", str(sample_script.__file__), "n1")
     manager.steps(1, 5)
     trained = site.workers()
     manager.process.send_signal(signal.SIGSTOP)

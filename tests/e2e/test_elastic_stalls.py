@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic import launchers
-from bftrain_elastic.stage import Stage
+from bftrain_elastic.manager import launchers
+from bftrain_elastic.tryout.local_stage import Stage
 from tests.helpers.stalled import PROGRAMS, WORDS, Stalled
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import commits, conformance, trial_horovod
+from bftrain_elastic.manager import conformance
+from bftrain_elastic.tryout import sample_script_horovod
+from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, planned_change_s, storm
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 @pytest.fixture(scope="module")
 def agents() -> Iterator[conformance.Stage]:
-    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
     with conformance.Stage(make, script, nodes=NODES) as running:
         yield running
 
@@ -88,7 +90,7 @@ def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.Stage
 
 
 def final(folder: Path) -> list:  # type: ignore[type-arg] # of tensors
-    found = commits.load(folder)
+    found = checkpoint_file.load(folder)
     assert found is not None
     assert found[1] == 120
     return list(found[0].tensors)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic import commits
-from bftrain_elastic.footprints import listening
-from bftrain_elastic.horovod_meeting import all_came
+from bftrain_elastic.tryout.leftovers import listening
+from bftrain_elastic.worker import checkpoint_file
+from bftrain_elastic.worker.horovod_rendezvous import all_came
 from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
 
 pytestmark = [pytest.mark.torch, pytest.mark.horovod]
@@ -131,7 +131,7 @@ def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) 
         first.tell(do="abort")
         assert first.ends() == os.EX_TEMPFAIL
         assert "the group did not form" in first.log.read_text()
-        assert commits.step_of(workers.folder) == first.of("ready")[-1]["step"]
+        assert checkpoint_file.step_of(workers.folder) == first.of("ready")[-1]["step"]
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["the other works", "the other does not answer"])

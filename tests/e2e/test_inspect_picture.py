@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_datasets.files import save_log
-from bftrain_datasets.generators import sample_log
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import sample_log
 from tests.helpers.program import ANSI, Ended, bftrain, on_terminal
 
 MIDDLE = "idle nodes ("

@@ -19,10 +19,10 @@ import pytest
 from bftrain import registry
 from bftrain.errors import NotAvailable
 from bftrain.journal import Journal
-from bftrain.live.client import Client
-from bftrain.live.documents import NotFound, NotNow, Submission
-from bftrain.live.kept import Run, State
-from bftrain.live.memory import Memory
+from bftrain.live.client.client import Client
+from bftrain.live.model.schemas import NotFound, NotNow, Submission
+from bftrain.live.model.task_record import Run, State
+from bftrain.live.tasks.task_store import Memory
 from bftrain.rerun import Rerun
 from bftrain.values.actions import Grow, Start
 from tests.helpers import live_child
@@ -30,7 +30,7 @@ from tests.helpers.live_child import POINTS
 from tests.helpers.live_world import World
 
 if TYPE_CHECKING:
-    from bftrain.live.documents import TaskView
+    from bftrain.live.model.schemas import TaskView
 
 ROOT = Path(__file__).parents[2]
 KILLS = 200

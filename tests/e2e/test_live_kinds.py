@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 
 from bftrain.errors import BftrainError
-from bftrain.live.client import Client
-from bftrain.live.documents import KindView, StatusView
+from bftrain.live.client.client import Client
+from bftrain.live.model.schemas import KindView, StatusView
 
 PATIENCE_S: Final = 120.0
 SITE: Final = """

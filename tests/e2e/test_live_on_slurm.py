@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bftrain_elastic.processes import children
+from bftrain_elastic.agent.process_tree import children
 from tests.helpers.live_run import LiveRun
 from tests.helpers.main_jobs import Stream
 from tests.helpers.slurm import Slurm, wait_until
@@ -123,7 +123,7 @@ def agents(live: LiveRun) -> list[int]:
 
 def workers(live: LiveRun) -> list[int]:
     """Give the children of nurseries, which are forks and so have their names."""
-    nurseries = [pid for pid, words in live.processes().items() if "bftrain_elastic.nursery" in words]
+    nurseries = [pid for pid, words in live.processes().items() if "bftrain_elastic.agent.prefork_server" in words]
     return sorted(child for nursery in nurseries for child in children(nursery))
 
 

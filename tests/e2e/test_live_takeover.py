@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain.journal import Journal
-from bftrain.live.documents import Submission
-from bftrain.live.kept import Run
-from bftrain.live.memory import Memory
+from bftrain.live.model.schemas import Submission
+from bftrain.live.model.task_record import Run
+from bftrain.live.tasks.task_store import Memory
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic import commits
-from bftrain_elastic.processes import descendants
+from bftrain_elastic.agent.process_tree import descendants
+from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.workers import SOON_S, Workers
 
 pytestmark = pytest.mark.torch
@@ -71,7 +71,7 @@ def test_what_only_the_first_worker_counts_survives_it(tmp_path: Path, *, planne
 
 
 FIRST_WRITES_NOTHING = """
-from bftrain_elastic.state_values import inner
+from bftrain_elastic.worker.state_values import inner
 if os.environ["BFTRAIN_WORKER"] == "w0":
     def train_there(state):
         inner(state).save_at = 1e12
@@ -99,7 +99,7 @@ def test_two_nodes_have_it_in_memory_and_one_node_has_it_on_disk(tmp_path: Path)
         second.hear("report", lambda one: one["step"] > ready[1]["step"] + 30)
         assert second.of("in_memory") == []
         told = second.hear("on_disk", lambda one: one["step"] > ready[1]["step"])["step"]
-        assert (commits.step_of(workers.folder) or 0) >= told
+        assert (checkpoint_file.step_of(workers.folder) or 0) >= told
 
 
 def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ if state.position == 10:
     commits._write, kept = full, commits._write
 if state.position == 20:
     commits._write = kept
-    from bftrain_elastic.state_values import inner
+    from bftrain_elastic.worker.state_values import inner
     inner(state).save_at = 0
 """
 
@@ -268,7 +268,7 @@ def dies(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if os.environ["BFTRAIN_WORKER"] == "w0":
     commits.save = dies
-    from bftrain_elastic.state_values import inner
+    from bftrain_elastic.worker.state_values import inner
     before_train = train
     def train(state):
         inner(state).save_at = 1e12
@@ -284,7 +284,7 @@ if os.environ["BFTRAIN_WORKER"] == "w0":
         workers.go(2, [second], sync=False)
         assert second.hear("done")["step"] == 10
         assert second.ends() == 0
-        assert commits.step_of(workers.folder) == 10
+        assert checkpoint_file.step_of(workers.folder) == 10
         assert [one["say"] for one in second.said][-2:] == ["on_disk", "done"]
 
 
@@ -309,7 +309,7 @@ def test_a_cut_off_worker_writes_down_what_it_has_and_ends(tmp_path: Path, *, wr
         first.process.kill()
         second.tell(do="abort")
         assert second.ends() == os.EX_TEMPFAIL
-        assert not writes or commits.step_of(workers.folder) == 7
+        assert not writes or checkpoint_file.step_of(workers.folder) == 7
 
 
 LOADER = """
@@ -353,7 +353,7 @@ def test_a_sigterm_that_ends_the_processes_of_a_loader_loses_nothing(tmp_path: P
             worker.tell(do="leave", save=True, grace_s=5.0)
         assert worker.ends() == 0
         last = worker.of("report")[-1]["step"]
-        assert (commits.step_of(workers.folder) or 0) >= last - 1 >= 29
+        assert (checkpoint_file.step_of(workers.folder) or 0) >= last - 1 >= 29
         assert worker.of("on_disk")[-1]["step"] >= last - 1
         assert launcher == "native" or worker.of("stopped")
 

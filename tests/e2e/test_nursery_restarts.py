@@ -18,7 +18,7 @@ exit 2
 AGENT = """
 import sys
 sys.executable = sys.argv.pop(1)
-from bftrain_elastic.agent import main
+from bftrain_elastic.agent.agent import main
 sys.exit(main())
 """
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain_datasets.eventlog import BUSY
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
+from bftrain_datasets.log.eventlog import BUSY
 from tests.helpers.records import busy_node_s
 from tests.helpers.site_data import site_data
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 BUSY_NODE_S = 405_162
 RESOLUTION_S = 60.0  # between two polls

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_replay.reporting.causes import CAUSES
+from bftrain_replay.reporting.loss_causes import CAUSES
 from tests.helpers.pages import PAGES, ROOT, Page, links, page
 from tests.helpers.program import bftrain
 from tests.helpers.reading import Reader, way

@@ -10,8 +10,8 @@ import pytest
 
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers import pbs, pbs_nodes
+from bftrain.live.schedulers.hook_spool import READER
 from bftrain.live.schedulers.port import Allowed
-from bftrain.live.schedulers.spool import READER
 from tests.helpers.fake_pbs import FakePbs, Job
 from tests.helpers.fake_pbs_module import run_hook
 from tests.helpers.pilots import Keeper

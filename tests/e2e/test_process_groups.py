@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from bftrain_elastic import groups
-from bftrain_elastic.groups import Group, Place, Store
+from bftrain_elastic.worker.process_groups import Group, Place, Store
 
 rank, meeting = int(sys.argv[1]), Path(sys.argv[2])
 group = Group()
@@ -101,7 +101,7 @@ import os, sys
 from datetime import timedelta
 import torch.distributed as dist
 from bftrain_elastic import groups
-from bftrain_elastic.groups import Group, Place, Store
+from bftrain_elastic.worker.process_groups import Group, Place, Store
 """
 
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.assembly import build_harvester
-from bftrain_datasets.files import load_log
-from bftrain_datasets.taskfiles import load_tasks
-from bftrain_replay.engine import run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.progress import Loss
-from bftrain_replay.result import Result
-from bftrain_replay.selection import select
-from bftrain_replay.semantics import as_replayed, semantics_of
-from bftrain_replay.settings import ReplaySettings
+from bftrain.taskfiles.files import load_tasks
+from bftrain_datasets.log.log_files import load_log
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.result import Result
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.log_selection import select
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import as_replayed, semantics_of
+from bftrain_replay.simulation.task_progress import Loss
 from bftrain_replay.study import study
 from tests.helpers.published_study import TRIALS, save_published_tasks, save_summit
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 WORK = 1000 * 1.3e8
 WINDOW = "..2021-02-17T12:21:15"  # 160 h after event 1,000

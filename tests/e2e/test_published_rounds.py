@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_datasets.taskfiles import load_tasks
+from bftrain.taskfiles.files import load_tasks
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.program import bftrain
 from tests.helpers.round_cases import slowly

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import Imported, import_files
+from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.records import kinds
 from tests.helpers.slurm import Slurm, wait_until
 

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.task_generators import sample_tasks
-from bftrain_replay.engine import run
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.workloads.task_generators import sample_tasks
+from bftrain_replay.simulation.engine import run
 
 if TYPE_CHECKING:
     from bftrain.ports import Availability
     from bftrain.values.solution import Limits, Solution
     from bftrain.values.table import ValueTable
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 HOURS = 12
 HOW = Settings(max_tasks=6)

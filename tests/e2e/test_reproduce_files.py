@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.files import save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix, generate_trials
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
 from tests.helpers.program import bftrain
 
 if TYPE_CHECKING:
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 FILES = sorted((Path(__file__).parents[2] / "examples" / "reproduce").glob("*.toml"))
 POINTS = {"heuristic": 45, "p-jmax": 15, "rescale-cost": 21, "t-fwd": 18}

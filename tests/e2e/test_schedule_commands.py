@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_datasets.files import load_log
+from bftrain_datasets.log.log_files import load_log
 from tests.helpers.program import bftrain, let_work, start
 from tests.helpers.schedules import Row, swf
 from tests.helpers.site_data import site_data

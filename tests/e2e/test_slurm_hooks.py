@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.live.schedulers import slurm_nodes
-from bftrain.live.schedulers.installing import install
+from bftrain.live.schedulers.hook_install import install
+from bftrain.live.schedulers.hook_spool import Heard, Listener, Spool
 from bftrain.live.schedulers.port import Taken
-from bftrain.live.schedulers.spool import Heard, Listener, Spool
 from tests.helpers.pilots import Keeper, Pilots
 from tests.helpers.slurm import Slurm, wait_until
 

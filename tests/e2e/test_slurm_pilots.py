@@ -13,7 +13,7 @@ import pytest
 
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.port import Allowed
-from bftrain_elastic.processes import descendants
+from bftrain_elastic.agent.process_tree import descendants
 from tests.helpers.main_jobs import Stream
 from tests.helpers.pilots import Pilots, end_all
 from tests.helpers.slurm import Slurm, wait_until

@@ -6,14 +6,17 @@ import signal
 
 import pytest
 
-from bftrain_elastic import launchers, trial_plain
-from bftrain_elastic.conformance import Case
-from bftrain_elastic.footprints import alive
-from bftrain_elastic.stage import Nonconformance, Stage
+from bftrain_elastic.manager import launchers
+from bftrain_elastic.manager.conformance import Case
+from bftrain_elastic.tryout import sample_script_plain
+from bftrain_elastic.tryout.leftovers import alive
+from bftrain_elastic.tryout.local_stage import Nonconformance, Stage
 
 
 def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> None:
-    with Stage(launchers.process, [str(trial_plain.__file__)], nodes=("n1", "n2"), preload=(), epoch=4) as stage:
+    with Stage(
+        launchers.process, [str(sample_script_plain.__file__)], nodes=("n1", "n2"), preload=(), epoch=4
+    ) as stage:
         task, over = stage.new("--steps", "100000"), stage.new("--steps", "3")
         stage.do("start", over, "n2")
         stage.told.until(lambda: bool(stage.told.of("done", over)), "one task is done")
@@ -31,7 +34,7 @@ def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> N
 
 
 def test_parts_of_a_node_are_stopped_and_killed() -> None:
-    with Stage(launchers.process, [str(trial_plain.__file__)], nodes=("n1",), preload=(), grace_s=20) as stage:
+    with Stage(launchers.process, [str(sample_script_plain.__file__)], nodes=("n1",), preload=(), grace_s=20) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
         for part in ("worker", "nursery"):
@@ -57,7 +60,7 @@ def test_a_case_that_fails_leaves_nothing_to_the_next_one() -> None:
         raise Nonconformance("as wanted")
 
     names = ("n1", "n2", "n3")
-    with Stage(launchers.process, [str(trial_plain.__file__)], nodes=names, preload=()) as stage:
+    with Stage(launchers.process, [str(sample_script_plain.__file__)], nodes=names, preload=()) as stage:
         with pytest.raises(Nonconformance, match="as wanted"):
             Case("fails", fails).check(stage)
         assert (stage.leftovers(), stage.hub_nodes()) == ([], set(names))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live.site import Api
+from bftrain.live.model.site_config import Api
 from tests.helpers.live_run import ordinary
 from tests.helpers.live_thread import LiveThread, live_thread
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import BftrainError
-from bftrain.live.documents import NotNow, Submission, TaskView
-from bftrain.live.kept import Run
+from bftrain.live.model.schemas import NotNow, Submission, TaskView
+from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 

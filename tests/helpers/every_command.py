@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bftrain.cli.main import main
-from bftrain_datasets.files import save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_datasets.taskfiles import save_tasks
-from bftrain_replay import outputs
-from bftrain_replay.settings import ReplaySettings
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.output import replay_folder
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.helpers.samples import SAMPLES
 
@@ -122,7 +122,7 @@ def prepare(folder: Path) -> None:
     save_log(log, folder / "log.npz")
     save_tasks(tasks, folder / "tasks.toml")
     for name, solver in (("one", "exact"), ("two", "greedy")):
-        outputs.write(study(log, tasks, ReplaySettings(solver=solver)), folder / name)
+        replay_folder.write(study(log, tasks, ReplaySettings(solver=solver)), folder / name)
     (folder / "jobs.sacct").write_bytes(SAMPLES["sacct"][0])
     (folder / "jobs.swf").write_bytes(SAMPLES["swf"][0])
     for name in ("bounds", "speeds"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.channel import Channel
+from bftrain_elastic.worker.agent_channel import Channel
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 

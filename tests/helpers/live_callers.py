@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bftrain.live.callers import Caller
-from bftrain.live.documents import Submission
-from bftrain.live.kept import Run
+from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import Submission
+from bftrain.live.model.task_record import Run
 
 if TYPE_CHECKING:
     from tests.helpers.live_inside import Inside

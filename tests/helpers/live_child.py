@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live import running, stepper
-from bftrain.live.books import Books
-from bftrain.live.carrying import Carriers
-from bftrain.live.memory import Memory
-from bftrain.live.running import Live
+from bftrain.live import process
+from bftrain.live.model.site_config import Agents, SiteSettings, Times
+from bftrain.live.process import Live
+from bftrain.live.run import decision_loop
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
-from bftrain.live.site import Agents, SiteSettings, Times
+from bftrain.live.tasks.launcher_pool import Carriers
+from bftrain.live.tasks.task_manager import Books
+from bftrain.live.tasks.task_store import Memory
 from bftrain.ports import Availability
 from bftrain_solvers.exact import solver as exact
 
@@ -217,10 +218,10 @@ def main() -> None:
     built_in: Any = registry.BUILT_IN
     for port, (name, attribute) in PARTS.items():
         built_in[port][name] = f"{HERE}:{attribute}"
-    stepper._KEEP_EVERY = 25  # type: ignore[misc]  # noqa: SLF001 - so that restarts begin there too
+    decision_loop._KEEP_EVERY = 25  # type: ignore[misc]  # noqa: SLF001 - so that restarts begin there too
     registry.load("solver", "exact")
     registry.load("solver", "greedy")
-    assert running
+    assert process
     for line in sys.stdin:
         pid = os.fork()
         if not pid:

@@ -17,21 +17,21 @@ from unittest import mock
 
 from bftrain import registry
 from bftrain.config import Settings
-from bftrain.live.api import Api
-from bftrain.live.callers import ourselves
-from bftrain.live.daemon import Daemon
-from bftrain.live.documents import Submission
-from bftrain.live.kept import Run
-from bftrain.live.office import Office
-from bftrain.live.opening import open_site
+from bftrain.live.api.server import Api
+from bftrain.live.api.service import Office
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import Submission
+from bftrain.live.model.site_config import Agents, SiteSettings, Times
+from bftrain.live.model.task_record import Run
+from bftrain.live.run.daemon import Daemon
+from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
-from bftrain.live.site import Agents, SiteSettings, Times
 from bftrain.ports import Availability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-    from bftrain.live.documents import TaskView
+    from bftrain.live.model.schemas import TaskView
 
 HERE = "tests.helpers.live_inside"
 PATIENCE_S = 60.0

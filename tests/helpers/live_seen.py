@@ -7,9 +7,9 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from bftrain.live.documents import Harvested
-from bftrain.live.history import Level, State
-from bftrain.live.site import Api
+from bftrain.live.model.schemas import Harvested
+from bftrain.live.model.site_config import Api
+from bftrain.live.monitor.history import Level, State
 from tests.helpers.live_inside import Inside, World, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 

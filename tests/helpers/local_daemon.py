@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from bftrain.errors import BftrainError
-from bftrain.live.client import Client
+from bftrain.live.client.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrain import registry
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.secret import read_secret
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.wire.shared_secret import read_secret
 
 TASK = "task"
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bftrain_elastic.courses import Exit, Left
-from bftrain_elastic.footprints import alive
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.local import LocalAgents
-from bftrain_elastic.messages import Message
-from bftrain_elastic.processes import children, descendants
-from bftrain_elastic.secret import make_secret
+from bftrain_elastic.agent.process_tree import children, descendants
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.tryout.leftovers import alive
+from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.shared_secret import make_secret
 
 PATIENCE_S = 30.0
 
@@ -72,7 +72,7 @@ ThreadPoolExecutor(1).submit(write, "pool")
 """
 # Says that it is done with the last thing it does
 SPEAKS = """
-from bftrain_elastic.channel import Channel
+from bftrain_elastic.worker.agent_channel import Channel
 channel = Channel.from_environment()
 channel.say({"say": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
 channel.say({"say": "finished"})

@@ -12,7 +12,8 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from bftrain.live.schedulers.batch import (
+from bftrain.live.schedulers.command_runner import Runner
+from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     CommandFailed,
     Limits,
@@ -22,8 +23,7 @@ from bftrain.live.schedulers.batch import (
     Run,
     Trouble,
 )
-from bftrain.live.schedulers.commands import Runner
-from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
 from bftrain.ports import Availability
 

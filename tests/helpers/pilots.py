@@ -14,8 +14,8 @@ from unittest import mock
 
 from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.port import AgentOrder, Allowed, MakeScheduler, News, Remark, Scheduler, Site, Taken
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.secret import make_secret
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.wire.shared_secret import make_secret
 from tests.helpers.slurm import Slurm, wait_until
 
 R = TypeVar("R")

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bftrain.errors import BftrainError
-from bftrain.live.client import Client
+from bftrain.live.client.client import Client
 from tests.helpers.live_run import LiveRun
 from tests.helpers.slurm import Slurm, wait_until
 
 if TYPE_CHECKING:
-    from bftrain.live.documents import TaskView
+    from bftrain.live.model.schemas import TaskView
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SAMPLES: Final = 12  # of each step of these programs

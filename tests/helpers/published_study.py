@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.files import save_log
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
+from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.published.tasks import import_tasks
-from bftrain_datasets.taskfiles import save_tasks
 from tests.helpers.site_data import site_data
 
 if TYPE_CHECKING:

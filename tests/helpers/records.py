@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import Imported, import_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_datasets.provenance import Finding
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_datasets.log.provenance import Finding
 
 
 def imported(folder: Path, *texts: str | bytes, **options: Any) -> Imported:  # noqa: ANN401 - see ImportOptions

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix, generate_trials
-from bftrain_datasets.taskfiles import load_tasks
-from bftrain_replay.engine import run
+from bftrain.taskfiles.files import load_tasks
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
+from bftrain_replay.simulation.engine import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

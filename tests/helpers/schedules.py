@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bftrain_datasets.scheduling.engine import Engine, Schedule
-from bftrain_datasets.scheduling.estimates import estimator
 from bftrain_datasets.scheduling.jobs import UNLIMITED, Jobs
-from bftrain_datasets.scheduling.policy import PolicyOptions
+from bftrain_datasets.scheduling.policy_options import PolicyOptions
+from bftrain_datasets.scheduling.runtime_estimates import estimator
+from bftrain_datasets.scheduling.schedule_engine import Engine, Schedule
 from bftrain_datasets.scheduling.scheduling import find_policy
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from bftrain_elastic.courses import Exit, Floor, GroupPlace, Left
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.jobs import Job
-from bftrain_elastic.launchers import AgentLauncher
-from bftrain_elastic.messages import Message
-from bftrain_elastic.sealed import Sealed
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.manager.task_lifecycles import Exit, Floor, GroupPlace, Left
+from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.messages import Message
 
 SECRET = b"s" * 32
 PATIENCE_S = 30.0

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bftrain_elastic.processes import children
+from bftrain_elastic.agent.process_tree import children
 
 if TYPE_CHECKING:
-    from bftrain_elastic.stage import Stage
+    from bftrain_elastic.tryout.local_stage import Stage
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOON_S: Final = 30.0  # within which trouble is to be named

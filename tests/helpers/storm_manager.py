@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import registry
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.secret import read_secret
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.wire.shared_secret import read_secret
 
 TASK: Final = "task"
 _REUNION_S: Final = 8.0

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bftrain_elastic.footprints import alive, listening
-from bftrain_elastic.processes import children, descendants, kill
-from bftrain_elastic.secret import make_secret
+from bftrain_elastic.agent.process_tree import children, descendants, kill
+from bftrain_elastic.tryout.leftovers import alive, listening
+from bftrain_elastic.wire.shared_secret import make_secret
 from tests.helpers import storm_manager
 from tests.helpers.storm_manager import TASK
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from bftrain_elastic.processes import descendants, kill
+from bftrain_elastic.agent.process_tree import descendants, kill
 from tests.helpers.storm_site import StormSite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bftrain_elastic.stage import Stage
+    from bftrain_elastic.tryout.local_stage import Stage
 
 NODES = ("n1", "n2", "n3", "n4")
 

@@ -117,7 +117,7 @@ class Worker:
 # As the nursery runs a script: a traceback of its own, and the end without Python's
 STARTER = """
 import os, sys
-from bftrain_elastic.nursery import run_script
+from bftrain_elastic.agent.prefork_server import run_script
 code = run_script(sys.argv[1:])
 sys.stdout.flush()
 sys.stderr.flush()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from bftrain_datasets.workloads.options import WorkloadOptions
 from bftrain_datasets.workloads.workload import import_workload
+from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from tests.helpers.samples import swf_job
 
 if TYPE_CHECKING:

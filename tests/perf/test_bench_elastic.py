@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic import conformance, launchers
-from bftrain_elastic.channel import Channel
-from bftrain_elastic.groups import Place
-from bftrain_elastic.measuring import Measuring
-from bftrain_elastic.progress import through
-from bftrain_elastic.state import State
+from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic.manager.speed_measurement import Measuring
+from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.worker.process_groups import Place
+from bftrain_elastic.worker.progress_report import through
+from bftrain_elastic.worker.state import State
 
 if TYPE_CHECKING:
     from pathlib import Path

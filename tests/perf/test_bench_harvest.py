@@ -15,16 +15,16 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain.deciding.node_stay import AUTO
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.saturating import SaturatingWorkload
-from bftrain_replay.settings import ReplaySettings
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.saturating import SaturatingWorkload
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Passes, check_parts
-from bftrain_replay.sweeping.executors.local import usable_cpus
+from bftrain_replay.sweeping.executors.local_processes import usable_cpus
 from tests.helpers.published_study import save_summit
 
 if TYPE_CHECKING:
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
     from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import conformance, trial_horovod
-from bftrain_elastic.processes import descendants, kill
+from bftrain_elastic.agent.process_tree import descendants, kill
+from bftrain_elastic.manager import conformance
+from bftrain_elastic.tryout import sample_script_horovod
 from tests.helpers.storms import NODES, assert_never_behind_a_commit, storm
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ ROUNDS = 7
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[conformance.Stage]:
-    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
     with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as running:
         yield running
 
@@ -34,7 +35,7 @@ def stage() -> Iterator[conformance.Stage]:
 def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
     """With agents that start for it, and all that they have to import first."""
     begun = time.monotonic()
-    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
     with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as stage:
         task = stage.new("--steps", "1000000")
         stage.do("start", task, "n1")
@@ -49,7 +50,7 @@ def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
 
 
 def test_a_hundred_random_resizes_with_random_kills(figures: Figures) -> None:
-    make, script = registry.load("launcher", "horovod"), (str(trial_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
     with conformance.Stage(make, script, nodes=NODES) as stage:
         task = stage.new("--steps", "1000000")
         begun = time.monotonic()

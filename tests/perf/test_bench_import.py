@@ -26,7 +26,7 @@ pytestmark = pytest.mark.bench
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
 found = import_files([Path(sys.argv[1])], ImportOptions(**json.loads(sys.argv[2])))
 peak_kb = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))

@@ -21,10 +21,10 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
-from bftrain.live.callers import ourselves
-from bftrain.live.client import Client
-from bftrain.live.documents import Submission
-from bftrain.live.kept import Run
+from bftrain.live.client.client import Client
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import Submission
+from bftrain.live.model.task_record import Run
 from bftrain.live.schedulers.port import Allowed, Taken
 from bftrain.values.curve import SpeedCurve
 from bftrain_solvers.exact import solver as exact
@@ -34,8 +34,8 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bftrain.live.daemon import Daemon
-    from bftrain.live.office import Office
+    from bftrain.live.api.service import Office
+    from bftrain.live.run.daemon import Daemon
     from bftrain.values.solution import Limits, Solution
     from bftrain.values.table import ValueTable
 

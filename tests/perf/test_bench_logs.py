@@ -8,11 +8,11 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import EventLog
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.measures import summarise
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.log.measures import summarise
 from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench

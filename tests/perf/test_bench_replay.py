@@ -14,10 +14,10 @@ from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft
 from bftrain.values.solution import Quality, Termination
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.builder import log_from_pool_changes
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_replay.engine import run
+from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_replay.simulation.engine import run
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import MIX, TRIALS, save_published_tasks, save_summit
 from tests.helpers.replay_case import PIECES, Figured, figured, save_year

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.config import Settings
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.task_generators import sample_tasks
-from bftrain_replay import outputs
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.drawing import vega
+from bftrain_replay.output import replay_folder
 from bftrain_replay.study import study
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.published_study import MIX, save_published_tasks, save_summit
@@ -108,7 +108,7 @@ def test_what_a_page_adds_to_a_small_replay(figures: Figures, tmp_path: Path, mo
         times = []
         for _ in range(ROUNDS):
             begin = perf_counter()
-            outputs.write(done, tmp_path)
+            replay_folder.write(done, tmp_path)
             times.append(perf_counter() - begin)
         return min(times)
 

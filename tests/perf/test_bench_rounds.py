@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bftrain_datasets.taskfiles import save_tasks
-from bftrain_datasets.workloads.options import WorkloadOptions
+from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.workloads.workload import import_workload
+from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.round_cases import gang

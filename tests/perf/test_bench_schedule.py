@@ -15,7 +15,7 @@ import pytest
 from bftrain_datasets.scheduling.campaigns import Campaigns
 from bftrain_datasets.scheduling.cluster import Cluster
 from bftrain_datasets.scheduling.ostrich import OStrich
-from bftrain_datasets.scheduling.policy import PolicyOptions
+from bftrain_datasets.scheduling.policy_options import PolicyOptions
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.schedules import Row, jobs_of
 from tests.helpers.site_data import site_data

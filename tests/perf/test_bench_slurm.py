@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bftrain.live.schedulers.installing import install
-from bftrain.live.schedulers.spool import Heard, Listener, Spool
-from bftrain_elastic import launchers
-from bftrain_elastic.processes import descendants
+from bftrain.live.schedulers.hook_install import install
+from bftrain.live.schedulers.hook_spool import Heard, Listener, Spool
+from bftrain_elastic.agent.process_tree import descendants
+from bftrain_elastic.manager import launchers
 from tests.helpers import torch
 from tests.helpers.live_run import LiveRun
 from tests.helpers.main_jobs import Stream

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_replay.sweeping.executors.local import usable_cpus
+from bftrain_replay.sweeping.executors.local_processes import usable_cpus
 from tests.helpers.program import bftrain, start
 from tests.helpers.sweeping import outcomes, repeatable
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.values.actions import Start, Stop
-from bftrain_replay.allocations import Allocations
-from bftrain_replay.csv_tables import write_allocations
+from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.output.csv_tables import write_allocations
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live.callers import ourselves
-from bftrain.live.history import History, State
-from bftrain.live.watch import Watch
+from bftrain.live.model.callers import ourselves
+from bftrain.live.monitor.history import History, State
+from bftrain.live.monitor.status_stream import Watch
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.task_generators import generate_mix
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.workloads.task_generators import generate_mix
 
 LOG = log_from_transitions(
     [(0.0, "a", NodeState.IDLE), (5.0, "b", NodeState.DOWN), (7.5, "a", NodeState.BUSY)], node_names="cab", end_s=9

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
+from bftrain.taskfiles.files import load_tasks, save_tasks
 from tests.helpers.workloads import SAMPLES, TABLE, read
 
 STRANGE = [

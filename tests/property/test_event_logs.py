@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.measures import fragments, summarise
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.measures import fragments, summarise
 
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), codec="utf-8"), min_size=1, max_size=4)
 TIMES = st.one_of(st.integers(0, 12).map(float), st.floats(-1e9, 1e9, allow_nan=False))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bftrain import registry
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
 from tests.helpers.samples import SAMPLES
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain_datasets.task_generators import Arrivals
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
+from bftrain_datasets.workloads.task_generators import Arrivals
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec

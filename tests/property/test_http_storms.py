@@ -12,8 +12,8 @@ import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.live import http
-from bftrain.live.http import Request, Response
+from bftrain.live.api import http_connection
+from bftrain.live.api.http_connection import Request, Response
 
 _HEAD = 32 * 1024
 GO_ON = b"HTTP/1.1 100 \r\n\r\n"
@@ -91,7 +91,7 @@ class Talk:
 
     async def _serve(self, ours: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        await http.serve(reader, writer, self.handle, self.refuse)
+        await http_connection.serve(reader, writer, self.handle, self.refuse)
         assert writer.transport.is_closing()
 
 
@@ -102,7 +102,7 @@ def test_any_bytes_in_any_pieces(storm: list[bytes], cut: bool, size: int) -> No
     talk = Talk()
     seen = asyncio.run(talk.hold([data[at : at + size] for at in range(0, len(data), size)], cut))
     for request in talk.asked:
-        assert len(request.body) <= http.LARGEST_BODY
+        assert len(request.body) <= http_connection.LARGEST_BODY
         assert sum(map(len, request.headers.values())) <= _HEAD
     if not cut:
         assert re.match(rb"(HTTP/1\.1 [1-5]\d\d |$)", seen), seen[:100]

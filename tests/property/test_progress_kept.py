@@ -14,12 +14,12 @@ from bftrain.assembly import build_harvester
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.builder import log_from_pool_changes
-from bftrain_replay.engine import run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.result import TaskState
-from bftrain_replay.semantics import semantics_of
-from bftrain_replay.settings import ReplaySettings
+from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import semantics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from bftrain.deciding.harvester import Harvester
     from bftrain.values.decision import Decision
     from bftrain.values.events import Event
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_replay.result import TaskRecord
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.accounting.result import TaskRecord
 
 NODES = tuple("abcdef")
 LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}

@@ -14,22 +14,22 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import NodeState
-from bftrain_replay.engine import run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.ledger import idle_node_s
-from bftrain_replay.pace import Pace
-from bftrain_replay.progress import Loss
-from bftrain_replay.result import Result, TaskState
-from bftrain_replay.semantics import semantics_of
-from bftrain_replay.settings import REALISTIC, ReplaySettings
-from bftrain_replay.tables import over_time_rows
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.node_time_ledger import idle_node_s
+from bftrain_replay.accounting.result import Result, TaskState
+from bftrain_replay.output.table_schema import over_time_rows
+from bftrain_replay.simulation.decision_delay import Pace
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
+from bftrain_replay.simulation.rules import semantics_of
+from bftrain_replay.simulation.task_progress import Loss
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
 
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 seconds = st.one_of(st.integers(0, 1000), st.floats(0.0, 1000.0)).map(float)
 costs = st.one_of(st.just(0.0), st.floats(0.0, 200.0))

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values import wire
-from bftrain_replay import outputs, told
-from bftrain_replay.allocations import Allocations
-from bftrain_replay.answers import Answers, origin_of
-from bftrain_replay.engine import run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.origins import Source
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.output import replay_folder, summary_json
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.resume.solver_cache import Answers, origin_of
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.property.test_replay_books import logs, solvers, task_lists
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.study import Study
 
 
@@ -34,9 +34,9 @@ MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in th
 
 
 def files(done: Study, folder: Path) -> dict[str, bytes]:
-    outputs.write(done, folder)
+    replay_folder.write(done, folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {"summary": wire.encode(told.repeatable(told.summary(done, Source())))}
+    return content | {"summary": wire.encode(summary_json.repeatable(summary_json.summary(done, Source())))}
 
 
 @settings(max_examples=100)

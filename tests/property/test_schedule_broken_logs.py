@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
-from bftrain_datasets.scheduling import outputs
+from bftrain_datasets.scheduling import schedule_folder
 from bftrain_datasets.scheduling.scheduling import schedule
 
 STRANGE: Final = [
@@ -47,4 +47,4 @@ def test_a_strange_log_is_scheduled_or_refused(text: str, policy: str, estimates
         with suppress(BadInput):
             result = schedule(path, policy=policy, estimates=estimates, nodes=nodes)
             assert result.summary.done + result.summary.refused == result.summary.jobs or not result.complete
-            outputs.write(result, Path(name))
+            schedule_folder.write(result, Path(name))

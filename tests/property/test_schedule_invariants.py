@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain_datasets.importing.nodenames import expand
-from bftrain_datasets.provenance import Provenance
+from bftrain_datasets.log.provenance import Provenance
 from bftrain_datasets.scheduling.easy import Easy
 from bftrain_datasets.scheduling.fcfs import FirstCome
-from bftrain_datasets.scheduling.figures import held_s, job_figures
-from bftrain_datasets.scheduling.placing import place
+from bftrain_datasets.scheduling.job_placement import place
+from bftrain_datasets.scheduling.schedule_figures import held_s, job_figures
 from tests.helpers.schedules import Row, jobs_of, scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_datasets.scheduling.engine import Schedule
+    from bftrain_datasets.scheduling.schedule_engine import Schedule
 
 NODES = 7
 POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich")

@@ -8,8 +8,8 @@ from itertools import count
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bftrain.live.schedulers.batch import ALIVE, Limits, Pilot, PilotState, Trouble
-from bftrain.live.schedulers.stock import Moves, Stock, StockSettings
+from bftrain.live.schedulers.pilot_backend import ALIVE, Limits, Pilot, PilotState, Trouble
+from bftrain.live.schedulers.pilot_policy import Moves, Stock, StockSettings
 
 MARKS = ("long", "mid", "short")
 BURST = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.learning import curve, first_curve, is_news, size_to_measure
+from bftrain.speed_estimates import curve, first_curve, is_news, size_to_measure
 from bftrain.values.curve import SpeedCurve
 
 

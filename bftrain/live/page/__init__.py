@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from bftrain.live.http import Response
+from bftrain.live.api.http_connection import Response
 
 _FOLDER: Final = Path(__file__).parent
 _HTML: Final = "text/html; charset=utf-8"

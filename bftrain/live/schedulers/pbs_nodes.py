@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from bftrain.config import from_mapping
 from bftrain.live.schedulers import pbs
-from bftrain.live.schedulers.batch import Command, Run
-from bftrain.live.schedulers.commands import Runner
+from bftrain.live.schedulers.command_runner import Runner
+from bftrain.live.schedulers.executables import found_all
+from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pbs_read import read
-from bftrain.live.schedulers.polling import NodeWatch, WatchSettings
+from bftrain.live.schedulers.pilot_backend import Command, Run
 from bftrain.live.schedulers.port import Scheduler, Site
-from bftrain.live.schedulers.programs import found_all
 from bftrain.ports import Availability
 
 

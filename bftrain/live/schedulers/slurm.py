@@ -12,7 +12,10 @@ from typing import Final
 
 from bftrain.config import from_mapping
 from bftrain.live.schedulers import slurm_limits
-from bftrain.live.schedulers.batch import (
+from bftrain.live.schedulers.command_runner import Runner, in_pieces
+from bftrain.live.schedulers.executables import found_all
+from bftrain.live.schedulers.nodesets import expand, fold
+from bftrain.live.schedulers.pilot_backend import (
     Command,
     CommandFailed,
     Limits,
@@ -22,12 +25,9 @@ from bftrain.live.schedulers.batch import (
     Run,
     Trouble,
 )
-from bftrain.live.schedulers.commands import Runner, in_pieces
-from bftrain.live.schedulers.nodesets import expand, fold
-from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.programs import found_all
-from bftrain.live.schedulers.script import pilot_script
 from bftrain.ports import Availability
 from bftrain.values import checks
 

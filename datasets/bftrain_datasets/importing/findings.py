@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bftrain.errors import Fault
-from bftrain_datasets.importing.hazards import HAZARDS
-from bftrain_datasets.provenance import Finding
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log.provenance import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

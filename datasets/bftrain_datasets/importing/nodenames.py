@@ -124,7 +124,7 @@ def node_list(text: str, file: Path | None = None) -> tuple[str, ...]:
     """Names that ``--nodes`` asks for: a node set, or a file of node sets with ``#`` comments."""
     if file is None:
         return _listed(text, "--nodes")
-    from bftrain_datasets.storage import text_lines  # noqa: PLC0415 - only where a file is given
+    from bftrain.files import text_lines  # noqa: PLC0415 - only where a file is given
 
     names: list[str] = []
     for number, line in text_lines(file):

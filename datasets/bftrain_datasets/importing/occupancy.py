@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import BUSY, IDLE
-from bftrain_datasets.importing import moments
+from bftrain_datasets.importing import time_formats
 from bftrain_datasets.importing.nodenames import natural_order
-from bftrain_datasets.importing.retold import any_running, told_once
+from bftrain_datasets.importing.repeated_jobs import any_running, told_once
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import BUSY, IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.stays import StayColumns
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_columns import StayColumns
+    from bftrain_datasets.log.eventlog import EventLog
 
 CENSORED_FROM: Final = 0.01  # of the span; a dump of all jobs has its first end soon after its first start
 CENSORED_FROM_S: Final = 3600.0
@@ -83,7 +83,7 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tupl
         end_s = _end(start, end, begin_s, last_s, intake, runs_on=any_running(jobs, keep))
     if not begin_s < end_s:
         raise BadInput(
-            f"the records leave nothing between {moments.told(begin_s)} and {moments.told(end_s)}",
+            f"the records leave nothing between {time_formats.told(begin_s)} and {time_formats.told(end_s)}",
             where=", ".join(intake.file_names[:3]),
             fix="say with --window A..B for which time they are complete",
         )
@@ -102,7 +102,7 @@ def _nothing(intake: Intake) -> BadInput:
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window
     if aside["outside_window"]:
-        edges = ("" if edge_s is None else moments.told(edge_s) for edge_s in (begin_s, end_s))
+        edges = ("" if edge_s is None else time_formats.told(edge_s) for edge_s in (begin_s, end_s))
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
     told = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
     return BadInput(f"no row tells of a node that was held: {told}", where=where, fix=fix)
@@ -123,7 +123,7 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
         "censored_start",
         count=int((start < known_s).sum()),
         node_s=before * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
-        where=f"at {moments.told(first)}",
+        where=f"at {time_formats.told(first)}",
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )
     return known_s
@@ -153,7 +153,7 @@ def _end(
         "cut_end",
         count=int((end > started_s).sum()),
         node_s=after * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
-        where=f"at {moments.told(started_s)}",
+        where=f"at {time_formats.told(started_s)}",
         done=f"left out: the log ends when the last job starts, {after / 3600:,.1f} h before the last end",
     )
     return started_s
@@ -241,5 +241,5 @@ def _note_end(last: NDArray[np.float64], intake: Intake, end_s: float, *, runs_o
     held = np.isfinite(last)
     tail_s = float((end_s - last[held]).sum())
     if intake.options.window[1] is None and not runs_on and tail_s > 0:
-        where = f"at {moments.told(float(last[held].min()))}"
+        where = f"at {time_formats.told(float(last[held].min()))}"
         intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)

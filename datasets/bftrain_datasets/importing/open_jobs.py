@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.nodenames import expand as expand_set
-from bftrain_datasets.importing.stays import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.intake import Intake
+    from bftrain_datasets.importing.job_checks import Intake
 
 MOST_ENDED: Final = 1 << 14  # jobs that are remembered for a while after they ended
 SAME_START_S: Final = 60.0  # by which two records of one start may differ

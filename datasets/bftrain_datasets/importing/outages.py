@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import BUSY, DOWN, IDLE, NodeState
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_datasets.eventlog import EventLog
     from bftrain_datasets.importing.findings import Tally
+    from bftrain_datasets.log.eventlog import EventLog
 
 
 class Outages:

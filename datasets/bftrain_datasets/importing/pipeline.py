@@ -11,22 +11,22 @@ from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.exception_text import raised
 from bftrain.short_repr import ShortRepr
-from bftrain_datasets.doubts import CENSORED_END, doubtful_times
-from bftrain_datasets.edits import close_short_gaps, mark_down
-from bftrain_datasets.importing import moments, suspicions
-from bftrain_datasets.importing.counted import log_from_counts
+from bftrain_datasets.importing import log_warnings, time_formats
 from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
-from bftrain_datasets.importing.intake import Intake
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.job_checks import Intake
+from bftrain_datasets.importing.node_counts import log_from_counts
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.importing.options import ImportOptions
-from bftrain_datasets.importing.rawfile import RawFile
-from bftrain_datasets.importing.recognise import reader_for
-from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance, Source, tellable
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.recognise_format import reader_for
+from bftrain_datasets.log.edits import close_short_gaps, mark_down
+from bftrain_datasets.log.idle_doubts import CENSORED_END, doubtful_times
+from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance, Source, tellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 STDIN: Final = "-"
 
@@ -89,14 +89,14 @@ def import_files(
     except BadInput as error:
         raise NoLog.out_of(error, name, intake) from error
     log = _edited(log, intake)
-    found = suspicions.suspicions(log, options.downtime_after_s)
+    found = log_warnings.suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.tally.findings(), *found))
     names = {each.name for each in findings}
     doubtful = doubtful_times(
         log,
         censored=CENSORED_END in names,
         by_counts="which_unknown" in names,
-        downtime=suspicions.all_idle(log, options.downtime_after_s),
+        downtime=log_warnings.all_idle(log, options.downtime_after_s),
     )
     rows = intake.tally.rows()
     log = _with_story(log, name, options, tuple(sources), rows, findings, (*doubtful, *intake.doubtful))
@@ -110,8 +110,8 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Give what was found when this log was imported, and what looks wrong in it now."""
-    found = {each.name: each for each in suspicions.suspicions(log, downtime_after_s)}
-    told = (each for each in log.provenance.findings if each.name not in suspicions.KINDS)
+    found = {each.name: each for each in log_warnings.suspicions(log, downtime_after_s)}
+    told = (each for each in log.provenance.findings if each.name not in log_warnings.KINDS)
     rows = RowCounts.from_told(log.provenance.counts)
     return Imported(log, log.provenance.made_by, rows, ordered((*told, *found.values())))
 
@@ -172,7 +172,10 @@ def _from_states(intake: Intake) -> EventLog:
     high = log.end_s if end_s is None else min(end_s, log.end_s)
     if low > high:
         raise BadInput(
-            f"the records go from {moments.told(log.start_s)} to {moments.told(log.end_s)}, all outside of --window",
+            (
+                f"the records go from {time_formats.told(log.start_s)} to {time_formats.told(log.end_s)}, all "
+                "outside of --window"
+            ),
             where=intake.file_names[0],
         )
     return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
@@ -187,7 +190,7 @@ def _edited(log: EventLog, intake: Intake) -> EventLog:
         for begin_s, end_s in options.down
     ]
     if options.down_suspected:
-        windows += suspicions.all_idle(log, options.downtime_after_s)
+        windows += log_warnings.all_idle(log, options.downtime_after_s)
     if windows:
         node_s = log.idle_node_s
         log = mark_down(log, windows)

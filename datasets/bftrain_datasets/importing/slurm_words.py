@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.log.eventlog import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

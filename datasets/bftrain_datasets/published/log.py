@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.columns import epochs
-from bftrain_datasets.eventlog import BUSY, IDLE
-from bftrain_datasets.log_checks import is_node_name
+from bftrain_datasets.log.change_columns import epochs
+from bftrain_datasets.log.eventlog import BUSY, IDLE
+from bftrain_datasets.log.log_checks import is_node_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain.errors import BadInput, BadValue
+from bftrain.taskfiles.profiles import Profile, profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import Tally
-from bftrain_datasets.importing.rawfile import RawFile
-from bftrain_datasets.profiles import Profile, profiles
+from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.published.frame import SavedFrame, load_frame
 from bftrain_datasets.published.log import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.provenance import Source
+    from bftrain_datasets.log.provenance import Source
 
 BOUND_COLUMNS: Final = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 SPEED_COLUMNS: Final = ("Ns", "Ps", "Os", "Tsub")

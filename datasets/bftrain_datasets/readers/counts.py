@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.counted import UNKNOWN_TOTAL
+from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL
 from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "counts"
 about: Final = "how many nodes are busy: time,active,total, or idle instead of active"

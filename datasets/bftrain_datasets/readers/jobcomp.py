@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.importing.slurm_words import moment_of, nodes_of
-from bftrain_datasets.importing.texts import count_of, first_lines
+from bftrain_datasets.importing.text_cells import count_of, first_lines
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "jobcomp"
 about: Final = "Slurm: the file of the jobcomp/filetxt plug-in, one line a job that ended"

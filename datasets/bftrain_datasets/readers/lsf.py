@@ -7,13 +7,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.importing.texts import first_lines, whole_number
+from bftrain_datasets.importing.text_cells import first_lines, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "lsf"
 about: Final = "LSF: lsb.acct, its JOB_FINISH records"

@@ -8,8 +8,8 @@ from bftrain_datasets.published.frame import load_frame
 from bftrain_datasets.published.log import transitions_of
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "ndstat"
 about: Final = "the published replayer: ndstat-*.pkl, a pickled table of nodes and events"

@@ -6,14 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.intake import RUNNING
-from bftrain_datasets.importing.stays import key_of
+from bftrain_datasets.importing.job_checks import RUNNING
+from bftrain_datasets.importing.job_columns import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "oar"
 about: Final = "OAR: details of jobs and the data of the Gantt chart, as JSON"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets import table_log
-from bftrain_datasets.csv_log import END
-from bftrain_datasets.importing.texts import first_lines, unquoted
+from bftrain_datasets.importing.text_cells import first_lines, unquoted
+from bftrain_datasets.log import table_log
+from bftrain_datasets.log.csv_log import END
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "csv"
 about: Final = "node states as bftrain writes them: time,node,state"

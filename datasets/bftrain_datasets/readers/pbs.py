@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.importing.moments import SMALLEST_EPOCH_S
 from bftrain_datasets.importing.open_jobs import OpenJob
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.time_formats import SMALLEST_EPOCH_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "pbs"
 about: Final = "PBS Professional, OpenPBS and Torque: the accounting files of the server"

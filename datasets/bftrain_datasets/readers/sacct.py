@@ -7,15 +7,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.intake import RUNNING
+from bftrain_datasets.importing.job_checks import RUNNING
 from bftrain_datasets.importing.slurm_words import NO_TIME, moment_of, nodes_of
-from bftrain_datasets.importing.texts import count_of, first_lines, unquoted
+from bftrain_datasets.importing.text_cells import count_of, first_lines, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sacct"
 about: Final = "Slurm: sacct --parsable2, with a header or in the order of Open XDMoD"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE): the file accounting"

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.importing.datelines import LONGEST, date_line, looks_like_time
-from bftrain_datasets.importing.moments import Clock
+from bftrain_datasets.importing.date_lines import LONGEST, date_line, looks_like_time
 from bftrain_datasets.importing.nodenames import MOST_NODES, ONE_BRACKET, expand
 from bftrain_datasets.importing.slurm_words import state_of
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.time_formats import Clock
+from bftrain_datasets.log.eventlog import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sinfo"
 about: Final = "Slurm: sinfo polled again and again, with a line that says when before each poll"

@@ -6,17 +6,17 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.nodenames import expand
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.slurm_words import nodes_of, state_of
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.log.eventlog import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "slurmctld"
 about: Final = "Slurm: the log of slurmctld, at its level info"

@@ -6,15 +6,15 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from bftrain_datasets.importing.moments import LARGEST_S
 from bftrain_datasets.importing.nodenames import expand as expand_set
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.time_formats import LARGEST_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "swf"
 about: Final = "Standard Workload Format, with host lists in field 19, or with --counts"

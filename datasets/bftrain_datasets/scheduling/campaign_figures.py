@@ -12,7 +12,7 @@ from bftrain_datasets.scheduling.campaigns import NO_CAMPAIGN
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.scheduling.engine import Schedule
+    from bftrain_datasets.scheduling.schedule_engine import Schedule
 
 LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
 ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers

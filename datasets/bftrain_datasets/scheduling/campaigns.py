@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_datasets.scheduling.virtual import VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import VirtualSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.scheduling.cluster import NEVER
-from bftrain_datasets.scheduling.profile import Profile
+from bftrain_datasets.scheduling.free_nodes_profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_datasets.scheduling.policy import PolicyOptions
+    from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 
 class Conservative:

@@ -6,13 +6,13 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.scheduling.backfill import in_order
+from bftrain_datasets.scheduling.ranked_backfill import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_datasets.scheduling.policy import PolicyOptions
+    from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 
 class Usage:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_datasets.scheduling.policy import PolicyOptions
+    from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 
 class FirstCome:

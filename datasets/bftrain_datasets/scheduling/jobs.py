@@ -10,19 +10,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing import moments
+from bftrain_datasets.importing import time_formats
 from bftrain_datasets.importing.findings import RowCounts, Tally
 from bftrain_datasets.importing.nodenames import MOST_NODES, natural_order
-from bftrain_datasets.importing.rawfile import RawFile
-from bftrain_datasets.provenance import Finding, Source
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.log.provenance import Finding, Source
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.settings import WHOLE_NODES
+from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bftrain_datasets.scheduling.settings import ScheduleSettings
+    from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
 UNLIMITED: Final = math.inf  # the limit of a job that has none
 NOBODY: Final = "-1"  # the user of a job that names none
@@ -106,7 +106,7 @@ def read_workload(
     ``tell`` is called with the number of bytes that have been read since it was called last.
     """
     tally, header, taken = Tally(), swf.Header(), _Rows()
-    window = moments.window(settings.window) if settings.window else (None, None)
+    window = time_formats.window(settings.window) if settings.window else (None, None)
     with RawFile(path, tally, tell) as file:
         tally.file = file.name
         if not swf.recognises(file.head):
@@ -166,7 +166,7 @@ def _take(
         return
     if asked:
         tally.note("requested_size")
-    if not 0 < limit_s < moments.LARGEST_S:  # NaN too
+    if not 0 < limit_s < time_formats.LARGEST_S:  # NaN too
         tally.note("no_limit")
         limit_s = UNLIMITED
     elif run_s > limit_s:
@@ -183,7 +183,7 @@ def _why_not(values: list[float], submit_s: float, run_s: float) -> str:
     """Say why the row tells of no job that ran; nothing if it does."""
     if values[swf.STATUS] in swf.PARTIAL:
         return "step"
-    if not (abs(submit_s) < moments.LARGEST_S and abs(run_s) < moments.LARGEST_S):  # NaN too
+    if not (abs(submit_s) < time_formats.LARGEST_S and abs(run_s) < time_formats.LARGEST_S):  # NaN too
         return "bad_time"
     if not swf.ran(values):
         return "never_started"

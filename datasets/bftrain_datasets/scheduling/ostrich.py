@@ -10,14 +10,14 @@ from heapq import heapify, heappop, heapreplace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.scheduling.backfill import in_order
+from bftrain_datasets.scheduling.ranked_backfill import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain_datasets.scheduling.campaigns import Campaigns
     from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_datasets.scheduling.policy import PolicyOptions
+    from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of so many was meant to be the same
 MERGED: Final = 256  # jobs

@@ -10,31 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bftrain import own_file, registry
+from bftrain import registry
 from bftrain.errors import BadInput
 from bftrain.exception_text import described
+from bftrain.parts import python_file
 from bftrain.ports import QueuePolicy
-from bftrain_datasets.importing import moments
+from bftrain_datasets.importing import time_formats
 from bftrain_datasets.importing.findings import ordered
-from bftrain_datasets.importing.hazards import HAZARDS
-from bftrain_datasets.provenance import Finding, Provenance
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log.provenance import Finding, Provenance
 from bftrain_datasets.scheduling.campaign_figures import figures as campaign_figures
-from bftrain_datasets.scheduling.engine import Engine
-from bftrain_datasets.scheduling.estimates import estimator
-from bftrain_datasets.scheduling.figures import job_figures, summarise
+from bftrain_datasets.scheduling.job_placement import place
 from bftrain_datasets.scheduling.jobs import read_workload
-from bftrain_datasets.scheduling.placing import place
-from bftrain_datasets.scheduling.policy import PolicyOptions
-from bftrain_datasets.scheduling.result import Result
-from bftrain_datasets.scheduling.settings import LAST_SUBMIT, ScheduleSettings
-from bftrain_datasets.scheduling.shares import load_shares
+from bftrain_datasets.scheduling.policy_options import PolicyOptions
+from bftrain_datasets.scheduling.runtime_estimates import estimator
+from bftrain_datasets.scheduling.schedule_engine import Engine
+from bftrain_datasets.scheduling.schedule_figures import job_figures, summarise
+from bftrain_datasets.scheduling.schedule_result import Result
+from bftrain_datasets.scheduling.schedule_settings import LAST_SUBMIT, ScheduleSettings
+from bftrain_datasets.scheduling.user_shares import load_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_datasets.scheduling.engine import Schedule, Watch
+    from bftrain_datasets.scheduling.job_placement import Places
     from bftrain_datasets.scheduling.jobs import Jobs, Workload
-    from bftrain_datasets.scheduling.placing import Places
+    from bftrain_datasets.scheduling.schedule_engine import Schedule, Watch
 
 STDIN = "-"
 
@@ -51,8 +52,8 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     What makes one is a function or class that takes the options, or nothing.
     """
     where = f"policy '{name}'"
-    file, attribute = own_file.parts(name)
-    make = registry.load("queue_policy", name) if file is None else own_file.load(file, attribute, where)
+    file, attribute = python_file.parts(name)
+    make = registry.load("queue_policy", name) if file is None else python_file.load(file, attribute, where)
     try:
         made = make(options) if not callable(make) or signature(make).parameters else make()
     except Exception as error:
@@ -102,12 +103,12 @@ def until_s(settings: ScheduleSettings, jobs: Jobs) -> float:
     if settings.until == LAST_SUBMIT:
         return jobs.submit_s[-1]
     try:
-        at_s = moments.Clock().seconds(settings.until)
+        at_s = time_formats.Clock().seconds(settings.until)
     except ValueError as error:
         fix = f"write seconds UTC, an ISO time, or {LAST_SUBMIT}"
         raise BadInput(f"{settings.until!r} is no time: {error}", where="--until", fix=fix) from error
     if at_s <= jobs.begin_s:
-        what = f"{settings.until!r} is not after the first submission, {moments.told(jobs.begin_s)}"
+        what = f"{settings.until!r} is not after the first submission, {time_formats.told(jobs.begin_s)}"
         raise BadInput(what, where="--until", fix="name a later time")
     return at_s - jobs.begin_s
 
@@ -136,7 +137,7 @@ def _findings(schedule: Schedule, places: Places) -> list[Finding]:
     last_s = min(jobs.submit_s[-1], schedule.end_s)
     drained = places.idle_node_s(last_s)
     if drained > 0:
-        found.append(_finding("drained", 1, drained, f"at {moments.told(last_s + jobs.begin_s)}"))
+        found.append(_finding("drained", 1, drained, f"at {time_formats.told(last_s + jobs.begin_s)}"))
     return found
 
 

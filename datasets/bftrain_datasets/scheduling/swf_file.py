@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import bftrain
+from bftrain.files import whole_file
 from bftrain_datasets.readers import swf
-from bftrain_datasets.storage import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bftrain_datasets.scheduling.result import Result
+    from bftrain_datasets.scheduling.schedule_result import Result
 
 
 def write(result: Result, path: Path) -> None:

@@ -7,15 +7,15 @@ import io
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from bftrain_datasets.parquet_log import FORMAT_KEY, require
-from bftrain_datasets.scheduling.tables import rows
-from bftrain_datasets.storage import whole_file
+from bftrain.files import whole_file
+from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
+from bftrain_datasets.scheduling.schedule_tables import rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from bftrain_datasets.scheduling.tables import Table
+    from bftrain_datasets.scheduling.schedule_tables import Table
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.moments import Clock
-from bftrain_datasets.importing.texts import first_lines, unquoted
+from bftrain_datasets.importing.text_cells import first_lines, unquoted
+from bftrain_datasets.importing.time_formats import Clock
 from bftrain_datasets.workloads.job import Job, Unusable, duration_of, gang_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from bftrain_datasets.importing.rawfile import RawFile
-    from bftrain_datasets.workloads.books import Books
-    from bftrain_datasets.workloads.options import WorkloadOptions
+    from bftrain_datasets.importing.raw_file import RawFile
+    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 # what is needed, and the names that it goes by; the first one of them that is there counts
 COLUMNS: Final = {

@@ -9,10 +9,10 @@ from bftrain_datasets.workloads import arrivals_csv
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from bftrain_datasets.importing.rawfile import RawFile
-    from bftrain_datasets.workloads.books import Books
+    from bftrain_datasets.importing.raw_file import RawFile
     from bftrain_datasets.workloads.job import Job
-    from bftrain_datasets.workloads.options import WorkloadOptions
+    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "blox"
 about: Final = "job lists of Blox"

@@ -10,16 +10,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.importing.moments import LARGEST_S
-from bftrain_datasets.importing.texts import first_lines
+from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.time_formats import LARGEST_S
 from bftrain_datasets.workloads.job import Job, Unusable, gang_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from bftrain_datasets.importing.rawfile import RawFile
-    from bftrain_datasets.workloads.books import Books
-    from bftrain_datasets.workloads.options import WorkloadOptions
+    from bftrain_datasets.importing.raw_file import RawFile
+    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "gavel"
 about: Final = "traces of Gavel, with a throughput table"

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain.errors import BadInput, BadValue
+from bftrain.taskfiles.profiles import profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.profiles import profiles
-from bftrain_datasets.task_generators import DEFAULT_START_COST_S, Arrivals
 from bftrain_datasets.workloads.gavel import short
+from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

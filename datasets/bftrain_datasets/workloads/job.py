@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.importing.texts import MOST_DIGITS
+from bftrain_datasets.importing.text_cells import MOST_DIGITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

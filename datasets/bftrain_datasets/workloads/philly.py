@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.moments import Clock
+from bftrain_datasets.importing.time_formats import Clock
 from bftrain_datasets.workloads import arrivals_csv
 from bftrain_datasets.workloads.job import Job, Unusable, duration_of, gang_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from bftrain_datasets.importing.rawfile import RawFile
-    from bftrain_datasets.workloads.books import Books
-    from bftrain_datasets.workloads.options import WorkloadOptions
+    from bftrain_datasets.importing.raw_file import RawFile
+    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "philly"
 about: Final = "the job log of the Philly trace (JSON), or a table of arrivals (CSV)"

@@ -15,16 +15,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput, UnknownName
+from bftrain.files import LARGEST_TEXT_BYTES
 from bftrain_datasets.importing.findings import Tally
 from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.importing.rawfile import RawFile
-from bftrain_datasets.storage import LARGEST_TEXT_BYTES
+from bftrain_datasets.importing.raw_file import RawFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from bftrain_datasets.provenance import Source
+    from bftrain_datasets.log.provenance import Source
 
 ALONE: Final = "null"
 USUAL_KIND: Final = "v100"  # on which Gavel measures how long a job should take

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.importing.moments import LARGEST_S
 from bftrain_datasets.importing.nodenames import MOST_NODES
+from bftrain_datasets.importing.time_formats import LARGEST_S
 from bftrain_datasets.readers import swf as log
 from bftrain_datasets.workloads.job import Job, Unusable, duration_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from bftrain_datasets.importing.rawfile import RawFile
-    from bftrain_datasets.workloads.books import Books
-    from bftrain_datasets.workloads.options import WorkloadOptions
+    from bftrain_datasets.importing.raw_file import RawFile
+    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "swf"
 about: Final = "logs of the Parallel Workloads Archive"

@@ -14,20 +14,20 @@ from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import RowCounts, Tally, is_doubt
-from bftrain_datasets.importing.moments import SMALLEST_EPOCH_S
-from bftrain_datasets.importing.rawfile import RawFile
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.time_formats import SMALLEST_EPOCH_S
 from bftrain_datasets.workloads import blox, gavel, philly, swf
-from bftrain_datasets.workloads.books import Books, Refused
 from bftrain_datasets.workloads.job import Job, Unusable
-from bftrain_datasets.workloads.options import WorkloadOptions
+from bftrain_datasets.workloads.row_counts import Books, Refused
 from bftrain_datasets.workloads.sizing import Sizing
 from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, load_speed_table
+from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
     from typing import Protocol
 
-    from bftrain_datasets.provenance import Finding, Source
+    from bftrain_datasets.log.provenance import Finding, Source
 
     class JobReader(Protocol):
         """A format: what it is called, whether a file begins like it, and the jobs in one."""

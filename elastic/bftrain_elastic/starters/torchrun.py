@@ -52,9 +52,9 @@ def _worker(parent: int, script: list[str]) -> None:
     """Run the script as ``python script.py`` would, in a fork of torchrun's agent."""
     import torch
 
-    from bftrain_elastic.connections import close_doors
-    from bftrain_elastic.nursery import run_script
-    from bftrain_elastic.processes import die_with
+    from bftrain_elastic.agent.prefork_server import run_script
+    from bftrain_elastic.agent.process_tree import die_with
+    from bftrain_elastic.worker.open_sockets import close_doors
 
     die_with(parent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
@@ -79,7 +79,7 @@ def _meeting_point(parameters: RendezvousParameters) -> RendezvousHandler:
     from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
-    from bftrain_elastic.groups import Store
+    from bftrain_elastic.worker.process_groups import Store
 
     class MeetingPoint(StaticTCPRendezvous):  # type: ignore[misc]  # torch is Any to the type checker
         """As torch's own for a group that is known beforehand, but for where rank 0 listens."""

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
 from bftrain.short_repr import ShortRepr
-from bftrain_replay.comparing import labels as naming
-from bftrain_replay.comparing.figures import Figure, Group, groups_of
-from bftrain_replay.comparing.making import (
+from bftrain_replay.accounting.decider_counts import sentence
+from bftrain_replay.accounting.headline import ran_out
+from bftrain_replay.api import Replayed
+from bftrain_replay.comparing import folder_labels as naming
+from bftrain_replay.comparing.compared_figures import Figure, Group, groups_of
+from bftrain_replay.comparing.compared_run import Side, Told, ToldInRounds, side_of_folder, side_of_replayed
+from bftrain_replay.comparing.settings_differences import (
     Making,
     comparable,
     hindrances,
@@ -22,10 +26,6 @@ from bftrain_replay.comparing.making import (
     same_end,
     same_tasks,
 )
-from bftrain_replay.comparing.sides import Side, Told, ToldInRounds, side_of_folder, side_of_replayed
-from bftrain_replay.deciders import sentence
-from bftrain_replay.headline import ran_out
-from bftrain_replay.replaying import Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ class Comparison(ShortRepr):
 
     def write(self, path: str | Path) -> None:
         """Write it as one HTML page that needs nothing else."""
-        from bftrain_replay.comparing.page import write  # noqa: PLC0415 - to draw takes what to compare does not
+        from bftrain_replay.comparing.comparison_page import write  # noqa: PLC0415 - to draw takes what to compare does not
 
         write(self, Path(path))
 
@@ -170,7 +170,7 @@ def _sides(replays: Sequence[str | Path | Replayed], labels: Sequence[str]) -> t
 def _notes(sides: Sequence[Side]) -> Iterator[str]:
     for side in sides:
         if not side.told.complete:
-            covered = words.duration(side.told.simulated_s)
+            covered = text_formats.duration(side.told.simulated_s)
             why = side.told.ended if isinstance(side.told, ToldInRounds) else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
             yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
@@ -222,4 +222,4 @@ def _all_finished(sides: Sequence[Side]) -> bool:
 def _until(side: Side) -> str:
     """Say until when it went at most."""
     until_s = side.told.until_s
-    return f"{side.label}: " + ("no bound" if until_s is None else words.duration(until_s))
+    return f"{side.label}: " + ("no bound" if until_s is None else text_formats.duration(until_s))

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bftrain_replay.drawing.moments import Moments
 from bftrain_replay.drawing.raster import Raster
 from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.time_axis import Moments
 
 _IMAGE: Final = {
     "type": "image",

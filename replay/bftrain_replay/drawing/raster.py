@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_replay.drawing.moments import Moments
-from bftrain_replay.drawing.packed import counts, floats
+from bftrain_replay.drawing.packed_numbers import counts, floats
 from bftrain_replay.drawing.theme import coloured
+from bftrain_replay.drawing.time_axis import Moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_replay.drawing.moments import Moments
-from bftrain_replay.drawing.packed import floats
+from bftrain_replay.drawing.packed_numbers import floats
+from bftrain_replay.drawing.time_axis import Moments
 
 STEPS: Final = 600  # as many as a screen shows apart; page.js takes as many
 KEPT: Final = 100_000  # points of one series in a page: finer than that, stretches of time are averaged

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import NotAvailable
-from bftrain_datasets.storage import whole_file
+from bftrain.files import whole_file
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
 

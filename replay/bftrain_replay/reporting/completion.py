@@ -8,21 +8,21 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.page import Html, Section, Table
+from bftrain_replay.drawing.html_page import Html, Section, Table
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.metrics.columns import TaskColumns
+from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time, told_apart
-from bftrain_replay.reporting.users import by_user, user_table
+from bftrain_replay.reporting.user_shares import by_user, user_table
 
 _SPREADS: Final = (
-    ("completion_s", "completion time", words.duration),
-    ("response_s", "until the first node", words.duration),
-    ("waited_s", "without a node", words.duration),
-    ("slowdown", "slowdown", words.ratio),
-    ("rho", "rho", words.ratio),
-    ("late_s", "late, of those that were", words.duration),
+    ("completion_s", "completion time", text_formats.duration),
+    ("response_s", "until the first node", text_formats.duration),
+    ("waited_s", "without a node", text_formats.duration),
+    ("slowdown", "slowdown", text_formats.ratio),
+    ("rho", "rho", text_formats.ratio),
+    ("late_s", "late, of those that were", text_formats.duration),
 )
 
 
@@ -67,31 +67,38 @@ def _sentences(told: Mapping[str, Any]) -> Iterator[str]:
     if took is None:
         yield "No task finished."
     else:
-        began = f"{words.counted(took['count'], 'task')} finished, on average"
-        within = f"half of them within {words.duration(took['p50'])}, 95 in 100 within {words.duration(took['p95'])}"
-        yield f"{began} <strong>{words.duration(took['mean'])}</strong> after submission; {within}."
+        began = f"{text_formats.counted(took['count'], 'task')} finished, on average"
+        within = (
+            f"half of them within {text_formats.duration(took['p50'])}, 95 in 100 within "
+            f"{text_formats.duration(took['p95'])}"
+        )
+        yield f"{began} <strong>{text_formats.duration(took['mean'])}</strong> after submission; {within}."
     if open_:
         yield (
-            f"<strong>{words.counted(open_, 'task')}</strong> had not finished in the end, and "
+            f"<strong>{text_formats.counted(open_, 'task')}</strong> had not finished in the end, and "
             f"{'is' if open_ == 1 else 'are'} missing from that: the mean of all is at least "
-            f"{words.duration(told['completion_at_least_s'])}."
+            f"{text_formats.duration(told['completion_at_least_s'])}."
         )
     if told["rho_over_1"] is not None:
         yield (
-            f"{words.percent(told['rho_over_1'])} of those that finished took longer than on an n-th part of "
+            f"{text_formats.percent(told['rho_over_1'])} of those that finished took longer than on an n-th part of "
             "everything."
         )
     if told["deadlines"]:
         yield (
-            f"{words.count(told['deadlines_missed'])} of {words.counted(told['deadlines'], 'deadline')} "
+            f"{text_formats.count(told['deadlines_missed'])} of {text_formats.counted(told['deadlines'], 'deadline')} "
             f"{'was' if told['deadlines_missed'] == 1 else 'were'} missed"
-            + (f", by {words.duration(told['late_s']['mean'])} on average." if told["late_s"] else ".")
+            + (f", by {text_formats.duration(told['late_s']['mean'])} on average." if told["late_s"] else ".")
         )
 
 
 def _spreads(told: Mapping[str, Any]) -> Table:
     rows = [
-        (label, *(said(told[name][part]) for part in ("mean", "p50", "p95", "max")), words.count(told[name]["count"]))
+        (
+            label,
+            *(said(told[name][part]) for part in ("mean", "p50", "p95", "max")),
+            text_formats.count(told[name]["count"]),
+        )
         for name, label, said in _SPREADS
         if told[name] is not None
     ]
@@ -106,11 +113,12 @@ def _finished(tasks: TaskColumns) -> Figure | None:
     finished = Line("finished", tasks.completion_s, came)
     if not came or not finished.known.size or not finished.known[-1] > 0.0:
         return None
-    says = f"Of {words.counted(came, 'task')} {started.known.size:,} began, half of these within "
+    says = f"Of {text_formats.counted(came, 'task')} {started.known.size:,} began, half of these within "
     says += (
-        f"{words.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half of these within "
+        f"{text_formats.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half "
+        "of these within "
     )
-    says += f"{words.duration(float(np.median(finished.known)))}."
+    says += f"{text_formats.duration(float(np.median(finished.known)))}."
     return Figure(
         name="completion",
         title="Tasks begun and finished within a time from submission",
@@ -130,8 +138,11 @@ def _rho(tasks: TaskColumns) -> Figure | None:
     if not known.size:
         return None
     above = float((known > 1.0).mean())
-    says = f"Half of the finished tasks have a rho of at most {words.ratio(float(np.median(known)))}, the largest is "
-    says += f"{words.ratio(float(known[-1]))}; {words.percent(above)} are above 1."
+    says = (
+        f"Half of the finished tasks have a rho of at most {text_formats.ratio(float(np.median(known)))}, "
+        "the largest is "
+    )
+    says += f"{text_formats.ratio(float(known[-1]))}; {text_formats.percent(above)} are above 1."
     return Figure(
         name="rho",
         title="Finish-time fairness",
@@ -155,8 +166,10 @@ def _slowdown(tasks: TaskColumns) -> Figure | None:
     lines = [Line(name, tasks.slowdown[which], int(which.sum())) for name, which in groups if which.any()]
     lines = [line for line in lines if line.known.size]
     whole = Line("", tasks.slowdown, len(tasks)).known
-    says = f"Half of the finished tasks took at most {words.ratio(float(np.median(whole)))} times as long as the "
-    says += f"shortest possible, the slowest {words.ratio(float(whole[-1]))} times."
+    says = (
+        f"Half of the finished tasks took at most {text_formats.ratio(float(np.median(whole)))} times as long as the "
+    )
+    says += f"shortest possible, the slowest {text_formats.ratio(float(whole[-1]))} times."
     hues = ["@used"] if len(lines) == 1 else list(HUES)
     return Figure(
         name="slowdown",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain.values import wire
-from bftrain_replay.drawing.page import Html, Table
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.drawing.html_page import Html, Table
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 def configuration(told: Mapping[str, Any]) -> Iterator[Table | Html]:
@@ -50,5 +50,5 @@ def tables(
 
 def _said(value: Any) -> str:  # noqa: ANN401 - any value that a setting has
     if value is None or value == "":
-        return words.UNKNOWN
+        return text_formats.UNKNOWN
     return f"{value:g}" if isinstance(value, float) else str(value)

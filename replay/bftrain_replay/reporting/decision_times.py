@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.reporting.material import Material
+from bftrain_replay.reporting.report_data import Material
 
 _HEADROOM: Final = 1.15  # of the highest bar: room for words above it
 
@@ -18,9 +18,10 @@ def decision_times(material: Material) -> Figure | None:
     if not bins:
         return None
     said = (
-        f"Of {words.count(told['decisions'])} decisions by the solver '{told['solver']}' half took less than "
-        f"{words.milliseconds(spread['p50'])}, 99 in 100 less than {words.milliseconds(spread['p99'])}, the longest "
-        f"{words.milliseconds(spread['max'])}."
+        f"Of {text_formats.count(told['decisions'])} decisions by the solver '{told['solver']}' half took less than "
+        f"{text_formats.milliseconds(spread['p50'])}, 99 in 100 less than "
+        f"{text_formats.milliseconds(spread['p99'])}, the longest "
+        f"{text_formats.milliseconds(spread['max'])}."
     )
     rows = [{"from": one["from_ms"], "to": one["to_ms"], "count": one["count"], "told": _told(one)} for one in bins]
     scale = {"type": "log", "domain": [bins[0]["from_ms"], bins[-1]["to_ms"]], "nice": False}
@@ -74,5 +75,5 @@ def decision_times(material: Material) -> Figure | None:
 
 
 def _told(one: dict[str, Any]) -> str:
-    low, high = words.milliseconds(one["from_ms"]), words.milliseconds(one["to_ms"])
-    return f"{low} to {high}: {words.count(one['count'])} decisions"
+    low, high = text_formats.milliseconds(one["from_ms"]), text_formats.milliseconds(one["to_ms"])
+    return f"{low} to {high}: {text_formats.count(one['count'])} decisions"

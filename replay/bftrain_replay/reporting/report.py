@@ -7,26 +7,26 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from bftrain import words
-from bftrain_datasets.doubts import COUNTS, SIMULATED
-from bftrain_replay import interrupted
-from bftrain_replay.drawing import pictures
+from bftrain import text_formats
+from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
+from bftrain_replay.accounting import interruption_note
+from bftrain_replay.drawing import picture_files
 from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.page import Html, Page, Section, html
-from bftrain_replay.reporting.advice import advice
-from bftrain_replay.reporting.campaigns import campaigns
+from bftrain_replay.drawing.html_page import Html, Page, Section, html
+from bftrain_replay.reporting.advice_section import advice
+from bftrain_replay.reporting.campaign_charts import campaigns
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.configuration import configuration
 from bftrain_replay.reporting.decision_times import decision_times
-from bftrain_replay.reporting.fragments import idle_pieces
-from bftrain_replay.reporting.headline import cards, compared, gains, lead, notices
-from bftrain_replay.reporting.holders import holders
-from bftrain_replay.reporting.material import Material
-from bftrain_replay.reporting.nodes import nodes, strip
-from bftrain_replay.reporting.sensitivity import sensitivity
-from bftrain_replay.reporting.sizes import sizes
+from bftrain_replay.reporting.headline_section import cards, compared, gains, lead, notices
+from bftrain_replay.reporting.idle_fragments import idle_pieces
+from bftrain_replay.reporting.node_holders import holders
+from bftrain_replay.reporting.nodes_over_time import nodes, strip
+from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.sensitivity_section import sensitivity
+from bftrain_replay.reporting.task_sizes import sizes
 from bftrain_replay.reporting.task_table import SHOWN, task_table
-from bftrain_replay.reporting.users import shares_so_far, users_over_time
+from bftrain_replay.reporting.user_shares import shares_so_far, users_over_time
 from bftrain_replay.reporting.waterfall import meanings, waterfall
 
 _SEEN: Final = {SIMULATED: "simulated", COUNTS: "derived from counts"}
@@ -41,7 +41,7 @@ _YARDSTICKS: Final = (
 def _interruption(material: Material) -> str:
     """Say before all figures that they are of a part, if they are."""
     told = material.told
-    text = interrupted.note(material.end_s, material.log.span_s, complete=told["complete"]).rstrip()
+    text = interruption_note.note(material.end_s, material.log.span_s, complete=told["complete"]).rstrip()
     return f"<strong>{text}</strong> " if text else ""
 
 
@@ -106,17 +106,17 @@ def figures(material: Material) -> Iterator[Figure]:
 
 def write_figures(material: Material, folder: Path, form: str) -> list[Path]:
     """Write every picture as ``NAME.svg`` or ``NAME.png``."""
-    return pictures.write(figures(material), folder, form)
+    return picture_files.write(figures(material), folder, form)
 
 
 def _subject(material: Material) -> str:
     """Say what was replayed."""
     told, log = material.told, material.log
     seen = _SEEN.get((told.get("doubtful") or {}).get("source", ""), "observed")
-    text = f"{words.counted(len(log.node_names), 'node')} {seen} for {words.duration(material.end_s)}"
+    text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(material.end_s)}"
     if material.moments.on_calendar:
-        text += f" from {words.moment(log.start_s)}"
-    tasks = words.counted(told["tasks"], "training task")
+        text += f" from {text_formats.moment(log.start_s)}"
+    tasks = text_formats.counted(told["tasks"], "training task")
     return f"{text}; {tasks}; solver {told['solver']}, objective {told['objective']}."
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bftrain import words
-from bftrain_replay.drawing.page import Cell, Table
-from bftrain_replay.progress import Loss
+from bftrain import text_formats
+from bftrain_replay.drawing.html_page import Cell, Table
+from bftrain_replay.simulation.task_progress import Loss
 
 SHOWN: Final = 2000
 _HEADINGS: Final = (
@@ -43,12 +43,12 @@ def _row(task: Mapping[str, Any]) -> tuple[Cell, ...]:
         _duration(task["first_start_s"]),
         _duration(task["finish_s"]),
         _duration(task["waited_s"] if arrived else None),
-        Cell(words.count(task["node_h"]), task["node_h"]),
-        Cell(words.percent(done) if done is not None else words.large(task["done_samples"]), done),
-        Cell(words.percent(lost / made if made else None), lost / made if made else None),
-        *(Cell(words.count(task[name]), task[name]) for name in ("starts", "rescales", "preemptions")),
+        Cell(text_formats.count(task["node_h"]), task["node_h"]),
+        Cell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done),
+        Cell(text_formats.percent(lost / made if made else None), lost / made if made else None),
+        *(Cell(text_formats.count(task[name]), task[name]) for name in ("starts", "rescales", "preemptions")),
     )
 
 
 def _duration(seconds: float | None) -> Cell:
-    return Cell(words.duration(seconds), seconds)
+    return Cell(text_formats.duration(seconds), seconds)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bftrain import words
+from bftrain import text_formats
+from bftrain_replay.accounting.headline import told_ran_out
 from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.page import Cell, Table
-from bftrain_replay.headline import told_ran_out
-from bftrain_replay.reporting.causes import CAUSES, Cause, node_hours, useful_node_hours
-from bftrain_replay.reporting.material import Material
+from bftrain_replay.drawing.html_page import Cell, Table
+from bftrain_replay.reporting.loss_causes import CAUSES, Cause, node_hours, useful_node_hours
+from bftrain_replay.reporting.report_data import Material
 
 _ALL: Final = "All idle node-time"
 _USEFUL: Final = "Work that counts"
@@ -103,7 +103,7 @@ def _has_bar(told: Mapping[str, Any]) -> bool:
 
 def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dict[str, Any]:
     begin = max(begin, 0.0)
-    short = f"{words.count(end - begin)} h, {words.percent((end - begin) / idle_h)}"
+    short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / idle_h)}"
     inside = end - begin > _ROOM * idle_h
     # Words stand at the end of a bar that has room for them; else beside it, on the side that has
     side = "left" if inside or end > _LATE * idle_h else "right"
@@ -144,17 +144,17 @@ def meanings(material: Material) -> Table | None:
     rows = [
         (
             cause.name,
-            Cell(f"{words.count(hours)} h", hours),
-            words.percent(hours / idle_h),
+            Cell(f"{text_formats.count(hours)} h", hours),
+            text_formats.percent(hours / idle_h),
             cause.meaning,
         )
         for cause, hours in steps(material)
     ]
     if _has_bar(material.told) and idle_h:
         hours = float(material.told["ceiling"]["used_node_h"])
-        share = words.percent(hours / idle_h)
+        share = text_formats.percent(hours / idle_h)
         meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
-        rows.append((_CEILING, Cell(f"{words.count(hours)} h", hours), share, meaning))
+        rows.append((_CEILING, Cell(f"{text_formats.count(hours)} h", hours), share, meaning))
     if not rows:
         return None
     headings = ("step", "node-hours", "of idle", "what it is")

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_replay.rounds.settings import LARGEST, SMALLEST
+from bftrain_replay.rounds.round_settings import LARGEST, SMALLEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.curve import SpeedCurve
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.settings import RoundSettings
+    from bftrain_replay.rounds.round_settings import RoundSettings
 
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]

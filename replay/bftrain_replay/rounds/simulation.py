@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain.measuring import metrics_of
-from bftrain_datasets.eventlog import EventLog
-from bftrain_datasets.parts import chosen_nodes, chosen_window
-from bftrain_replay.rounds import supply
-from bftrain_replay.rounds.engine import Engine
+from bftrain.parts.metrics import metrics_of
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window
+from bftrain_replay.rounds import node_supply
+from bftrain_replay.rounds.find_policy import find_policy
 from bftrain_replay.rounds.gangs import gangs_of
-from bftrain_replay.rounds.policies import find_policy
-from bftrain_replay.rounds.priorities import ByShares
-from bftrain_replay.rounds.result import Result
-from bftrain_replay.rounds.settings import NO, RoundSettings
+from bftrain_replay.rounds.round_engine import Engine
+from bftrain_replay.rounds.round_result import Result
+from bftrain_replay.rounds.round_settings import NO, RoundSettings
+from bftrain_replay.rounds.share_priorities import ByShares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bftrain.ports import RoundPolicy
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.engine import Watch
     from bftrain_replay.rounds.gangs import Gangs
-    from bftrain_replay.rounds.supply import Supply
+    from bftrain_replay.rounds.node_supply import Supply
+    from bftrain_replay.rounds.round_engine import Watch
 
 
 def simulate(
@@ -79,11 +79,11 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> Su
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
         part = source.select(nodes=chosen, window=chosen_window(source, settings.window or ".."))
-        return supply.idle_nodes(part)
+        return node_supply.idle_nodes(part)
     for name in ("window", "nodes"):
         if getattr(settings, name):
             raise BadInput("means nothing on a cluster", where=name, fix="leave it out, or give a log")
-    return supply.cluster(source)
+    return node_supply.cluster(source)
 
 
 def _check(gangs: Gangs, there: Supply, settings: RoundSettings, policy: RoundPolicy) -> None:

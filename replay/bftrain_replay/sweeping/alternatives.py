@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from bftrain.values import wire
-from bftrain_replay import advice, own_files, sensitivity
-from bftrain_replay.origins import tasks_sha256
-from bftrain_replay.sensitivity import Figures, SensitivityRow, alternatives
-from bftrain_replay.sweeping.executors.local import Local, usable_cpus
-from bftrain_replay.sweeping.outcomes import Status
-from bftrain_replay.sweeping.passes import Kind, MadeFrom, Pass, versions_here
+from bftrain_replay.alternatives import advice, sensitivity
+from bftrain_replay.alternatives.sensitivity import Figures, SensitivityRow, alternatives
+from bftrain_replay.output import plugin_files
+from bftrain_replay.output.provenance import tasks_sha256
+from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
+from bftrain_replay.sweeping.run_outcomes import Status
+from bftrain_replay.sweeping.sweep_runs import Kind, MadeFrom, Pass, versions_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bftrain_replay.advice import AdviceRow, AdviceTrial
-    from bftrain_replay.result import Summary
-    from bftrain_replay.sensitivity import Alternative
-    from bftrain_replay.settings import ReplaySettings
+    from bftrain_replay.accounting.result import Summary
+    from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
+    from bftrain_replay.alternatives.sensitivity import Alternative
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import Study
     from bftrain_replay.sweeping.executors import AtWork
-    from bftrain_replay.sweeping.inputs import LogFile, TaskFile
+    from bftrain_replay.sweeping.sweep_inputs import LogFile, TaskFile
 
     # Called with how many replays are done, fractions of running ones included, and how many there are; returns
     # whether to go on
@@ -92,7 +93,7 @@ class _Inputs(NamedTuple):
             kind=Kind.REPLAY,
             log=self.log_sha256,
             tasks=self.tasks_sha256,
-            objective_file=own_files.sha256(settings),
+            objective_file=plugin_files.sha256(settings),
             settings=wire.plain(settings),
             versions=versions_here(settings.solver),
         )
@@ -111,7 +112,7 @@ class _Inputs(NamedTuple):
 def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) -> AlternativePlan:
     """Return the replays that the table and the advice of ``study`` need; the files are those of its inputs."""
     sensitivity.check(settings)
-    anywhere = own_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
+    anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
     found = alternatives(anywhere, study.tasks)
     trials = advice.trials(study.result.summary(), anywhere)
     inputs = _Inputs(log, tasks, study.log.sha256, tasks_sha256(study.tasks))

@@ -9,37 +9,37 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from bftrain import summaries
 from bftrain.errors import BadInput
+from bftrain.files import write_text
+from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
-from bftrain_datasets import summaries
-from bftrain_datasets.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
-from bftrain_datasets.storage import write_text
-from bftrain_replay.rounds.settings import DRAWN
-from bftrain_replay.sweeping import table
+from bftrain_replay.output.table_schema import Kind
+from bftrain_replay.rounds.round_settings import DRAWN
+from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.executors.dask_client import Address, Dask
-from bftrain_replay.sweeping.executors.local import Local, usable_cpus
-from bftrain_replay.sweeping.grid import points_of
-from bftrain_replay.sweeping.metrics import check_plot
-from bftrain_replay.sweeping.options import SEED
-from bftrain_replay.sweeping.outcomes import FORMAT, POINTS, Outcomes, Status, known_in
-from bftrain_replay.sweeping.passes import planned
-from bftrain_replay.sweeping.spec import read_spec
-from bftrain_replay.sweeping.table import State
-from bftrain_replay.tables import Kind
+from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
+from bftrain_replay.sweeping.run_outcomes import FORMAT, POINTS, Outcomes, Status, known_in
+from bftrain_replay.sweeping.sweep_grid import points_of
+from bftrain_replay.sweeping.sweep_options import SEED
+from bftrain_replay.sweeping.sweep_runs import planned
+from bftrain_replay.sweeping.sweep_spec import read_spec
+from bftrain_replay.sweeping.sweep_table import State
+from bftrain_replay.sweeping.table_metrics import check_plot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pandas import DataFrame
 
+    from bftrain_replay.output.table_schema import Column
     from bftrain_replay.sweeping.executors import AtWork, Executor
-    from bftrain_replay.sweeping.grid import Point
-    from bftrain_replay.sweeping.outcomes import Outcome
-    from bftrain_replay.sweeping.passes import Pass, Plan
-    from bftrain_replay.sweeping.spec import Spec
-    from bftrain_replay.sweeping.table import Row
-    from bftrain_replay.tables import Column
+    from bftrain_replay.sweeping.run_outcomes import Outcome
+    from bftrain_replay.sweeping.sweep_grid import Point
+    from bftrain_replay.sweeping.sweep_runs import Pass, Plan
+    from bftrain_replay.sweeping.sweep_spec import Spec
+    from bftrain_replay.sweeping.sweep_table import Row
 
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
@@ -48,7 +48,7 @@ KIND: Final = ResultKind(
     title="sweep",
     form="bftrain sweep",
     summary=SUMMARY,
-    names=frozenset({SUMMARY, REPORT_FILE, *table.FILES}),
+    names=frozenset({SUMMARY, REPORT_FILE, *sweep_table.FILES}),
     records={POINTS: b'{"format":"bftrain sweep '},
     prints=frozenset({PRINTS}),
 )
@@ -126,7 +126,7 @@ class Sweep(ShortRepr):
 
     def swept(self, known: Mapping[str, Outcome]) -> Swept:
         """Give the table of what is known."""
-        return Swept(self, table.rows_of(self.points, self.plan.needs, known), _warnings(self, known))
+        return Swept(self, sweep_table.rows_of(self.points, self.plan.needs, known), _warnings(self, known))
 
 
 class _Tally:
@@ -197,7 +197,7 @@ class Swept(ShortRepr):
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the table, in their order."""
-        return table.columns_of(self.sweep.points)
+        return sweep_table.columns_of(self.sweep.points)
 
     def frame(self) -> DataFrame:
         """Give the table as a DataFrame."""
@@ -233,7 +233,7 @@ class Swept(ShortRepr):
     @property
     def figures_sha256(self) -> str:
         """SHA-256 of the table without what a clock measured: sweeps with the same one came to the same."""
-        measured = table.measured_columns(with_baseline=True)
+        measured = sweep_table.measured_columns(with_baseline=True)
         columns = [column.name for column in self.columns if column not in measured]
         cells = [columns, *([row.cells.get(name) for name in columns] for row in self.rows)]
         return hashlib.sha256(wire.encode(cells)).hexdigest()
@@ -249,12 +249,12 @@ class Swept(ShortRepr):
     def write_files(self, folder: Path, tables: str = CSV) -> None:
         """Write the files into ``folder``, without a lock and without checks."""
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
-        from bftrain_replay.sweeping import page  # noqa: PLC0415 - as above
+        from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
-        table.write(folder, self.columns, self.rows, tables)
+        sweep_table.write(folder, self.columns, self.rows, tables)
         write_text(folder / SUMMARY, summaries.in_json(self.summary()))
         if vega.available():
-            write_text(folder / REPORT_FILE, page.render(self))
+            write_text(folder / REPORT_FILE, sweep_page.render(self))
 
 
 def _is_of_file(spec: Spec, summary: Path) -> bool:
@@ -292,9 +292,9 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress; once
     ``stopping()``, the sweep ends with what is done by then.
     """
-    from bftrain_replay import outputs  # noqa: PLC0415 - as above
+    from bftrain_replay.output import replay_folder  # noqa: PLC0415 - as above
 
-    outputs.check_tables(tables)
+    replay_folder.check_tables(tables)
     ready = Sweep.of(spec)
     folder = Path(folder)
     executor: Executor = Dask(Address(dask)) if dask else Local(jobs or usable_cpus(), folder / PRINTS)

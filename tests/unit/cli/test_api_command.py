@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bftrain.live.routes import ROUTES, description
+from bftrain.live.api.routes import ROUTES, description
 from bftrain.values import wire
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread

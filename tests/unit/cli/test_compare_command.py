@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from bftrain.cli.side_by_side import Cell, Row, Rows, SideBySide
-from bftrain_replay import outputs
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.commands.side_by_side import Cell, Row, Rows, SideBySide
+from bftrain_replay.output import replay_folder
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
@@ -28,7 +28,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Replay with three solvers."""
     place = tmp_path_factory.mktemp("replays")
     for solver in ("exact", "equal-share", "greedy"):
-        outputs.write(study(LOG, TASKS, ReplaySettings(solver=solver)), place / solver)
+        replay_folder.write(study(LOG, TASKS, ReplaySettings(solver=solver)), place / solver)
     return [place / "exact", place / "equal-share", place / "greedy"]
 
 
@@ -36,7 +36,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Replay another log."""
     folder = tmp_path_factory.mktemp("replays") / "other"
-    outputs.write(study(log_of((0.0, "ab", ""), end_s=1000.0), TASKS, ReplaySettings()), folder)
+    replay_folder.write(study(log_of((0.0, "ab", ""), end_s=1000.0), TASKS, ReplaySettings()), folder)
     return folder
 
 
@@ -104,7 +104,7 @@ def test_different_logs_need_force_and_it_is_said(bftrain: CommandLine, folders:
 
 
 def test_where_nothing_differs_that_is_said(bftrain: CommandLine, folders: list[Path], tmp_path: Path) -> None:
-    outputs.write(study(LOG, TASKS, ReplaySettings()), tmp_path / "again")
+    replay_folder.write(study(LOG, TASKS, ReplaySettings()), tmp_path / "again")
     ended = bftrain("compare", folders[0], tmp_path / "again")
     assert "Nothing differs in how they were made.\n" in ended.out
     assert "all settings as by default" in ended.out

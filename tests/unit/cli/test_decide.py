@@ -16,7 +16,7 @@ from bftrain.cli.settings import OPTIONS, TABLES
 from bftrain.config import Settings, dump
 from bftrain.journal import Journal
 from bftrain.values.sharing import Entity
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined, left, nodes, spec, submitted
 

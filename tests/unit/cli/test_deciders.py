@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import compare, replay
-from bftrain_datasets.files import save_log
-from bftrain_datasets.taskfiles import save_tasks
-from bftrain_replay.deciders import column_label, sentence
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_replay.accounting.decider_counts import column_label, sentence
 from bftrain_replay.reporting import report
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.unit.replay.cases import log_of, task
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.replaying import Replayed
+    from bftrain_replay.api import Replayed
     from tests.helpers.in_process import CommandLine
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "a"), (200.0, "c", ""), end_s=300.0)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.files import load_log
-from bftrain_datasets.importing.hazards import HAZARDS
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log.log_files import load_log
 from tests.helpers.broken_log import BROKEN, MENDED
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from bftrain.taskfiles.files import save_tasks
 from bftrain.values.events import NodesJoined
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
 from tests.helpers.lines import lines
 from tests.unit.core.samples import curve, left, spec, submitted
 

@@ -16,12 +16,14 @@ from unittest import mock
 
 import pytest
 
-from bftrain.cli.live_words import Narrator
 from bftrain.errors import NotAvailable
-from bftrain.live import demo, running, site
+from bftrain.live import process
+from bftrain.live.commands import demo_site
+from bftrain.live.commands.event_text import Narrator
+from bftrain.live.model import site_config
+from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
 from bftrain.live.schedulers.port import Site
-from bftrain.live.site import Api
 from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished
 from bftrain.values.plan import Plan
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of
@@ -82,7 +84,7 @@ def lives_in(world: World, home: Path) -> Any:  # noqa: ANN401 - a context
     """Let the demo meet this world instead of real trainings."""
     meet(world)
     site = site_of(home, world, api=Api(tcp="127.0.0.1:0"))
-    return mock.patch.multiple(demo, demo_site=lambda _: site, insist_on_torch=lambda: None)
+    return mock.patch.multiple(demo_site, demo_site=lambda _: site, insist_on_torch=lambda: None)
 
 
 def test_the_demo_tells_what_happens_and_what_was_harvested(bftrain: CommandLine, home: Path) -> None:
@@ -130,7 +132,7 @@ def test_a_site_is_run_until_a_signal(bftrain: CommandLine, home: Path) -> None:
     for loudness in ((), ("-v",)):
         world = Eager()
         meet(world)
-        with parts(), mock.patch.object(running, "notify_systemd", world.lend_and_end):
+        with parts(), mock.patch.object(process, "notify_systemd", world.lend_and_end):
             said[loudness] = bftrain("live", "--config", config, *loudness)
     quiet, loud = said.values()
     assert (quiet.code, quiet.out) == (0, "")
@@ -164,14 +166,14 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
     config.write_text('state = "state"\nlauncher = "inside"\n[scheduler]\nname = "inside"\n[agents]\nused = false\n')
     world = Eager()
     meet(world)
-    load = site.load
+    load = site_config.load
 
-    def loaded(path: Path) -> site.SiteSettings:
+    def loaded(path: Path) -> site_config.SiteSettings:
         # While it is still being imported; to this thread, for those of other tests would take it
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         return load(path)
 
-    with parts(), mock.patch.object(site, "load", loaded):
+    with parts(), mock.patch.object(site_config, "load", loaded):
         ended = bftrain("live", "--config", config)
     assert ended.code == 0
     assert ENDS in ended.err.splitlines()
@@ -184,21 +186,21 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
 
 
 def test_the_demo_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "find_spec", lambda _: None)
+    monkeypatch.setattr(demo_site, "find_spec", lambda _: None)
     with pytest.raises(NotAvailable, match="which is not installed") as error:
-        demo.insist_on_torch()
+        demo_site.insist_on_torch()
     assert "pip install 'bftrain[torch]'" in str(error.value.fix)
-    monkeypatch.setattr(demo, "find_spec", lambda _: object())
-    demo.insist_on_torch()
+    monkeypatch.setattr(demo_site, "find_spec", lambda _: object())
+    demo_site.insist_on_torch()
 
 
 def test_the_demo_has_a_site_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "default_state", lambda: home / "usual")
-    site = demo.demo_site(home)
+    monkeypatch.setattr(demo_site, "default_state", lambda: home / "usual")
+    site = demo_site.demo_site(home)
     assert (site.socket, site.journal) == (home / "usual" / "api.sock", home / "live.db")
     (home / "usual").mkdir()
     (home / "usual" / "api.sock").write_text("of a live run that is there")
-    assert demo.demo_site(home).socket == home / "api.sock"
+    assert demo_site.demo_site(home).socket == home / "api.sock"
 
 
 @in_a_loop
@@ -207,7 +209,7 @@ async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch
     daemon: Any = SimpleNamespace(opened=SimpleNamespace(scheduler=slots), observers=[], memory=SimpleNamespace())
     office: Any = SimpleNamespace(submit=mock.AsyncMock())
     said: list[str] = []
-    warming = asyncio.create_task(demo.warm_up(daemon, office, said.append))
+    warming = asyncio.create_task(demo_site.warm_up(daemon, office, said.append))
     await asyncio.sleep(1.1)
     assert office.submit.await_count == 3
     assert len(await slots.look() or ()) == 2, "it has not begun"
@@ -222,8 +224,8 @@ async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch
     assert len(await slots.look() or ()) == 2
     await asyncio.sleep(1.1)
     assert len(await slots.look() or ()) == 4
-    monkeypatch.setattr(demo, "_WARMING_S", 0.01)
-    await demo.warm_up(daemon, office, said.append)
+    monkeypatch.setattr(demo_site, "_WARMING_S", 0.01)
+    await demo_site.warm_up(daemon, office, said.append)
     assert said[-1] == "agents are slow today; the timetable begins all the same"
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain.cli import logs as logs_command
-from bftrain.cli import status as status_command
-from bftrain.cli import talking
-from bftrain.live import client as client_module
-from bftrain.live.callers import ourselves
-from bftrain.live.documents import Harvested, StatusView, TaskView
-from bftrain.live.site import Api
+from bftrain.live.client import client as client_module
+from bftrain.live.commands import connection
+from bftrain.live.commands import logs as logs_command
+from bftrain.live.commands import status as status_command
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import Harvested, StatusView, TaskView
+from bftrain.live.model.site_config import Api
 from tests.helpers.live_inside import decided, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 
@@ -289,17 +289,17 @@ def test_words_for_every_state_of_a_run_and_a_task() -> None:
         started_s=86400.0, ended_s=86400.0 + 3 * 86400 + 7200, step=1200, speed=12.0, speeds={1: 10.0, 2: 19.0},
         costs={"grow": 0.25}, failures=3, reason="boom",
     )  # fmt: skip
-    assert talking.row(view, time.time())[3:] == ("", "step 1,200", "12/s", "", "3 d 2 h")
-    assert talking.duration(-1) == "0 s"
-    assert talking.duration(3725) == "1 h 2 min"
-    assert talking.duration(125) == "2 min 5 s"
-    assert talking.clock(0.0).startswith("19")
-    assert len(talking.clock(time.time())) == len("12:34:56")
+    assert connection.row(view, time.time())[3:] == ("", "step 1,200", "12/s", "", "3 d 2 h")
+    assert connection.duration(-1) == "0 s"
+    assert connection.duration(3725) == "1 h 2 min"
+    assert connection.duration(125) == "2 min 5 s"
+    assert connection.clock(0.0).startswith("19")
+    assert len(connection.clock(time.time())) == len("12:34:56")
     from rich.console import Console  # noqa: PLC0415 - heavy
 
     console = Console(width=120)
     with console.capture() as seen:
-        console.print(talking.described(view))
+        console.print(connection.described(view))
     for words in ("10/s", "grow: 0.25 s", "boom", "12 samples/s", "failures"):
         assert words in seen.get()
     status = StatusView(

@@ -20,12 +20,12 @@ from bftrain import registry
 from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain.live import examples
+from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, load
 from bftrain.live.schedulers.local import LocalSettings
 from bftrain.live.schedulers.pbs import PbsSettings
 from bftrain.live.schedulers.pbs_nodes import PbsNodesSettings
 from bftrain.live.schedulers.slurm import SlurmSettings
 from bftrain.live.schedulers.slurm_nodes import SlurmNodesSettings
-from bftrain.live.site import Agents, Api, SiteSettings, Times, load
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain.live.opening import check_launchers
-from bftrain.live.site import SiteSettings
+from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.run.startup import check_launchers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from bftrain.cli.parted import Parted
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain.cli.narrow_table import Parted
+from bftrain.taskfiles.files import save_tasks
 from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_replay import outputs, study
+from bftrain_replay import study
+from bftrain_replay.output import replay_folder
 from bftrain_solvers import highs
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_ctrl_c_and_sigterm_keep_what_is_done(
     monkeypatch: pytest.MonkeyPatch,
     numbers: tuple[signal.Signals, ...],
 ) -> None:
-    really, really_write = study.study, outputs.write
+    really, really_write = study.study, replay_folder.write
 
     def press_and_study(*args: object, **kwargs: object) -> object:
         for number in numbers:
@@ -100,7 +101,7 @@ def test_ctrl_c_and_sigterm_keep_what_is_done(
         really_write(*args, **kwargs)  # type: ignore[arg-type]  # handed through
 
     monkeypatch.setattr(study, "study", press_and_study)
-    monkeypatch.setattr(outputs, "write", terminate_and_write)
+    monkeypatch.setattr(replay_folder, "write", terminate_and_write)
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r")
     assert ended.code == 130
     assert "bftrain: interrupted" in ended.err

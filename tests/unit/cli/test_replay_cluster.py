@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bftrain.taskfiles.files import save_tasks
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain_datasets.log.log_files import load_log, save_log
 from tests.unit.datasets.test_node_kinds import mixed_log
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live.kept import Kept, Progress, Run, State
-from bftrain.live.memory import Memory
+from bftrain.live.model.task_record import Kept, Progress, Run, State
+from bftrain.live.tasks.task_store import Memory
+from bftrain.taskfiles.files import load_tasks
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskFinished, TaskSubmitted
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.files import load_log
-from bftrain_datasets.taskfiles import load_tasks
+from bftrain_datasets.log.log_files import load_log
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from bftrain.cli import replay_progress
 from bftrain.cli.output import Output
-from bftrain.cli.replay_progress import ReplayProgress
+from bftrain_replay.commands import replay_progress
+from bftrain_replay.commands.replay_progress import ReplayProgress
 
 
 class Terminal(io.StringIO):

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace as replace_fields
 from rich.console import Console
 
-from bftrain.cli.replay_result import _decision_time, in_words, replays
-from bftrain_replay.decisions import Spread
-from bftrain_replay.headline import headline_of
-from bftrain_replay.progress import Loss
-from bftrain_replay.result import Timings
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.accounting.decision_log import Spread
+from bftrain_replay.accounting.headline import headline_of
+from bftrain_replay.accounting.result import Timings
+from bftrain_replay.commands.replay_result import _decision_time, in_words, replays
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.task_progress import Loss
 from bftrain_replay.study import Study, study
 from tests.helpers.program import ANSI
 from tests.unit.replay.cases import log_of, task

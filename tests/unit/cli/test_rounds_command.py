@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import fields
 
-from bftrain.cli import rounds
-from bftrain.cli.replay import OPTIONS as OF_REPLAYS
-from bftrain.cli.rounds import OPTIONS, SHARED
 from bftrain.cli.settings import OPTIONS as OF_DECIDING
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.taskfiles import save_tasks
-from bftrain_replay.rounds import engine
-from bftrain_replay.rounds.settings import FINISHES, GANGS, KIND_ORDERS, RoundSettings
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_replay.commands import rounds
+from bftrain_replay.commands.replay import OPTIONS as OF_REPLAYS
+from bftrain_replay.commands.rounds import OPTIONS, SHARED
+from bftrain_replay.rounds import round_engine
+from bftrain_replay.rounds.round_settings import FINISHES, GANGS, KIND_ORDERS, RoundSettings
 from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_interrupted_it_keeps_what_is_done(
     def pressed_at_once() -> Iterator[Callable[[], bool]]:
         yield lambda: True
 
-    monkeypatch.setattr(engine, "_WATCH_EVERY", 3)
+    monkeypatch.setattr(round_engine, "_WATCH_EVERY", 3)
     monkeypatch.setattr(rounds, "interruption", pressed_at_once)
     folder = tmp_path / "out"
     words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "--policy", "las")
@@ -282,8 +282,8 @@ TOLD: list[Told] = []
 def test_the_bar_ends_where_the_run_does(
     bftrain: CommandLine, tasks: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...], goal: float, of: str
 ) -> None:
-    monkeypatch.setattr(engine, "_WATCH_EVERY", 1)
-    monkeypatch.setattr("bftrain.cli.replay_progress.ReplayProgress", Told)
+    monkeypatch.setattr(round_engine, "_WATCH_EVERY", 1)
+    monkeypatch.setattr("bftrain_replay.commands.replay_progress.ReplayProgress", Told)
     TOLD.clear()
     ended = bftrain(
         "replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "--policy", "fifo", *map(str, more)
@@ -298,7 +298,7 @@ def test_the_bar_ends_where_the_run_does(
 def test_on_a_log_the_bar_is_as_long_as_its_window(
     bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bftrain.cli.replay_progress.ReplayProgress", Told)
+    monkeypatch.setattr("bftrain_replay.commands.replay_progress.ReplayProgress", Told)
     log, tasks = generate_log(4, 1, 1), tmp_path / "tasks.toml"
     save_log(log, tmp_path / "log.npz")
     save_tasks([gang("one", 1000.0)], tasks)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.files import save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import generate_mix
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import generate_mix
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.files import save_log
-from bftrain_datasets.folder_lock import FolderLock
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.result_folder import READY
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain.folder_lock import FolderLock
+from bftrain.result_folder import READY
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay import study
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from bftrain.cli.seconds_or_word import SecondsOrWord
 from bftrain.config import Settings
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 @pytest.mark.parametrize("word", ["auto", "Auto", "AUTO"])

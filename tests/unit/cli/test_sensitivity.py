@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain_datasets.files import save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.sweeping import alternatives
 
 if TYPE_CHECKING:

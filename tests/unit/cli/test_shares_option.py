@@ -11,13 +11,13 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live import running
+from bftrain.live import process
 from bftrain.values.sharing import Entity
 from tests.helpers.lines import lines
 from tests.unit.core.samples import joined, nodes, spec, submitted
 
 if TYPE_CHECKING:
-    from bftrain.live.site import SiteSettings
+    from bftrain.live.model.site_config import SiteSettings
     from tests.helpers.in_process import CommandLine
 
 PROBLEMS = Path(__file__).parents[3] / "examples" / "problems"
@@ -65,7 +65,7 @@ def test_nodes_are_divided_with_the_users_in_the_problem(bftrain: CommandLine, s
 
 def test_a_live_run_has_them_in_its_settings(bftrain: CommandLine, shares: Path) -> None:
     seen: list[SiteSettings] = []
-    with mock.patch.object(running, "run", lambda site, *_: seen.append(site)):
+    with mock.patch.object(process, "run", lambda site, *_: seen.append(site)):
         assert bftrain("live", "--shares", shares).code == 0
     assert dict(seen[0].deciding.entities) == {"ann": Entity(weight=3.0)}
     assert dict(seen[0].deciding.prices) == {"a": 2.0}

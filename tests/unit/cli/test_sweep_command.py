@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.cli import sweep_progress
 from bftrain.cli.output import Output
-from bftrain.cli.sweep_progress import progress
+from bftrain_replay.commands import sweep_progress
+from bftrain_replay.commands.sweep_progress import progress
 from bftrain_replay.sweeping.executors import AtWork
-from bftrain_replay.sweeping.executors.slurm import option
+from bftrain_replay.sweeping.executors.slurm_jobs import option
 from bftrain_replay.sweeping.sweep import Standing
 
 if TYPE_CHECKING:

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from bftrain.cli import keyboard as keyboards
-from bftrain.cli import page as pages
-from bftrain.cli import top
-from bftrain.cli.keyboard import Keyboard
-from bftrain.cli.top_screen import BLOCKS, PLAIN, View, spark
-from bftrain.live import following
-from bftrain.live.client import Client
-from bftrain.live.documents import Harvested, StatusView
-from bftrain.live.following import Follower, Scene
-from bftrain.live.seen import Cell, Happening, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
+from bftrain.live.client import stream_client
+from bftrain.live.client.client import Client
+from bftrain.live.client.stream_client import Follower, Scene
+from bftrain.live.commands import keyboard as keyboards
+from bftrain.live.commands import page as pages
+from bftrain.live.commands import top
+from bftrain.live.commands.keyboard import Keyboard
+from bftrain.live.commands.top_screen import BLOCKS, PLAIN, View, spark
+from bftrain.live.model.schemas import Harvested, StatusView
+from bftrain.live.model.stream_schemas import Cell, Happening, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
 from tests.helpers.live_seen import SeenRun
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def test_a_follower_that_is_ended_takes_nothing_more(live: SeenRun, monkeypatch:
     follower.end()
     follower._thread.join(20)  # noqa: SLF001 - whether it ends is the question
     assert not follower._thread.is_alive()  # noqa: SLF001 - as above
-    monkeypatch.setattr(following, "_AGAIN_S", (0.01,))
+    monkeypatch.setattr(stream_client, "_AGAIN_S", (0.01,))
 
 
 def test_a_keyboard_that_is_gone_is_no_end(terminal: Terminal) -> None:

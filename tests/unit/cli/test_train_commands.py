@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from bftrain.cli import train, trials
-from bftrain.cli.trials import Logs
-from bftrain_elastic import launchers, trying
+from bftrain.live.commands import train, trials
+from bftrain.live.commands.trials import Logs
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.trying import TASK, Trying
+from bftrain_elastic.manager import launchers
+from bftrain_elastic.tryout import try_script
+from bftrain_elastic.tryout.try_script import TASK, Trying
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine
@@ -85,7 +86,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a script, whose training is played."""
     path = tmp_path / "cnn.py"
     path.write_text("from bftrain_elastic import run\n")
-    monkeypatch.setattr(trying, "Trying", Played)
+    monkeypatch.setattr(try_script, "Trying", Played)
     monkeypatch.setattr(Played, "play", staticmethod(well), raising=False)
     monkeypatch.setattr(Played, "warm", True)
     monkeypatch.setattr(train, "_REST_S", 0.05)
@@ -291,7 +292,7 @@ def test_a_backend_that_is_not_here_is_told(
     assert ended.code == 4
     assert "torch is not installed" in ended.err
     monkeypatch.undo()
-    monkeypatch.setattr(trying, "Trying", Played)
+    monkeypatch.setattr(try_script, "Trying", Played)
     monkeypatch.setattr(
         Played, "__enter__", lambda _: (_ for _ in ()).throw(ElasticError("no port is free", fix="wait"))
     )

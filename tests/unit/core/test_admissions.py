@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain import registry
-from bftrain.admissions import from_anywhere, resolve_admission
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.admission import AdmitAll, FirstComeAdmission, LoadAdmission, QuotaAdmission
 from bftrain.deciding.campaigns import CampaignAdmission
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
+from bftrain.parts.admissions import from_anywhere, resolve_admission
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission, Queue
 from bftrain.values.sharing import Entity, Inside
 from tests.unit.core.plugins import HERE as PLUGINS

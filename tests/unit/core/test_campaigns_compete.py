@@ -18,9 +18,9 @@ from bftrain.errors import BrokenPlugin
 from bftrain.journal import Journal
 from bftrain.rerun import Rerun, recover, restore
 from bftrain.values import wire
+from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
-from bftrain.values.news import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 from bftrain_solvers.greedy import solver as greedy

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain import own_file
 from bftrain.errors import BadInput
 from bftrain.exception_text import described, is_from_own_file, place, raised, source_line
+from bftrain.parts import python_file
 
 
 def caught(path: Path, text: str) -> Exception:
     path.write_text(text, encoding="utf-8")
-    function = own_file.load(path, "mine", "metric 'mine'")
+    function = python_file.load(path, "mine", "metric 'mine'")
     with pytest.raises(Exception) as found:  # noqa: PT011 - any will do
         function()
     return found.value
@@ -49,7 +49,7 @@ def test_an_installed_plug_in_is_better_than_nothing() -> None:
 
 def test_code_of_bftrain_is_not_blamed_on_others() -> None:
     with pytest.raises(BadInput) as found:
-        own_file.load(Path("no such file.py"), "mine", "metric")
+        python_file.load(Path("no such file.py"), "mine", "metric")
     inside = found.value.with_traceback(found.tb.tb_next)
     assert source_line(inside) is None
     assert described(inside) == f"BadInput: {inside}"
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_run(tmp_path: Path, text: str, said: str) -> None
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadInput) as found:
-        own_file.load(path, "mine", "metric 'mine'")
+        python_file.load(path, "mine", "metric 'mine'")
     assert found.value.what == f"{path} {said.format(path)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain import launching
+from bftrain import launcher_orders
 from bftrain.values.actions import Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, NodesLeft, TaskFailed, TaskFinished, TaskMeasured
@@ -18,7 +18,7 @@ def test_orders_are_the_published_json_form_of_actions() -> None:
         Start(task="c", nodes=("n3",)),
         Grow(task="a", nodes=("n4", "n5")),
     ]
-    orders = launching.orders(actions)
+    orders = launcher_orders.orders(actions)
     assert [order["action"] for order in orders] == ["release", "shrink", "stop", "start", "grow"]
     assert orders[1] == {"action": "shrink", "task": "a", "nodes": ("n1",), "cause": "preempted"}
     assert list(orders[4]["nodes"]) == ["n4", "n5"]
@@ -40,17 +40,17 @@ def test_orders_are_the_published_json_form_of_actions() -> None:
     ],
 )
 def test_what_is_told_becomes_an_event_if_the_core_has_to_know(told: dict[str, object], event: object) -> None:
-    assert launching.event_of(told, 5.0) == event
+    assert launcher_orders.event_of(told, 5.0) == event
 
 
 def test_a_long_reason_keeps_its_end_where_the_error_stands() -> None:
-    event = launching.event_of({"told": "failed", "task": "a", "reason": "x" * 5000 + "ValueError"}, 0.0)
+    event = launcher_orders.event_of({"told": "failed", "task": "a", "reason": "x" * 5000 + "ValueError"}, 0.0)
     assert isinstance(event, TaskFailed)
     assert event.reason.endswith("ValueError")
     assert len(event.reason) <= 2000
 
 
 def test_what_was_measured_becomes_an_event() -> None:
-    event = launching.measured("a", 5.0, curve={4: 30.0, 1: 10.0}, costs={"grow": 0.3})
+    event = launcher_orders.measured("a", 5.0, curve={4: 30.0, 1: 10.0}, costs={"grow": 0.3})
     curve = SpeedCurve(nodes=(1, 4), rate=(10.0, 30.0))
     assert event == TaskMeasured(time_s=5.0, task="a", curve=curve, grow_cost_s=0.3)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bftrain.ports import Queue
-    from bftrain.values.news import AdmissionUpdate
+    from bftrain.values.admission_update import AdmissionUpdate
 
 PAGE = (Path(__file__).parents[3] / "docs/adding/admission.md").read_text(encoding="utf-8")
 

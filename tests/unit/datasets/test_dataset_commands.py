@@ -10,14 +10,14 @@ from click.testing import CliRunner, Result
 
 from bftrain.cli.main import main
 from bftrain.errors import BadInput
+from bftrain.taskfiles.files import load_tasks
 from bftrain.values import wire
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log, sample_log
-from bftrain_datasets.provenance import Finding, Provenance, Source
-from bftrain_datasets.task_generators import Arrivals, TaskShape, generate_mix, generate_trials
-from bftrain_datasets.taskfiles import load_tasks
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log, sample_log
+from bftrain_datasets.log.provenance import Finding, Provenance, Source
+from bftrain_datasets.workloads.task_generators import Arrivals, TaskShape, generate_mix, generate_trials
 
 
 def run(*arguments: object) -> Result:

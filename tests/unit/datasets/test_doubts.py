@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.anonymise import anonymised
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts, doubtful_nodes, doubts_of
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance
+from bftrain_datasets.log.anonymise import anonymised
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts, doubtful_nodes, doubts_of
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance
 from tests.helpers.records import finding, imported
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from bftrain.errors import BadValue
 from bftrain.ports import EventSource
 from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.provenance import Provenance
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.provenance import Provenance
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 

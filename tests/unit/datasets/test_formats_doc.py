@@ -12,18 +12,18 @@ import numpy as np
 from msgspec.structs import fields
 
 from bftrain.config import Settings
+from bftrain.taskfiles.files import load_tasks
+from bftrain.taskfiles.profiles import profiles
+from bftrain.taskfiles.records import KEYS
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.measures import FragmentSummary, LeavingSummary, LogSummary
-from bftrain_datasets.npz_log import FORMAT, KINDS, MEMBERS
-from bftrain_datasets.profiles import profiles
-from bftrain_datasets.provenance import Provenance
-from bftrain_datasets.task_records import KEYS
-from bftrain_datasets.taskfiles import load_tasks
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.log.measures import FragmentSummary, LeavingSummary, LogSummary
+from bftrain_datasets.log.npz_log import FORMAT, KINDS, MEMBERS
+from bftrain_datasets.log.provenance import Provenance
 
 TEXT = (Path(__file__).parents[3] / "docs/formats.md").read_text()
 

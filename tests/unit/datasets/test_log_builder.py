@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.builder import LogBuilder, log_from_pool_changes, log_from_transitions
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.provenance import Provenance
+from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes, log_from_transitions
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.provenance import Provenance
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput, BadValue
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.doubts import ALWAYS_IDLE
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.provenance import DoubtfulTime, Provenance, Source
-from bftrain_datasets.storage import whole_file
+from bftrain.files import whole_file
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.idle_doubts import ALWAYS_IDLE
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.log.provenance import DoubtfulTime, Provenance, Source
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 _HAS_PARQUET = pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadValue
-from bftrain_datasets.eventlog import EventLog
-from bftrain_datasets.generators import generate_log, sample_log
-from bftrain_datasets.measures import (
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_generator import generate_log, sample_log
+from bftrain_datasets.log.measures import (
     fragments,
     in_large_departures,
     leave_chance,

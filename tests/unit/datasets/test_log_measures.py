@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.measures import (
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.measures import (
     down_node_s,
     fragments,
     in_large_departures,

@@ -12,14 +12,14 @@ import pytest
 
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.anonymise import anonymised, pseudonym
-from bftrain_datasets.builder import LogBuilder, log_from_pool_changes
-from bftrain_datasets.edits import close_short_gaps, mark_down
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.kind_files import with_kinds
-from bftrain_datasets.measures import largest_by_kind, summarise
+from bftrain_datasets.log.anonymise import anonymised, pseudonym
+from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
+from bftrain_datasets.log.edits import close_short_gaps, mark_down
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.kind_files import with_kinds
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.log.measures import largest_by_kind, summarise
 
 PARQUET = pytest.param(
     ".parquet", marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import check_log_name, load_log, save_log
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.provenance import Source
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.log.provenance import Source
 
 pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -195,7 +195,7 @@ def test_a_flipped_byte_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None
 def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.parquet"
     save_log(small_log(), path)
-    monkeypatch.setattr("bftrain_datasets.parquet_log.MOST_ROWS", 4)
+    monkeypatch.setattr("bftrain_datasets.log.parquet_log.MOST_ROWS", 4)
     with pytest.raises(BadInput, match="5 rows are too many"):
         load_log(path)
 

@@ -12,15 +12,15 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain.values import wire
-from bftrain_datasets.anonymise import anonymised, load_key, make_key, new_key, pseudonym
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.importing.hazards import HAZARDS
-from bftrain_datasets.measures import fragments, summarise
-from bftrain_datasets.parts import chosen_nodes, chosen_window
-from bftrain_datasets.provenance import Finding, Provenance, Source
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log.anonymise import anonymised, load_key, make_key, new_key, pseudonym
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window
+from bftrain_datasets.log.measures import fragments, summarise
+from bftrain_datasets.log.provenance import Finding, Provenance, Source
 from tests.helpers.in_process import CommandLine
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN

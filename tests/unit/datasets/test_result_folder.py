@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import pytest
 
+from bftrain import result_folder
 from bftrain.errors import BadInput, UsageError
-from bftrain_datasets import result_folder
-from bftrain_datasets.folder_lock import NAME, FolderLock, LockHolder
-from bftrain_datasets.result_folder import (
+from bftrain.folder_lock import NAME, FolderLock, LockHolder
+from bftrain.result_folder import (
     DRAFT,
     PAGE_MARK,
     READY,

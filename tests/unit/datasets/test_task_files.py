@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.taskfiles.profiles import PROFILE_NAMES, profile, profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.profiles import PROFILE_NAMES, profile, profiles
-from bftrain_datasets.task_generators import Arrivals, TaskShape, generate_mix, generate_trials, sample_tasks
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.workloads.task_generators import Arrivals, TaskShape, generate_mix, generate_trials, sample_tasks
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(100.0, 190.5, 370.0))
 FULL = TaskSpec(
@@ -172,7 +172,7 @@ def test_binary_and_oversized_files_are_refused(tmp_path: Path, monkeypatch: pyt
         path.write_bytes(b"\x1f\x8b\x08\0\0")
         with pytest.raises(BadInput, match=r"t\.(toml|csv):1: not "):
             load_tasks(path)
-    monkeypatch.setattr("bftrain_datasets.storage.LARGEST_TEXT_BYTES", 3)
+    monkeypatch.setattr("bftrain.files.LARGEST_TEXT_BYTES", 3)
     with pytest.raises(BadInput, match="too many for a task file"):
         load_tasks(tmp_path / "t.toml")
 

@@ -9,7 +9,7 @@ import pytest
 
 from bftrain.ports import Launcher
 from bftrain.registry import BUILT_IN
-from bftrain_elastic.courses import Course, Floor
+from bftrain_elastic.manager.task_lifecycles import Course, Floor
 from tests.helpers.pages import ROOT
 
 PAGE = (ROOT / "docs" / "adding" / "launcher.md").read_text(encoding="utf-8")

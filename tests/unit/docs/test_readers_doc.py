@@ -12,12 +12,12 @@ import pytest
 
 from bftrain.doctor import examine
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.hazards import HAZARDS
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
 from tests.helpers.records import imported
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.hazards import Hazard
+    from bftrain_datasets.importing.hazard_kinds import Hazard
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "readers.md").read_text()

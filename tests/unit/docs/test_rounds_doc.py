@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bftrain.cli.rounds import OPTIONS
 from bftrain.cli.settings import option_of
 from bftrain.registry import BUILT_IN
-from bftrain_replay.rounds import contenders, engine
+from bftrain_replay.commands.rounds import OPTIONS
+from bftrain_replay.rounds import contenders, round_engine
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
@@ -27,8 +27,8 @@ def test_every_column_of_every_table_is_told() -> None:
 def test_every_policy_option_and_end_is_told() -> None:
     assert set(BUILT_IN["rounds"]) <= WORDS
     assert {option_of(name) for name in OPTIONS} <= set(re.findall(r"(--[a-z-]+)", PAGE))
-    ends = {value for name, value in vars(engine).items() if name.isupper() and isinstance(value, str)}
-    assert {engine.STALLED, engine.OVERLOAD} <= ends <= WORDS | {"boundary"}
+    ends = {value for name, value in vars(round_engine).items() if name.isupper() and isinstance(value, str)}
+    assert {round_engine.STALLED, round_engine.OVERLOAD} <= ends <= WORDS | {"boundary"}
 
 
 def test_what_a_policy_is_shown_is_there() -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.cli.schedule import OPTIONS
 from bftrain.cli.settings import option_of
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.scheduling.estimates import KINDS
+from bftrain_datasets.commands.schedule import OPTIONS
+from bftrain_datasets.scheduling.runtime_estimates import KINDS
+from bftrain_datasets.scheduling.schedule_tables import tables
 from bftrain_datasets.scheduling.scheduling import schedule
-from bftrain_datasets.scheduling.tables import tables
 from tests.helpers.schedules import Row, swf
 
 if TYPE_CHECKING:
-    from bftrain_datasets.scheduling.result import Result
+    from bftrain_datasets.scheduling.schedule_result import Result
 
 PAGE = (Path(__file__).parents[3] / "docs" / "schedule.md").read_text()
 WORDS = set(re.findall(r"`([\w-]+)`", PAGE))

@@ -14,13 +14,13 @@ import pytest
 
 from bftrain import registry
 from bftrain.doctor import examine
-from bftrain.live.schedulers.batch import Batch, Command, CommandFailed, PilotState
+from bftrain.live.schedulers.hook_spool import read_line
+from bftrain.live.schedulers.pilot_backend import Batch, Command, CommandFailed, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
-from bftrain.live.schedulers.spool import read_line
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
-    from bftrain.live.schedulers.pilots import PilotJobs
+    from bftrain.live.schedulers.pilot_manager import PilotJobs
 
 PAGE = (Path(__file__).parents[3] / "docs" / "adding" / "scheduler.md").read_text()
 CODE = re.findall(r"<!-- file: lsf\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
@@ -93,7 +93,7 @@ def test_the_line_of_a_hook_is_one() -> None:
 
 
 def test_the_example_keeps_pilots(lsf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - a module
-    monkeypatch.setattr("bftrain.live.schedulers.pilots._BETWEEN_S", 0.001)
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
     fake = FakeLsf("n1", "n2", "n3")
     monkeypatch.setattr(lsf, "Runner", lambda **_: fake.run)
     table = {"queue": "idle", "pending": 1, "lengths_s": [3600], "poll_s": 0.01, "submits_per_min": 100_000}

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from bftrain.live import api, http, office
+from bftrain.live.api import http_connection, server, service
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -42,11 +42,19 @@ def test_every_row_names_what_shows_it() -> None:
 
 def test_the_bounds_are_those_of_the_code() -> None:
     bounds = {
-        "heads end at 32 KiB": http._LARGEST_HEAD == 32 << 10,  # noqa: SLF001 - what the page tells
-        "bodies at 1 MiB or 2,048 pieces": (http.LARGEST_BODY, http._MOST_PIECES) == (1 << 20, 2048),  # noqa: SLF001 - as above
-        "within 20 s, an answer be taken within 30 s": (http._HEAD_S, http._SEND_S) == (20.0, 30.0),  # noqa: SLF001 - as above
-        "128 of one user or over TCP, 512 in all": (api._OF_ONE, api._CONNECTIONS) == (128, 512),  # noqa: SLF001 - as above
-        "10,000 unfinished ones, of them 2,000 of one user": (office._MOST_UNFINISHED, office._MOST_OF_ONE)  # noqa: SLF001 - as above
+        "heads end at 32 KiB": http_connection._LARGEST_HEAD == 32 << 10,  # noqa: SLF001 - what the page tells
+        "bodies at 1 MiB or 2,048 pieces": (
+            http_connection.LARGEST_BODY,
+            http_connection._MOST_PIECES,  # noqa: SLF001 - as above
+        )
+        == (1 << 20, 2048),
+        "within 20 s, an answer be taken within 30 s": (
+            http_connection._HEAD_S,  # noqa: SLF001 - as above
+            http_connection._SEND_S,  # noqa: SLF001 - as above
+        )
+        == (20.0, 30.0),
+        "128 of one user or over TCP, 512 in all": (server._OF_ONE, server._CONNECTIONS) == (128, 512),  # noqa: SLF001 - as above
+        "10,000 unfinished ones, of them 2,000 of one user": (service._MOST_UNFINISHED, service._MOST_OF_ONE)  # noqa: SLF001 - as above
         == (10_000, 2_000),
     }
     for words, so in bounds.items():

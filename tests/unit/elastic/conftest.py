@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.launchers import AgentLauncher
-from bftrain_elastic.messages import Message
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.wire.messages import Message
 from tests.helpers.scripted_agents import SECRET, Agent, Simple, Told
 
 
@@ -21,7 +21,7 @@ def told() -> Told:
 
 @pytest.fixture
 def hub(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr("bftrain_elastic.agent_listener._SILENCE_S", 600.0)  # these agents have no heartbeat
+    monkeypatch.setattr("bftrain_elastic.manager.agent_listener._SILENCE_S", 600.0)  # these agents have no heartbeat
     running = Hub(told, SECRET)
     yield running
     running.close()

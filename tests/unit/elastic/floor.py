@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bftrain_elastic.messages import Message
+from bftrain_elastic.wire.messages import Message
 
 
 class PaperFloor:

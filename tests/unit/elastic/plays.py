@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bftrain_elastic.courses.native import NativeCourse
-from bftrain_elastic.courses.process import ProcessCourse
-from bftrain_elastic.jobs import Job
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles.native import NativeCourse
+from bftrain_elastic.manager.task_lifecycles.process import ProcessCourse
 from tests.unit.elastic.floor import PaperFloor
 
 

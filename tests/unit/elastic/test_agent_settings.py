@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.agent_settings import Settings, command_line
+from bftrain_elastic.agent.agent_settings import Settings, command_line
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.secret import make_secret
+from bftrain_elastic.wire.shared_secret import make_secret
 
 
 def words(folder: Path, manager: str) -> list[str]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_elastic import finish
-from bftrain_elastic.channel import Channel, reachable
-from bftrain_elastic.script_position import script_line
+from bftrain_elastic.worker.agent_channel import Channel, reachable
+from bftrain_elastic.worker.script_position import script_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import sys
 # In a process of its own, whose doors are nobody else's
 TRY = """
 import socket
-from bftrain_elastic.connections import close_doors, sockets
+from bftrain_elastic.worker.open_sockets import close_doors, sockets
 door = socket.create_server(("127.0.0.1", 0))
 address = door.getsockname()
 ours = socket.create_connection(address)

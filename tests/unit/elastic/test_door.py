@@ -9,8 +9,8 @@ import socket
 import tempfile
 from typing import TYPE_CHECKING
 
-from bftrain_elastic.channel import Channel
-from bftrain_elastic.door import Door
+from bftrain_elastic.agent.worker_socket import Door
+from bftrain_elastic.worker.agent_channel import Channel
 
 if TYPE_CHECKING:
     from pathlib import Path

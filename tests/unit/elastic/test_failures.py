@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.courses import Exit
-from bftrain_elastic.courses.failures import (
+from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles.failures import (
     ALLOWED,
     ALLOWED_FROM_OUTSIDE,
     Death,

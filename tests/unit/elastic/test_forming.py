@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.courses import Exit
-from bftrain_elastic.courses.forming import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
-from bftrain_elastic.courses.native import LONGEST_RETRY_S, NativeCourse
-from bftrain_elastic.jobs import Job
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles.forming import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
+from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, NativeCourse
 from tests.unit.elastic.floor import PaperFloor
 from tests.unit.elastic.plays import NativePlay as Play
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_elastic import State, gpus, groups, state_values, trees
-from bftrain_elastic.groups import Group, Place
+from bftrain_elastic import State
+from bftrain_elastic.agent import gpus
+from bftrain_elastic.worker import process_groups, state_tree, state_values
+from bftrain_elastic.worker.process_groups import Group, Place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +50,7 @@ def test_what_the_nursery_imports_does_not_ask_cuda_anything() -> None:
     """Forks of a process that has started CUDA cannot use it."""
     text = """
 import importlib, sys, torch
-from bftrain_elastic.nursery import LATER, PRELOADED
+from bftrain_elastic.agent.prefork_server import LATER, PRELOADED
 asked = []
 for module, names in ((torch.cuda, ("is_available", "device_count", "init", "_lazy_init", "current_device")),
                       (torch._C, ("_cuda_getDeviceCount", "_cuda_init"))):
@@ -89,13 +91,13 @@ def test_a_worker_uses_the_gpu_it_sees_or_under_torchrun_the_one_of_its_local_ra
     if local_rank is not None:
         monkeypatch.setenv("LOCAL_RANK", local_rank)
     assert State().device == torch.device("cuda", own)
-    groups.claim_device()
+    process_groups.claim_device()
     assert cuda.device == own
 
 
 def test_without_a_gpu_it_is_the_cpu() -> None:
     assert State().device == torch.device("cpu")
-    groups.claim_device()
+    process_groups.claim_device()
 
 
 class Distributed:
@@ -147,15 +149,15 @@ def test_a_group_that_cannot_be_closed_is_forgotten_so_that_another_can_be_forme
 
 def test_nccl_does_not_end_a_process_whose_neighbour_died_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
-    groups.outlive_others()
-    groups.listen_on("127.0.0.1")
+    process_groups.outlive_others()
+    process_groups.listen_on("127.0.0.1")
     assert os.environ == {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "=lo",
     }
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
-    groups.outlive_others()
+    process_groups.outlive_others()
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
 
 
@@ -171,7 +173,7 @@ def test_nccl_does_not_end_a_process_whose_neighbour_died_unless_asked_to(monkey
     ],
 )
 def test_the_death_of_another_is_told_from_a_mistake(error: str, *, others: bool) -> None:
-    assert groups.lost(RuntimeError(error)) is others
+    assert process_groups.lost(RuntimeError(error)) is others
 
 
 class OnGpu:
@@ -193,7 +195,7 @@ def test_a_copy_of_the_state_stays_on_the_gpu_only_if_it_leaves_room(
     monkeypatch: pytest.MonkeyPatch, mb: int, free_mb: int, *, elsewhere: bool
 ) -> None:
     Cuda(monkeypatch, 1, free=free_mb << 20)
-    assert trees.too_large([OnGpu(mb), torch.ones(1000)]) is elsewhere
+    assert state_tree.too_large([OnGpu(mb), torch.ones(1000)]) is elsewhere
 
 
 def test_what_is_restored_needs_no_memory_but_what_the_state_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,9 +208,9 @@ def test_what_is_restored_needs_no_memory_but_what_the_state_has(monkeypatch: py
 
     one, other = made(), made()
     one.position, one.best = 7, torch.full((2,), 3.0)
-    tree = trees.copied(state_values.capture(one), None)
+    tree = state_tree.copied(state_values.capture(one), None)
     tensors = [tensor.data_ptr() for tensor in state_values.capture(other).tensors]
-    monkeypatch.setattr(trees, "_twin", lambda *_, **__: pytest.fail("a copy was made"))
+    monkeypatch.setattr(state_tree, "_twin", lambda *_, **__: pytest.fail("a copy was made"))
     state_values.restore(other, tree)
     after = state_values.capture(other)
     assert [tensor.data_ptr() for tensor in after.tensors] == tensors
@@ -220,7 +222,7 @@ def test_what_is_restored_needs_no_memory_but_what_the_state_has(monkeypatch: py
 
 def test_a_state_that_is_built_otherwise_is_restored_too() -> None:
     model = torch.nn.Linear(3, 2)
-    tree = trees.copied(state_values.capture(State(first=torch.zeros(2), second=torch.ones(2), model=model)), None)
+    tree = state_tree.copied(state_values.capture(State(first=torch.zeros(2), second=torch.ones(2), model=model)), None)
     other = State(second=torch.full((2,), 5.0), first=torch.full((2,), 6.0), model=torch.nn.Linear(3, 2))
     state_values.restore(other, tree)
     assert (other.first.tolist(), other.second.tolist()) == ([0.0, 0.0], [1.0, 1.0])

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrain_elastic import horovod_meeting
-from bftrain_elastic.horovod_meeting import MeetingPoint, NotAllCame, all_came, host_name
+from bftrain_elastic.worker import horovod_rendezvous
+from bftrain_elastic.worker.horovod_rendezvous import MeetingPoint, NotAllCame, all_came, host_name
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_nobody_waits_for_a_member_that_does_not_come(meeting: MeetingPoint) -> 
 
 def test_members_of_large_groups_ask_less_often(meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(horovod_meeting, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
+    monkeypatch.setattr(horovod_rendezvous, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
     for workers in (2, 40, 1000):
         gave_up = iter([False, True])
         with pytest.raises(NotAllCame):

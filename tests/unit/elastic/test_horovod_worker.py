@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic import commits, horovod_group, horovod_worker, progress, report, running
-from bftrain_elastic.channel import Channel
-from bftrain_elastic.footprints import listening
-from bftrain_elastic.horovod_meeting import NotAllCame
+from bftrain_elastic import report
+from bftrain_elastic.tryout.leftovers import listening
+from bftrain_elastic.worker import checkpoint_file, horovod_group, horovod_worker, progress_report, run_loop
+from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.worker.horovod_rendezvous import NotAllCame
 from tests.helpers.horovod_stand_in import Agent, InternalError, Kept, StandIn, UpdatedError
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
@@ -54,7 +55,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what the worker sets there goes with the test
     os.environ |= {"BFTRAIN_SOCKET": str(tmp_path / "agent"), "BFTRAIN_WORKER": "w1"}
     os.environ |= {"BFTRAIN_FOLDER": str(tmp_path), "BFTRAIN_ADDRESS": "127.0.0.1"}
-    monkeypatch.setattr(progress, "_current", None)
+    monkeypatch.setattr(progress_report, "_current", None)
     other_end = Agent(tmp_path / "agent")
     connect = Channel.from_environment
 
@@ -75,7 +76,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
 
 def begin(script: Callable[[Kept], Any], state: Kept) -> tuple[threading.Thread, list[Any]]:
     """Run a script's training in a thread; its result, or what ended it, comes into the list."""
-    running.trained.clear()  # each stands for a process of its own
+    run_loop.trained.clear()  # each stands for a process of its own
     horovod_worker.install()
     ended: list[Any] = []
 
@@ -116,7 +117,7 @@ def test_alone_it_trains_reports_and_writes_what_it_did(horovod: StandIn, agent:
     thread.join(10)
     assert ended == ["trained"]
     assert [one["step"] for one in agent.said if one["say"] == "report"] == [1, 2, 3]
-    assert commits.step_of(tmp_path) == 3
+    assert checkpoint_file.step_of(tmp_path) == 3
     assert state.resets == 1
     (group,) = horovod.groups
     assert (group["HOROVOD_RANK"], group["HOROVOD_SIZE"], group["HOROVOD_GLOO_IFACE"]) == ("0", "1", "lo")
@@ -233,7 +234,7 @@ def test_it_leaves_when_told_and_writes_first_if_asked(
     thread.join(10)
     assert isinstance(ended[0], SystemExit)
     assert ended[0].code == 0
-    assert (commits.step_of(tmp_path) == 0) is save
+    assert (checkpoint_file.step_of(tmp_path) == 0) is save
     assert horovod.groups == []
 
 

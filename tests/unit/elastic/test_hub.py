@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.agent_connection import RunningWorker
 from bftrain_elastic.errors import BadJob
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.launchers import AgentLauncher
-from bftrain_elastic.sealed import Sealed
+from bftrain_elastic.manager.agent_connection import RunningWorker
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.wire.authenticated_stream import Sealed
 from tests.helpers.scripted_agents import (
     PATIENCE_S,
     SECRET,
@@ -127,7 +127,7 @@ def test_an_end_that_comes_before_the_wakening_harms_nobody(told: Told, monkeypa
         running._thread.join(PATIENCE_S)  # noqa: SLF001 - the moment matters
         return write(file, data)
 
-    monkeypatch.setattr("bftrain_elastic.thread_calls.os.write", late)
+    monkeypatch.setattr("bftrain_elastic.manager.thread_calls.os.write", late)
     running.close()
     running.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -146,7 +146,7 @@ def test_an_agent_that_falls_silent_is_lost(
 ) -> None:
     comes("n1")
     told.until("registered")
-    monkeypatch.setattr("bftrain_elastic.agent_listener._SILENCE_S", 0.1)
+    monkeypatch.setattr("bftrain_elastic.manager.agent_listener._SILENCE_S", 0.1)
     gone = told.until("gone")
     assert (gone["node"], gone["reason"].startswith("nothing heard for")) == ("n1", True)
     assert hub.nodes() == {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.courses import Exit
-from bftrain_elastic.hub import Hub
-from bftrain_elastic.launchers import AgentLauncher
+from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.manager.task_lifecycles import Exit
 from tests.helpers.scripted_agents import SECRET, Agent, Comes, Simple, Told, exit_, left, start, started
 
 # -- epochs

@@ -10,9 +10,9 @@ import subprocess
 
 import pytest
 
-from bftrain_elastic import groups
+from bftrain_elastic.agent.network_interfaces import interface_of, networking, towards
 from bftrain_elastic.errors import NoInterface
-from bftrain_elastic.interfaces import interface_of, networking, towards
+from bftrain_elastic.worker import process_groups
 
 
 def shown() -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def test_an_address_of_nobody_is_refused_so_that_nothing_listens_anywhere(
         interface_of(address)
     monkeypatch.setattr(os, "environ", {})
     with pytest.raises(NoInterface):
-        groups.listen_on(address)
+        process_groups.listen_on(address)
     assert os.environ == {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.large_values import LargeValues, taken
+from bftrain_elastic.worker.large_values import LargeValues, taken
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 pytestmark = pytest.mark.torch

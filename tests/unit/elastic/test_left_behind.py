@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from bftrain_elastic import launchers
 from bftrain_elastic.errors import BadJob
-from bftrain_elastic.stage import Stage
-from bftrain_elastic.trying import Trying
+from bftrain_elastic.manager import launchers
+from bftrain_elastic.tryout.local_stage import Stage
+from bftrain_elastic.tryout.try_script import Trying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

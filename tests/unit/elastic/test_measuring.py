@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.measuring import ENOUGH, ENOUGH_S, WARM_UP, WINDOW, Measuring
+from bftrain_elastic.manager.speed_measurement import ENOUGH, ENOUGH_S, WARM_UP, WINDOW, Measuring
 
 
 class Clock:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.courses import Exit
-from bftrain_elastic.courses.group_choice import COMPANY_S
-from bftrain_elastic.courses.health import HANG_S
-from bftrain_elastic.courses.native import LONGEST_RETRY_S, REPEAT_S
-from bftrain_elastic.courses.present_group import ABORT_S
+from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles.group_choice import COMPANY_S
+from bftrain_elastic.manager.task_lifecycles.health import HANG_S
+from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, REPEAT_S
+from bftrain_elastic.manager.task_lifecycles.present_group import ABORT_S
 from tests.unit.elastic.plays import NativePlay as Play
 from tests.unit.elastic.plays import at
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.courses import Exit
-from bftrain_elastic.courses.group_choice import COMPANY_S
-from bftrain_elastic.courses.health import UNHEEDED
-from bftrain_elastic.courses.native import ASTRAY, NativeCourse
-from bftrain_elastic.courses.present_group import ABORT_S
-from bftrain_elastic.courses.training_end import FAREWELL_S
-from bftrain_elastic.jobs import Job
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles.group_choice import COMPANY_S
+from bftrain_elastic.manager.task_lifecycles.health import UNHEEDED
+from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeCourse
+from bftrain_elastic.manager.task_lifecycles.present_group import ABORT_S
+from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
 from tests.unit.elastic.plays import NativePlay as Play
 from tests.unit.elastic.plays import at
 

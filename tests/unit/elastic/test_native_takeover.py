@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from bftrain_elastic.courses import Exit, Left
-from bftrain_elastic.courses.forming import MEETING_S
-from bftrain_elastic.courses.given_nodes import ABSENCE_S
-from bftrain_elastic.courses.group_choice import COMPANY_S
-from bftrain_elastic.courses.native import NativeCourse
-from bftrain_elastic.jobs import Job
-from bftrain_elastic.messages import Message
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.manager.task_lifecycles.forming import MEETING_S
+from bftrain_elastic.manager.task_lifecycles.given_nodes import ABSENCE_S
+from bftrain_elastic.manager.task_lifecycles.group_choice import COMPANY_S
+from bftrain_elastic.manager.task_lifecycles.native import NativeCourse
+from bftrain_elastic.wire.messages import Message
 from tests.unit.elastic.floor import PaperFloor
 
 

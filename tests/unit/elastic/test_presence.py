@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import presence
+from bftrain_elastic.manager import availability
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def versions(monkeypatch: pytest.MonkeyPatch, **installed: str | None) -> None:
             raise PackageNotFoundError(name)
         return found
 
-    monkeypatch.setattr(presence, "version", version)
+    monkeypatch.setattr(availability, "version", version)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_horovod_fits_the_torch_that_is_here_or_is_to_be_built_again(
     if metadata is not None:
         (package / "metadata.json").write_text(metadata)
     versions(monkeypatch, horovod="0.28.1", torch=torch)
-    found = presence.horovod()
+    found = availability.horovod()
     assert (found.ok, found.version if ok else found.reason) == (ok, said)
     assert found.fix.startswith("make horovod") is not ok
 
 
 def test_what_is_not_here_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "find_spec", lambda _: None)
-    assert presence.horovod().fix == "make horovod (in a checkout of bftrain)"
-    assert presence.torch().fix == "pip install 'bftrain[torch]'"
+    monkeypatch.setattr(availability, "find_spec", lambda _: None)
+    assert availability.horovod().fix == "make horovod (in a checkout of bftrain)"
+    assert availability.torch().fix == "pip install 'bftrain[torch]'"
     for name in ("native", "torchrun", "horovod"):
         assert not registry.load("launcher", name).available().ok
     assert registry.load("launcher", "process").available().ok
@@ -79,4 +79,4 @@ def test_what_is_not_here_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatc
 def test_torch_is_found_and_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put(tmp_path, monkeypatch, "torch")
     versions(monkeypatch, torch="2.13.0")
-    assert presence.torch().version == "torch 2.13.0"
+    assert availability.torch().version == "torch 2.13.0"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from bftrain_elastic.courses import Exit
-from bftrain_elastic.courses.given_nodes import ABSENCE_S
-from bftrain_elastic.courses.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S
-from bftrain_elastic.courses.torchrun import TorchrunCourse
-from bftrain_elastic.jobs import Job
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles.given_nodes import ABSENCE_S
+from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S
+from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunCourse
 from tests.unit.elastic.floor import PaperFloor
 from tests.unit.elastic.plays import ProcessPlay as Play
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.courses import Exit
+from bftrain_elastic.manager.task_lifecycles import Exit
 from tests.unit.elastic.plays import ProcessPlay as Play
 
 

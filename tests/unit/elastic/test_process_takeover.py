@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from bftrain_elastic.courses import Exit, Left
-from bftrain_elastic.courses.process import COMPANY_S
+from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S
 from tests.unit.elastic.plays import ProcessPlay as Play
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic import Reporter
-from bftrain_elastic.progress import REPORT_FILE, SIZE
+from bftrain_elastic.worker.progress_report import REPORT_FILE, SIZE
 
 SCRIPT = "from bftrain_elastic import report; [report(samples=32, loss=1 / step) for step in range(1, 4)]"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_elastic.readiness import Finding, Watched, findings
+from bftrain_elastic.tryout.readiness_check import Finding, Watched, findings
 
 if TYPE_CHECKING:
-    from bftrain_elastic.messages import Message
+    from bftrain_elastic.wire.messages import Message
 
 SCRIPT = Path("fit.py")
 

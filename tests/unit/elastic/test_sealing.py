@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_elastic.errors import BadMessage, BadSecret
-from bftrain_elastic.messages import LINE_LIMIT, Lines, decode, encode, text_of, texts_of, whole_of
-from bftrain_elastic.sealed import Sealed
-from bftrain_elastic.secret import make_secret, read_secret
+from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.messages import LINE_LIMIT, Lines, decode, encode, text_of, texts_of, whole_of
+from bftrain_elastic.wire.shared_secret import make_secret, read_secret
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.courses import stalls
-from bftrain_elastic.courses.stalls import StallAction, StallInspection, StallWatch
-from bftrain_elastic.courses.supervision import Supervision
-from bftrain_elastic.jobs import Job
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles import stalls
+from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
+from bftrain_elastic.manager.task_lifecycles.supervision import Supervision
 from tests.unit.elastic.floor import PaperFloor
 
 RANKS = {"w0": (0, "a"), "w1": (1, "b")}

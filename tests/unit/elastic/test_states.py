@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic import State, commits, progress, run, running, state_saving, state_values
+from bftrain_elastic import State, run
 from bftrain_elastic.errors import BadCommit, BadScript, Superseded
-from bftrain_elastic.groups import Place
-from bftrain_elastic.trees import fold
+from bftrain_elastic.worker import checkpoint_file, progress_report, run_loop, state_saving, state_values
+from bftrain_elastic.worker.process_groups import Place
+from bftrain_elastic.worker.state_tree import fold
 
 pytestmark = pytest.mark.torch
 
@@ -37,9 +38,9 @@ def test_a_state_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
     import torch
 
     value = {"a": [1, 2.5, None, True, "x"], "t": (1, (2,)), 3: {"deep": tensors()}}
-    commits.save(tmp_path, fold(value), 12)
-    assert commits.step_of(tmp_path) == 12
-    found = commits.load(tmp_path)
+    checkpoint_file.save(tmp_path, fold(value), 12)
+    assert checkpoint_file.step_of(tmp_path) == 12
+    found = checkpoint_file.load(tmp_path)
     assert found is not None
     tree, step, _ = found
     back = tree.unfolded()
@@ -54,17 +55,17 @@ def test_a_state_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_state_has_none(tmp_path: Path) -> None:
-    assert commits.load(tmp_path) is None
-    assert commits.step_of(tmp_path) is None
+    assert checkpoint_file.load(tmp_path) is None
+    assert checkpoint_file.step_of(tmp_path) is None
 
 
 @pytest.mark.parametrize("keep", [0, 5, 12, 40, -1])
 def test_a_damaged_state_is_refused_and_says_where(tmp_path: Path, keep: int) -> None:
-    commits.save(tmp_path, fold(tensors()), 1)
+    checkpoint_file.save(tmp_path, fold(tensors()), 1)
     whole = (tmp_path / "state").read_bytes()
     (tmp_path / "state").write_bytes(whole[:keep])
     with pytest.raises(BadCommit, match="state: is damaged"):
-        commits.load(tmp_path)
+        checkpoint_file.load(tmp_path)
 
 
 def test_what_cannot_be_kept_is_named() -> None:
@@ -107,7 +108,7 @@ def test_alone_a_script_trains_and_commits_to_the_folder_it_is_given(
     again = fresh()
     with pytest.raises(BadScript, match="only once under a launcher"):
         run(again, train)
-    running.trained.clear()  # in another process
+    run_loop.trained.clear()  # in another process
     run(again, train)
     assert (again.position, again.step) == (20, 20)
     monkeypatch.delenv("BFTRAIN_FOLDER")
@@ -136,7 +137,7 @@ def test_whoever_was_given_up_cannot_undo_what_others_did_since(tmp_path: Path) 
     lost.position = 9
     with pytest.raises(Superseded, match="went on from here"):
         state_saving.save(lost)
-    assert commits.load(tmp_path).tree.unfolded()["position"] == 8
+    assert checkpoint_file.load(tmp_path).tree.unfolded()["position"] == 8
     again = at(0)
     state_values.restore(again, state_values.capture(other))  # as a worker gets it that joins later
     state_saving.save(again)
@@ -152,7 +153,7 @@ def test_what_is_told_to_be_on_disk_has_its_place_there_too(tmp_path: Path, monk
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    commits.save(tmp_path, fold({"a": 1}), 3)
+    checkpoint_file.save(tmp_path, fold({"a": 1}), 3)
     assert [Path(name).name.split(".")[0] for name in synced] == ["state", tmp_path.name]
 
 
@@ -161,20 +162,20 @@ def test_whoever_is_superseded_while_it_writes_undoes_nothing(tmp_path: Path, mo
 
     def others_go_on(number: int) -> None:
         monkeypatch.setattr(os, "fsync", real)
-        commits.save(tmp_path, fold({"a": 2}), 4, lineage=1)
+        checkpoint_file.save(tmp_path, fold({"a": 2}), 4, lineage=1)
         real(number)
 
     monkeypatch.setattr(os, "fsync", others_go_on)
     with pytest.raises(Superseded):
-        commits.save(tmp_path, fold({"a": 1}), 3)
-    assert commits.step_of(tmp_path) == 4
+        checkpoint_file.save(tmp_path, fold({"a": 1}), 3)
+    assert checkpoint_file.step_of(tmp_path) == 4
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
 def test_numbers_of_a_state_are_found_by_their_names(tmp_path: Path) -> None:
-    assert commits.numbers_of(tmp_path) == {}
-    commits.save(tmp_path, state_values.capture(State(evals=3, best=0.5, name="x", on=True, rows=[1])), 3)
-    assert commits.numbers_of(tmp_path) == {"bftrain.step": 0, "bftrain.lineage": 0, "evals": 3, "best": 0.5}
+    assert checkpoint_file.numbers_of(tmp_path) == {}
+    checkpoint_file.save(tmp_path, state_values.capture(State(evals=3, best=0.5, name="x", on=True, rows=[1])), 3)
+    assert checkpoint_file.numbers_of(tmp_path) == {"bftrain.step": 0, "bftrain.lineage": 0, "evals": 3, "best": 0.5}
 
 
 def test_values_are_compared_but_not_models_nor_what_is_large() -> None:
@@ -269,7 +270,7 @@ def test_a_rescue_waits_for_a_copy_that_is_being_made(tmp_path: Path, monkeypatc
     thread.start()
     state_values.keep(state)
     thread.join(10)
-    assert commits.step_of(tmp_path) == 2
+    assert checkpoint_file.step_of(tmp_path) == 2
 
 
 def test_a_rescue_and_a_save_write_to_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +296,7 @@ def test_a_number_that_a_script_counts_in_its_own_way_never_goes_back() -> None:
     said: list[bytes] = []
     channel = SimpleNamespace(mention=lambda _kind, text: said.append(text))
     state = State(position=0)
-    report = progress.through(channel, state, Place())
+    report = progress_report.through(channel, state, Place())
     for epoch in (1, 1, 1, 2, 2, 40):
         report(1, None, epoch)
     assert [json.loads(text)["step"] for text in said] == [1, 2, 3, 4, 5, 40]

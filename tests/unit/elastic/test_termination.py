@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from bftrain_elastic.termination import on_sigterm
+from bftrain_elastic.worker.termination import on_sigterm
 
 
 def _wait() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic import tracebacks
+from bftrain_elastic.agent import tracebacks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,5 +48,5 @@ def test_only_the_scripts_own_lines_are_shown(tmp_path: Path, text: str, last: s
 
 def test_what_breaks_inside_of_us_is_shown_whole(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("from bftrain_elastic.trees import _unfold\n_unfold(['tensor', 3], [])\n")
-    assert "bftrain_elastic/trees.py" in shown(script)
+    script.write_text("from bftrain_elastic.worker.state_tree import _unfold\n_unfold(['tensor', 3], [])\n")
+    assert "bftrain_elastic/worker/state_tree.py" in shown(script)

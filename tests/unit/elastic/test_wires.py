@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bftrain_elastic import wires
-from bftrain_elastic.wires import Wire
+from bftrain_elastic.wire import nonblocking_socket
+from bftrain_elastic.wire.nonblocking_socket import Wire
 
 
 class Ends:
@@ -67,7 +67,7 @@ def test_whoever_sends_to_one_who_left_hears_of_it_in_the_next_turn_and_after_th
 
 
 def test_one_who_never_reads_is_given_up(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wires, "_OUT_LIMIT", 100_000)
+    monkeypatch.setattr(nonblocking_socket, "_OUT_LIMIT", 100_000)
     ends.wire.send(b"x" * 1_000_000)
     assert ends.ended == []
     ends.turn()

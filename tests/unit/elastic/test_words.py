@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.words import checked
+from bftrain_elastic.wire.worker_messages import checked
 
 REPORT: dict[str, Any] = {"say": "report", "t": 1.5, "step": 3, "size": 2, "samples": 8, "loss": None}
 READY: dict[str, Any] = {"say": "ready", "step": -1, "generation": 0, "store": ["10.0.0.1", 4711], "reason": ""}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic import worker_records
-from bftrain_elastic.courses import Left
-from bftrain_elastic.messages import LINE_LIMIT, Message, encode
-from bftrain_elastic.worker_records import EndedWorkers, Worker, out_of_memory_kills
+from bftrain_elastic.agent import worker_records
+from bftrain_elastic.agent.worker_records import EndedWorkers, Worker, out_of_memory_kills
+from bftrain_elastic.manager.task_lifecycles import Left
+from bftrain_elastic.wire.messages import LINE_LIMIT, Message, encode
 
 
 def order(folder: Path, worker: str = "t/n1/0/1-1", task: str = "t", slot: int = 0, **more: object) -> Message:

@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from bftrain.live import opening
-from bftrain.live.callers import ourselves
-from bftrain.live.memory import Memory
-from bftrain.live.site import Agents, SiteSettings, Times
-from bftrain_elastic.hub import Hub
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.site_config import Agents, SiteSettings, Times
+from bftrain.live.run import startup
+from bftrain.live.tasks.task_store import Memory
+from bftrain_elastic.manager.agent_hub import Hub
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp
 async def test_the_epoch_rises_with_every_start_whatever_the_clock_says(tmp_path: Path) -> None:
     epochs = []
     for clock in (1000.0, 1000.2, 5000.0, 400.0):
-        with mock.patch.object(opening, "time", mock.Mock(time=lambda clock=clock: clock)):
+        with mock.patch.object(startup, "time", mock.Mock(time=lambda clock=clock: clock)):
             async with live_inside(tmp_path, World(agents=True), begin=False) as (daemon, _, _, _):
                 hub = daemon.opened.hub
                 assert hub is not None

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import Fault
-from bftrain.live import api as api_module
-from bftrain.live import callers
-from bftrain.live.api import Api
-from bftrain.live.callers import Caller
-from bftrain.live.http import Response
-from bftrain.live.routes import ROUTES, Parameter, Route
-from bftrain.live.site import Api as ApiSettings
+from bftrain.live.api import server as api_module
+from bftrain.live.api.http_connection import Response
+from bftrain.live.api.routes import ROUTES, Parameter, Route
+from bftrain.live.api.server import Api
+from bftrain.live.model import callers
+from bftrain.live.model.callers import Caller
+from bftrain.live.model.site_config import Api as ApiSettings
 from tests.helpers.asking import Answered, ask, connect
 from tests.helpers.live_callers import ANN, BOB, everywhere, token_of
 from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from bftrain.live.site import SiteSettings
+    from bftrain.live.model.site_config import SiteSettings
 
 TCP = ApiSettings(tcp="127.0.0.1:0")
 SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadConfig, NotAvailable
-from bftrain.live.site import Api as ApiSettings
+from bftrain.live.model.site_config import Api as ApiSettings
 from tests.helpers.asking import ask
 from tests.helpers.live_callers import token_of
 from tests.helpers.live_inside import in_a_loop, live_inside

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.aside import aside, within
+from bftrain.live.model.background_thread import aside, within
 from tests.helpers.live_inside import in_a_loop, until
 
 
@@ -44,7 +44,7 @@ def test_a_process_ends_while_something_aside_hangs() -> None:
     words = """
 import asyncio, time
 from bftrain.errors import NotAvailable
-from bftrain.live.aside import aside, within
+from bftrain.live.model.background_thread import aside, within
 async def go():
     task = asyncio.create_task(aside(lambda: time.sleep(600)))
     await asyncio.sleep(0.05)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain.live import callers
-from bftrain.live.callers import Caller, Token
-from bftrain.live.documents import NotAllowed
+from bftrain.live.model import callers
+from bftrain.live.model.callers import Caller, Token
+from bftrain.live.model.schemas import NotAllowed
 
 
 def test_the_kernel_says_who_is_at_the_other_end() -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.live.client import Client
-from bftrain.live.documents import NotAllowed, NotFound, NotNow
+from bftrain.live.client.client import Client
+from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
 

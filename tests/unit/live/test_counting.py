@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.kept import Kept, Progress, Run
-from bftrain.live.tracking import Track
+from bftrain.live.model.task_record import Kept, Progress, Run
+from bftrain.live.tasks.task_progress import Track
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.live import reconcile
-from bftrain.live.ground import Ground, World
-from bftrain.live.kept import Kept, Run, State
-from bftrain.live.reconcile import Remembered
+from bftrain.live.model.task_record import Kept, Run, State
+from bftrain.live.nodes import reconcile
+from bftrain.live.nodes.reconcile import Remembered
+from bftrain.live.nodes.usable_nodes import Ground, World
 from bftrain.values.events import NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from tests.unit.core.samples import spec
 

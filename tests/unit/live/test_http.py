@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain.live import http
-from bftrain.live.http import Request, Response
+from bftrain.live.api import http_connection
+from bftrain.live.api.http_connection import Request, Response
 from tests.helpers.live_inside import in_a_loop
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Client:
 
 
 @asynccontextmanager
-async def talk(handle: http.Handle | None = None) -> AsyncIterator[tuple[Client, asyncio.Task[None]]]:
+async def talk(handle: http_connection.Handle | None = None) -> AsyncIterator[tuple[Client, asyncio.Task[None]]]:
     """Give a client, and what serves it."""
     ours, theirs = socket.socketpair()
     served = asyncio.create_task(_serve(ours, handle or _echo))
@@ -63,9 +63,9 @@ async def talk(handle: http.Handle | None = None) -> AsyncIterator[tuple[Client,
             await served
 
 
-async def _serve(ours: socket.socket, handle: http.Handle) -> None:
+async def _serve(ours: socket.socket, handle: http_connection.Handle) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    await http.serve(reader, writer, handle, refuse)
+    await http_connection.serve(reader, writer, handle, refuse)
     assert writer.transport.is_closing()
 
 
@@ -153,10 +153,10 @@ async def test_what_cannot_be_read_is_refused_in_words(sent: bytes, status: int,
 @in_a_loop
 async def test_a_body_that_is_too_large_is_refused_while_it_is_sent() -> None:
     async with talk() as (client, served):
-        size = 2 * http.LARGEST_BODY
+        size = 2 * http_connection.LARGEST_BODY
         await client.says(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
         status, _, body = await client.hears()
-        assert (status, str(http.LARGEST_BODY).encode() in body) == (413, True)
+        assert (status, str(http_connection.LARGEST_BODY).encode() in body) == (413, True)
         client.hangs_up()
         assert await client.rest() == b""
         await served
@@ -228,7 +228,7 @@ async def test_whoever_leaves_in_the_middle_is_no_trouble() -> None:
 
 @in_a_loop
 async def test_silence_between_requests_ends_the_talk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_IDLE_S", 0.05)
+    monkeypatch.setattr(http_connection, "_IDLE_S", 0.05)
     async with talk() as (client, served):
         await client.says(GET)
         assert (await client.hears())[0] == 200
@@ -239,8 +239,8 @@ async def test_silence_between_requests_ends_the_talk(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("sent", [b"G", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"])
 @in_a_loop
 async def test_a_request_that_does_not_come_to_an_end_is_given_up(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_HEAD_S", 0.05)
-    monkeypatch.setattr(http, "_CLOSING_S", 0.05)
+    monkeypatch.setattr(http_connection, "_HEAD_S", 0.05)
+    monkeypatch.setattr(http_connection, "_CLOSING_S", 0.05)
     async with talk() as (client, served):
         await client.says(sent)
         assert (await client.hears())[0] == 408
@@ -250,7 +250,7 @@ async def test_a_request_that_does_not_come_to_an_end_is_given_up(sent: bytes, m
 @in_a_loop
 async def test_drops_do_not_keep_a_request_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole of a request has to be there in time, and not only something of it now and then."""
-    monkeypatch.setattr(http, "_HEAD_S", 0.2)
+    monkeypatch.setattr(http_connection, "_HEAD_S", 0.2)
     async with talk() as (client, _):
         dripping = asyncio.create_task(_drip(client))
         status, _, _ = await client.hears()
@@ -267,8 +267,8 @@ async def _drip(client: Client) -> None:
 
 @in_a_loop
 async def test_whoever_does_not_take_the_answer_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_SEND_S", 0.05)
-    monkeypatch.setattr(http, "_CLOSING_S", 0.05)
+    monkeypatch.setattr(http_connection, "_SEND_S", 0.05)
+    monkeypatch.setattr(http_connection, "_CLOSING_S", 0.05)
 
     async def much(_: Request) -> Response:
         return Response(body=bytes(32 << 20))
@@ -334,7 +334,7 @@ async def test_whoever_is_turned_away_is_told_so_whatever_is_on_its_way() -> Non
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     client = Client(*await asyncio.open_unix_connection(sock=theirs))
-    away = asyncio.create_task(http.turn_away(reader, writer, refuse(503, "full")))
+    away = asyncio.create_task(http_connection.turn_away(reader, writer, refuse(503, "full")))
     await client.says(GET)
     status, headers, body = await client.hears()
     client.writer.close()

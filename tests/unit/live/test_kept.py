@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain.errors import BadValue
-from bftrain.live.documents import Nodes, Submission, state_of
-from bftrain.live.kept import Kept, Run, State, is_name
+from bftrain.live.model.schemas import Nodes, Submission, state_of
+from bftrain.live.model.task_record import Kept, Run, State, is_name
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 

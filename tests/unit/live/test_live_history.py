@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live.history import SPANS, History, Level, State
-from bftrain.live.seen import Span
+from bftrain.live.model.stream_schemas import Span
+from bftrain.live.monitor.history import SPANS, History, Level, State
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.history import Averages
+    from bftrain.live.monitor.history import Averages
 
 
 def whole(cell: Averages) -> dict[int, float]:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.cli.live_tasks import submission_of
 from bftrain.errors import BadInput
-from bftrain.live.callers import ourselves
-from bftrain.live.documents import KindView, Submission
-from bftrain.live.kept import Run
+from bftrain.live.commands.task_file import submission_of
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import KindView, Submission
+from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
-from bftrain_replay.recorded import recorded
+from bftrain_replay.resume.journal_events import recorded
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.daemon import Daemon
+    from bftrain.live.run.daemon import Daemon
 
 KINDS = {"v100": ("v[1-2]",), "k80": "k1,k2"}
 FAST = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain.live import tasklogs
-from bftrain.live.documents import NotFound
-from bftrain.live.harvest import Harvest
-from bftrain.live.kept import Kept, Progress, Run
-from bftrain.live.remarks import Remarks
+from bftrain.live.model.notices import Remarks
+from bftrain.live.model.schemas import NotFound
+from bftrain.live.model.task_record import Kept, Progress, Run
+from bftrain.live.tasks import task_logs
+from bftrain.live.tasks.harvest_by_day import Harvest
 from tests.unit.core.samples import spec
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def kept(folder: Path) -> Kept:
 
 
 def test_a_log_is_read_in_pieces_from_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasklogs, "_CHUNK", 8)
+    monkeypatch.setattr(task_logs, "_CHUNK", 8)
     task = kept(tmp_path)
-    assert tasklogs.files(task) == ()
+    assert task_logs.files(task) == ()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "n1-0.log").write_text("0123456789abcdef")
     (tmp_path / "logs" / "folder").mkdir()
-    assert [(one.name, one.size) for one in tasklogs.files(task)] == [("n1-0.log", 16)]
-    found = [tasklogs.read(task, "n1-0.log", offset) for offset in (0, 8, 16, -4, -100)]
+    assert [(one.name, one.size) for one in task_logs.files(task)] == [("n1-0.log", 16)]
+    found = [task_logs.read(task, "n1-0.log", offset) for offset in (0, 8, 16, -4, -100)]
     assert found == [b"01234567", b"89abcdef", b"", b"cdef", b"01234567"]
 
 
@@ -47,14 +47,14 @@ def test_nothing_but_a_log_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "logs" / "link.log").symlink_to(tmp_path / "secret")
     with pytest.raises(NotFound, match="no log file is called"):
-        tasklogs.read(kept(tmp_path), name, 0)
+        task_logs.read(kept(tmp_path), name, 0)
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     os.mkfifo(tmp_path / "logs" / "pipe.log")
     with pytest.raises(BadInput, match="is no plain file"):
-        tasklogs.read(kept(tmp_path), "pipe.log", 0)
+        task_logs.read(kept(tmp_path), "pipe.log", 0)
 
 
 def test_the_same_remark_is_said_once_and_counted() -> None:

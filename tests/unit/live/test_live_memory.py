@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput
 from bftrain.journal import Journal
-from bftrain.live.callers import Token
-from bftrain.live.kept import Kept, Progress, Run, State
-from bftrain.live.memory import Memory
+from bftrain.live.model.callers import Token
+from bftrain.live.model.site_config import load
+from bftrain.live.model.task_record import Kept, Progress, Run, State
 from bftrain.live.schedulers.local import LocalSettings, Timetable
-from bftrain.live.site import load
+from bftrain.live.tasks.task_store import Memory
 from tests.unit.core.samples import spec
 
 if TYPE_CHECKING:

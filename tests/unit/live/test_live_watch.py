@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain.live import watch as watching
-from bftrain.live.callers import Caller, ourselves
-from bftrain.live.documents import NotNow
-from bftrain.live.feed import KEPT, Change, Feed
-from bftrain.live.following import Scene
-from bftrain.live.seen import Update
-from bftrain.live.watch import WATCHERS, span_of
+from bftrain.live.client.stream_client import Scene
+from bftrain.live.model.callers import Caller, ourselves
+from bftrain.live.model.schemas import NotNow
+from bftrain.live.model.stream_schemas import Update
+from bftrain.live.monitor import status_stream as watching
+from bftrain.live.monitor.event_feed import KEPT, Change, Feed
+from bftrain.live.monitor.status_stream import WATCHERS, span_of
 from bftrain.values import wire
 from bftrain.values.events import NodesJoined, TaskFailed
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit

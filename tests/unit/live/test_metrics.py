@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bftrain import __version__
 from bftrain.errors import BadInput
-from bftrain.live import exposition, metrics
-from bftrain.live.callers import ourselves
-from bftrain.live.exposition import Histogram, by, counter, gauge
-from bftrain.live.site import Api
+from bftrain.live.api import prometheus, prometheus_text
+from bftrain.live.api.prometheus_text import Histogram, by, counter, gauge
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.site_config import Api
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit
@@ -53,7 +53,7 @@ def seen(inside: Inside) -> Series:
 
 def test_numbers_and_words_are_written_so_that_they_come_back() -> None:
     odd = 'a"b\\c\nd'
-    text = exposition.text(
+    text = prometheus_text.text(
         [
             by("name", "a_total", "counter", 'What "it" is:\n\\', {odd: 1, "": 2.5}),
             *(
@@ -75,7 +75,7 @@ def test_a_histogram_counts_what_is_up_to_its_bounds() -> None:
     histogram = Histogram("h", "H.", (0.1, 1.0))
     for given in (0.0, 0.1, 0.5, 1.0, 7.0):
         histogram.observe(given)
-    found = read(exposition.text([histogram.family]))
+    found = read(prometheus_text.text([histogram.family]))
     assert [value(found, "h_bucket", le=bound) for bound in ("0.1", "1.0", "+Inf")] == [2, 4, 5]
     assert (value(found, "h_count"), value(found, "h_sum")) == (5, 8.6)
 
@@ -95,7 +95,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(metrics, "time", found)
+    monkeypatch.setattr(prometheus, "time", found)
     return found
 
 
@@ -228,7 +228,7 @@ async def test_pilots_are_told_where_the_scheduler_has_some(tmp_path: Path, monk
 
 
 def test_a_journal_that_is_gone_has_no_size(tmp_path: Path) -> None:
-    assert metrics._size_of(tmp_path / "none") == 0  # noqa: SLF001 - how it is told is tested above
+    assert prometheus._size_of(tmp_path / "none") == 0  # noqa: SLF001 - how it is told is tested above
 
 
 # -- who may ask

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live import daemon as daemon_module
-from bftrain.live import yard as yard_module
-from bftrain.live.callers import ourselves
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.site_config import Times
+from bftrain.live.nodes import node_manager as yard_module
+from bftrain.live.run import daemon as daemon_module
 from bftrain.live.schedulers.port import Allowed, Remark, Taken
-from bftrain.live.site import Times
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.daemon import Daemon
+    from bftrain.live.run.daemon import Daemon
 
 
 def remarks(daemon: Daemon) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bftrain.live.callers import ourselves
+from bftrain.live.model.callers import ourselves
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.daemon import Daemon
-    from bftrain.live.office import Office
+    from bftrain.live.api.service import Office
+    from bftrain.live.run.daemon import Daemon
 
 
 def pilots() -> World:

@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.live.callers import Caller, ourselves
-from bftrain.live.documents import NotAllowed, NotFound, NotNow
-from bftrain.live.tasklogs import folder_of
+from bftrain.live.model.callers import Caller, ourselves
+from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
+from bftrain.live.tasks.task_logs import folder_of
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.office import Office
+    from bftrain.live.api.service import Office
 
 
 # -- whose tasks

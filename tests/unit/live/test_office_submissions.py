@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput, BftrainError, UnknownName
-from bftrain.live import office as office_module
-from bftrain.live.documents import NotNow, Submission
-from bftrain.live.kept import Run
+from bftrain.live.api import service as office_module
+from bftrain.live.model.schemas import NotNow, Submission
+from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import in_a_loop, live_inside

@@ -12,11 +12,11 @@ import pytest
 
 from bftrain import __version__
 from bftrain.errors import BadInput
-from bftrain.live.callers import ourselves
-from bftrain.live.documents import Nodes, Submission
-from bftrain.live.kept import Run
-from bftrain.live.openapi import described
-from bftrain.live.routes import ROUTES, description
+from bftrain.live.api.openapi import described
+from bftrain.live.api.routes import ROUTES, description
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import Nodes, Submission
+from bftrain.live.model.task_record import Run
 from bftrain.values import wire
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, UnknownName
 from bftrain.journal import Journal
-from bftrain.live import opening
-from bftrain.live.opening import open_site
-from bftrain.live.site import Agents
+from bftrain.live.model.site_config import Agents
+from bftrain.live.run import startup
+from bftrain.live.run.startup import open_site
 from bftrain.ports import Availability
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bftrain.live.site import SiteSettings
+    from bftrain.live.model.site_config import SiteSettings
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_state_in_which_others_can_write_is_refused(world: World, tmp_path: Pa
 
 def test_a_state_that_belongs_to_somebody_else_is_refused(world: World, tmp_path: Path) -> None:
     site = site_of(tmp_path, world)
-    with mock.patch.object(opening.os, "getuid", return_value=os.getuid() + 1):
+    with mock.patch.object(startup.os, "getuid", return_value=os.getuid() + 1):
         assert refused(site).what == "belongs to somebody else"
     assert not (tmp_path / "live" / "live.db").exists()
 
@@ -144,7 +144,7 @@ def test_a_journal_that_cannot_be_recovered_from_is_closed_again(world: World, t
     site = site_of(tmp_path, world)
     open_site(site, lambda _: None).close()
     with (
-        mock.patch.object(opening, "recover", side_effect=BadInput("does not follow")),
+        mock.patch.object(startup, "recover", side_effect=BadInput("does not follow")),
         mock.patch.object(Journal, "close", autospec=True, side_effect=Journal.close) as closed,
     ):
         assert refused(site).what == "does not follow"

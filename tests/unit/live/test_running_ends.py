@@ -15,20 +15,20 @@ import pytest
 
 from bftrain.errors import BadInput, Fault, Interrupted, NotAvailable
 from bftrain.journal import Journal
-from bftrain.live import running
-from bftrain.live.daemon import Daemon
-from bftrain.live.memory import Memory
-from bftrain.live.running import Live, notify_systemd
-from bftrain.live.site import Times
+from bftrain.live import process
+from bftrain.live.model.site_config import Times
+from bftrain.live.process import Live, notify_systemd
+from bftrain.live.run.daemon import Daemon
+from bftrain.live.tasks.task_store import Memory
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of, submit, until
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
-    from bftrain.live.api import Api
-    from bftrain.live.office import Office
-    from bftrain.live.running import Beside
+    from bftrain.live.api.server import Api
+    from bftrain.live.api.service import Office
+    from bftrain.live.process import Beside
 
 QUICK_S = 20.0  # far below what is waited for there
 
@@ -260,7 +260,7 @@ async def test_what_cannot_begin_is_told_and_nothing_is_left_open(tmp_path: Path
 
 @in_a_loop
 async def test_agents_are_told_goodbye_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_GOODBYE_S", 0.02)
+    monkeypatch.setattr(process, "_GOODBYE_S", 0.02)
     hangs = threading.Event()
     run = Run(tmp_path, World(agents=True))
     await run.began.wait()
@@ -282,7 +282,7 @@ def test_a_run_has_a_loop_of_its_own(tmp_path: Path) -> None:
 
     with parts():
         said: list[str] = []
-        running.run(site_of(tmp_path, world), said.append, end, ends_with_it=True)
+        process.run(site_of(tmp_path, world), said.append, end, ends_with_it=True)
     assert said[-1].startswith("ended;")
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadConfig, BadValue
+from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, default_state, load
 from bftrain.live.schedulers import port
-from bftrain.live.site import Agents, Api, SiteSettings, Times, default_state, load
 
 if TYPE_CHECKING:
     from pathlib import Path

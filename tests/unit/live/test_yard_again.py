@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.kinds import Kinds
+from bftrain.live.nodes.node_kinds import Kinds
+from bftrain.live.nodes.node_manager import Yard
 from bftrain.live.schedulers.port import AgentOrder
-from bftrain.live.yard import Yard
 
 
 class Breaks:
@@ -43,7 +43,9 @@ def test_it_waits_twice_as_long_each_time_until_a_run_lasts(monkeypatch: pytest.
 
     async def test() -> None:
         yard = Yard(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds=Kinds())
-        monkeypatch.setattr("bftrain.live.yard.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+        monkeypatch.setattr(
+            "bftrain.live.nodes.node_manager.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
+        )
         monkeypatch.setattr(asyncio, "sleep", sleep)
         yard.run(AgentOrder(argv=("agent",)))
         for _ in range(100):

@@ -8,16 +8,16 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.builder import log_from_pool_changes
-from bftrain_replay.engine import run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.progress import TaskProgress
-from bftrain_replay.result import Result
+from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.result import Result
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.task_progress import TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
 

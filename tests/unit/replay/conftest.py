@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_replay import outputs
-from bftrain_replay.origins import Source
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.output import replay_folder
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.compared import LOG, TASKS
 
@@ -36,7 +36,9 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         settings = {"horizon_s": 120.0, "placement": "grouped", **settings}
         done = study(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
         folder = tmp_path / name
-        outputs.write(done, folder, Source(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables)
+        replay_folder.write(
+            done, folder, Source(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables
+        )
         return folder
 
     return replayed

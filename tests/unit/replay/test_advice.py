@@ -10,17 +10,18 @@ import pytest
 from msgspec.structs import replace
 
 import bftrain
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_replay import advice, told
-from bftrain_replay.advice import AdviceRow
-from bftrain_replay.origins import Source
-from bftrain_replay.replaying import Replayed
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.accounting.result import Summary
+from bftrain_replay.alternatives import advice
+from bftrain_replay.alternatives.advice import AdviceRow
+from bftrain_replay.api import Replayed
+from bftrain_replay.output import summary_json
+from bftrain_replay.output.provenance import Source
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.causes import CAUSES
-from bftrain_replay.reporting.material import of_study
-from bftrain_replay.result import Summary
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.reporting.loss_causes import CAUSES
+from bftrain_replay.reporting.report_data import of_study
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study
 
 LOG = generate_log(16, 0.2, 3)
@@ -111,12 +112,15 @@ def test_more_tasks_are_tried_wherever_some_wait_even_if_those_that_compete_hold
 
 def test_nothing_is_shown_that_was_not_tried(plain: Study) -> None:
     page = page_of(plain)
-    assert told.summary(plain, Source())["advice"] is None
+    assert summary_json.summary(plain, Source())["advice"] is None
     assert "No change of a setting was tried." in page
     assert "tried; " not in page
     assert "<code>--max-tasks" not in page
     tried = with_changes(plain, advice=(ROW,))
-    assert told.summary(tried, Source())["figures_sha256"] == told.summary(plain, Source())["figures_sha256"]
+    assert (
+        summary_json.summary(tried, Source())["figures_sha256"]
+        == summary_json.summary(plain, Source())["figures_sha256"]
+    )
 
 
 def test_each_large_cause_has_the_change_that_answers_it(plain: Study) -> None:

@@ -11,9 +11,9 @@ import pytest
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.actions import Grow, Shrink, Start, Stop
-from bftrain_replay import allocations
-from bftrain_replay.allocations import Allocations
-from bftrain_replay.engine import run
+from bftrain_replay.accounting import allocations
+from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.simulation.engine import run
 from tests.unit.replay.cases import log_of, task
 
 

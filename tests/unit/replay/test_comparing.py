@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import bftrain
-from bftrain import words
+from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
+from bftrain_replay.comparing.compared_figures import Better, Figure, Unit
 from bftrain_replay.comparing.comparison import Comparison, compare
-from bftrain_replay.comparing.figures import Better, Figure, Unit
-from bftrain_replay.comparing.labels import labels_of, numbered
-from bftrain_replay.comparing.page import page
+from bftrain_replay.comparing.comparison_page import page
+from bftrain_replay.comparing.folder_labels import labels_of, numbered
 from tests.unit.replay.cases import log_of, task
 from tests.unit.replay.compared import LOG, TASKS
 
@@ -171,7 +171,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
     assert row.said == ("100.0 % (tasks ran out)", f"{100 * (many.efficiency or 0):.1f} %")
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         (row,) = [figure for figure in found.figures if figure.name == name]
-        assert (best(found, name), row.change(1)) == ([], words.UNKNOWN)
+        assert (best(found, name), row.change(1)) == ([], text_formats.UNKNOWN)
     (harvest,) = [figure for figure in found.figures if figure.name == "harvested"]
     assert "times" in harvest.change(1)
     cards = page(found).cards

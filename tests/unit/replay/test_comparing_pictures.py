@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bftrain_replay.comparing import pictures
+from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.comparison import compare
-from bftrain_replay.comparing.page import page
-from bftrain_replay.drawing.moments import Moments
+from bftrain_replay.comparing.comparison_page import page
+from bftrain_replay.drawing.time_axis import Moments
 from tests.unit.replay.cases import log_of, task
 from tests.unit.replay.compared import LOG
 
@@ -23,7 +23,7 @@ def test_lines_grow_to_the_harvest_and_the_lead_to_its_difference(make: Callable
     found = compare(make("exact"), make("equal", solver="equal-share"), make("few", max_tasks=1))
     moments = Moments(LOG.start_s, LOG.span_s)
     harvested = [side.told.harvested for side in found.sides]
-    grown, ahead = pictures.harvests(found.sides, moments), pictures.leads(found.sides, moments)
+    grown, ahead = comparison_charts.harvests(found.sides, moments), comparison_charts.leads(found.sides, moments)
     for figure, ends in ((grown, harvested), (ahead, [each - harvested[0] for each in harvested])):
         assert [part.of for part in figure.series] == list(found.labels)
         units = [next(iter(part.columns)) for part in figure.series]
@@ -37,14 +37,14 @@ def test_lines_grow_to_the_harvest_and_the_lead_to_its_difference(make: Callable
 
 def test_an_interrupted_replay_is_held_against_the_same_time_of_the_others(make: Callable[..., Path]) -> None:
     found = compare(make("whole"), make("part", watch=lambda _name, simulated_s, _decisions: simulated_s < 150.0))
-    ahead = pictures.leads(found.sides, Moments(LOG.start_s, LOG.span_s)).series[1]
+    ahead = comparison_charts.leads(found.sides, Moments(LOG.start_s, LOG.span_s)).series[1]
     assert ahead.times_s[-1] == 150.0
     np.testing.assert_allclose(ahead.columns[next(iter(ahead.columns))], 0.0, atol=1e-9)  # it did the same up to then
 
 
 def test_bars_add_up_to_the_idle_node_hours(make: Callable[..., Path]) -> None:
     found = compare(make("exact"), make("few", max_tasks=1))
-    _, figure = pictures.node_time(found.sides)
+    _, figure = comparison_charts.node_time(found.sides)
     rows = figure.spec["data"]["values"]
     for side in found.sides:
         hours = [row["hours"] for row in rows if row["replay"] == side.label]
@@ -54,7 +54,7 @@ def test_bars_add_up_to_the_idle_node_hours(make: Callable[..., Path]) -> None:
 
 def test_who_finished_when_is_a_share_of_all_tasks(make: Callable[..., Path]) -> None:
     found = compare(make("exact"), make("few", max_tasks=1))
-    figure = pictures.completions(found.sides)
+    figure = comparison_charts.completions(found.sides)
     assert figure is not None
     for side in found.sides:
         rows = [row for row in figure.spec["data"]["values"] if row["of"] == side.label]
@@ -73,7 +73,7 @@ def test_fairness_is_compared_over_those_that_finish_in_all(make: Callable[..., 
         assert rows["rho.mean"].amounts[place] == pytest.approx(float(shared.rho.mean()))
         assert rows["slowdown.max"].amounts[place] == pytest.approx(float(shared.slowdown.max()))
         assert rows["rho_over_1"].amounts[place] == pytest.approx(float((shared.rho > 1.0).mean()))
-    picture = pictures.fairness(found.sides)
+    picture = comparison_charts.fairness(found.sides)
     assert picture is not None
     lines, rule = picture.spec["layer"]
     assert {row["of"] for row in lines["data"]["values"]} == {"exact", "few"}
@@ -84,8 +84,8 @@ def test_fairness_is_compared_over_those_that_finish_in_all(make: Callable[..., 
 def test_where_nobody_finished_there_is_no_such_picture(make: Callable[..., Path]) -> None:
     endless = [task("a"), task("b")]
     found = compare(make("a", tasks=endless), make("b", tasks=endless, max_tasks=1))
-    assert pictures.completions(found.sides) is None
-    assert pictures.fairness(found.sides) is None
+    assert comparison_charts.completions(found.sides) is None
+    assert comparison_charts.fairness(found.sides) is None
     assert not {figure.name for figure in found.figures} & {"rho.mean", "slowdown.mean", "rho_over_1"}
     titles = [section.heading for section in page(found).sections]
     assert "When tasks were done" not in titles

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain.errors import BadInput
-from bftrain_replay import outputs as replay_outputs
 from bftrain_replay.comparing.comparison import Comparison, compare
-from bftrain_replay.comparing.page import page
-from bftrain_replay.fixed import Cluster
-from bftrain_replay.origins import Source
-from bftrain_replay.rounds import outputs
+from bftrain_replay.comparing.comparison_page import page
+from bftrain_replay.output import replay_folder as replay_outputs
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.rounds import round_folder
 from bftrain_replay.rounds.simulation import rounds
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study, study
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import log_of
@@ -37,9 +37,9 @@ def in_rounds(tmp_path: Path) -> Callable[..., Path]:
     def made(name: str, *, nodes: Any = FOUR, form: str = "csv", **settings: Any) -> Path:  # noqa: ANN401 - as rounds() takes them
         settings = {"round_s": 60.0, **settings}
         log = "" if isinstance(nodes, dict) else nodes.sha256
-        origin = outputs.Origin(log="log.npz" if log else "", log_sha256=log, tasks="jobs.csv")
+        origin = round_folder.Origin(log="log.npz" if log else "", log_sha256=log, tasks="jobs.csv")
         (tmp_path / name).mkdir()
-        outputs.write(rounds(nodes, TASKS, **settings), tmp_path / name, origin, form=form)
+        round_folder.write(rounds(nodes, TASKS, **settings), tmp_path / name, origin, form=form)
         return tmp_path / name
 
     return made
@@ -147,7 +147,7 @@ def test_elastic_tasks_are_the_same_work_in_rounds(tmp_path: Path) -> None:
     done = cluster_study(Cluster(nodes=FOUR), elastic, ReplaySettings())
     replay_outputs.write(done, tmp_path / "replay", Source(tasks="t.toml"))
     (tmp_path / "rounds").mkdir()
-    outputs.write(rounds(FOUR, elastic, gang="max", round_s=60.0), tmp_path / "rounds")
+    round_folder.write(rounds(FOUR, elastic, gang="max", round_s=60.0), tmp_path / "rounds")
     found = compare(tmp_path / "replay", tmp_path / "rounds")
     assert not any("different tasks" in note for note in found.notes)
 
@@ -180,7 +180,7 @@ def test_who_was_cut_off_earlier_is_not_held_against_the_others(
         assert found.making.differs == {"settings.until_s": (None, until_s)}
         assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide"))
         (said,) = (note for note in found.notes if note.endswith("none is marked as best"))
-        assert f"({found.labels[0]}: no bound, {found.labels[1]}: {words.duration(until_s)})" in said
+        assert f"({found.labels[0]}: no bound, {found.labels[1]}: {text_formats.duration(until_s)})" in said
     assert any("none is marked as best" in note for note in compare(shared[0], replays[1]).notes)
 
 

@@ -11,11 +11,11 @@ import pytest
 from scipy.optimize import linprog
 
 from bftrain.errors import BadInput
-from bftrain.objective_file import resolve_objective
-from bftrain_replay.fixed import Cluster
-from bftrain_replay.fluid import Fluid
-from bftrain_replay.ideal import ideal, least_of
-from bftrain_replay.settings import ReplaySettings
+from bftrain.parts.objectives import resolve_objective
+from bftrain_replay.reference.fluid_shares import Fluid
+from bftrain_replay.reference.ideal_cluster import ideal, least_of
+from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, task
 

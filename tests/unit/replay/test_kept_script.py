@@ -12,8 +12,8 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
-from bftrain_replay import outputs
 from bftrain_replay.drawing import vega
+from bftrain_replay.output import replay_folder
 from bftrain_replay.study import study
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
@@ -133,11 +133,11 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_library")
 def test_without_the_library_a_replay_has_all_but_its_page(tmp_path: Path) -> None:
-    (tmp_path / outputs.REPORT_FILE).write_text("of an earlier replay")
-    outputs.write(study(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings()), tmp_path)
+    (tmp_path / replay_folder.REPORT_FILE).write_text("of an earlier replay")
+    replay_folder.write(study(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings()), tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
     assert "summary.json" in written
-    assert outputs.REPORT_FILE not in written
+    assert replay_folder.REPORT_FILE not in written
     with pytest.raises(NotAvailable, match="vl-convert-python") as raised:
         vega.script.__wrapped__()
     assert raised.value.fix == "pip install vl-convert-python"

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 import bftrain
-from bftrain import conformance, measuring
+from bftrain import conformance
 from bftrain.conformance import Nonconformance
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
-from bftrain_datasets.files import save_log
-from bftrain_datasets.taskfiles import save_tasks
+from bftrain.parts import metrics
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.comparing import comparison
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.unit.core.plugins import register
 from tests.unit.replay.cases import log_of, task
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.result import Result
+    from bftrain_replay.accounting.result import Result
 
 HERE = __name__
 LOG = log_of((0.0, "abcd", ""), end_s=1000.0)
@@ -143,8 +144,8 @@ def test_the_suite_for_metrics() -> None:
 
 def test_names_that_hold_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert measuring.from_anywhere("campaigns, mine.py:x") == f"campaigns,{tmp_path}/mine.py:x"
-    assert measuring.from_anywhere("") == ""
+    assert metrics.from_anywhere("campaigns, mine.py:x") == f"campaigns,{tmp_path}/mine.py:x"
+    assert metrics.from_anywhere("") == ""
     assert ReplaySettings().metrics == ""
 
 

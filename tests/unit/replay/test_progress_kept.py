@@ -9,20 +9,20 @@ from msgspec.structs import replace
 
 from bftrain import config
 from bftrain.errors import BadValue
-from bftrain_replay import told
-from bftrain_replay.assumptions import ProgressKept, agreed
-from bftrain_replay.origins import Source
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.output import summary_json
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
+from bftrain_replay.simulation.progress_assumptions import ProgressKept, agreed
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
-from bftrain_replay.yardsticks import dedicated_nodes
 from tests.unit.replay.cases import log_of, task
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_replay.result import TaskRecord
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.accounting.result import TaskRecord
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)
@@ -180,7 +180,7 @@ def test_the_summary_says_what_is_assumed(
     settings: dict[str, object], kept: str, disk_s: float | None, words: str
 ) -> None:
     done = study(ONE_OF_TWO, [task()], ReplaySettings(**settings))  # type: ignore[arg-type]  # their own types
-    summary = told.summary(done, Source())
+    summary = summary_json.summary(done, Source())
     assert (summary["progress"]["kept"], summary["progress"]["disk_s"]) == (kept, disk_s)
     assert words in summary["progress"]["sentence"]
     assert summary["sensitivity"] is None

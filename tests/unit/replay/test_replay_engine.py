@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
-from bftrain_replay.engine import run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.ledger import Unused
-from bftrain_replay.progress import Loss, TaskProgress
-from bftrain_replay.result import TaskState
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.task_progress import Loss, TaskProgress
 from tests.unit.replay.cases import log_of, replayed, task
 
 if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.events import Event
-    from bftrain_replay.engine import Run
+    from bftrain_replay.simulation.engine import Run
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 COSTLY = task(work_samples=3000.0, start_cost_s=7.0, grow_cost_s=5.0, shrink_cost_s=3.0)

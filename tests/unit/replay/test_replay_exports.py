@@ -12,9 +12,9 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import BadInput
-from bftrain_replay import batsim, outputs, perfetto
-from bftrain_replay.batsim import intervals
-from bftrain_replay.saved import Saved
+from bftrain_replay.output import batsim, perfetto, replay_folder
+from bftrain_replay.output.batsim import intervals
+from bftrain_replay.output.read_folder import Saved
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 
@@ -36,7 +36,7 @@ def done() -> Study:
 def folder(request: pytest.FixtureRequest, done: Study, tmp_path: Path) -> Path:
     if request.param == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
-    outputs.write(done, tmp_path, tables=request.param)
+    replay_folder.write(done, tmp_path, tables=request.param)
     return tmp_path
 
 
@@ -145,13 +145,13 @@ def test_a_trace_has_nothing_that_a_viewer_could_not_draw(folder: Path) -> None:
 
 def test_a_swap_of_nodes_is_another_job_but_the_same_bar(tmp_path: Path) -> None:
     log = log_of((0.0, "a", ""), (50.0, "b", "a"), end_s=100.0)
-    outputs.write(study(log, [task("t", rate=(1.0,))], Settings()), tmp_path)
+    replay_folder.write(study(log, [task("t", rate=(1.0,))], Settings()), tmp_path)
     assert [job["allocated_resources"] for job in jobs(tmp_path)] == ["0", "1"]
     assert [(event["ts"], event["dur"]) for event in trace(tmp_path) if event["ph"] == "X"] == [(0, 100_000_000)]
 
 
 def test_a_replay_in_which_nothing_ran_has_exports_too(tmp_path: Path) -> None:
-    outputs.write(study(LOG, [], Settings()), tmp_path)
+    replay_folder.write(study(LOG, [], Settings()), tmp_path)
     assert jobs(tmp_path) == []
     assert {event["ph"] for event in trace(tmp_path)} == {"M", "C"}
 
@@ -174,7 +174,7 @@ def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, done: Study, tmp_path: Path) -> None:
-    outputs.write(done, tmp_path)
+    replay_folder.write(done, tmp_path)
     path = tmp_path / name
     text = path.read_text(encoding="utf-8")
     assert old in text
@@ -185,7 +185,7 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
 
 def test_a_missing_or_damaged_parquet_table_is_named(done: Study, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
-    outputs.write(done, tmp_path, tables="parquet")
+    replay_folder.write(done, tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(BadInput, match=r"tasks.parquet: not the table it should be"):
         jobs(tmp_path)

@@ -13,10 +13,10 @@ import pytest
 
 import bftrain
 from bftrain.errors import BadInput, UsageError
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import generate_mix
-from bftrain_replay import csv_tables, tables
-from bftrain_replay.replaying import Replayed
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import generate_mix
+from bftrain_replay.api import Replayed
+from bftrain_replay.output import csv_tables, table_schema
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
 
@@ -65,18 +65,18 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
         "over_time": done.result.over_time_frame(),
         "campaigns": done.result.campaigns_frame(),
     }
-    for name, columns in tables.TABLES.items():
+    for name, columns in table_schema.TABLES.items():
         frame, read = frames[name], pandas.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values={})
         assert list(frame.columns) == [column.name for column in columns]
         assert len(frame) == len(read)
         for column in columns:
             given = frame[column.name]
             match column.kind:
-                case tables.Kind.SIZES:
+                case table_schema.Kind.SIZES:
                     assert list(given) == [json.loads(cell) for cell in read[column.name]]
-                case tables.Kind.TEXT:
+                case table_schema.Kind.TEXT:
                     assert list(given) == list(read[column.name])
-                case tables.Kind.WHOLE:
+                case table_schema.Kind.WHOLE:
                     assert given.dtype == np.int64
                     assert list(given) == list(read[column.name])
                 case _:

@@ -11,21 +11,21 @@ from bftrain.values.actions import Action, Cause, Release, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain.values.solution import Quality, Termination
-from bftrain_datasets.builder import log_from_pool_changes
-from bftrain_replay.engine import Run, run
-from bftrain_replay.ledger import Unused
-from bftrain_replay.oddities import odd_inputs
-from bftrain_replay.progress import TaskProgress
-from bftrain_replay.settings import ReplaySettings
+from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_replay.accounting.input_warnings import odd_inputs
+from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_by_kind, dedicated_log
+from bftrain_replay.simulation.engine import Run, run
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.task_progress import TaskProgress
 from bftrain_replay.study import study
-from bftrain_replay.yardsticks import dedicated_by_kind, dedicated_log
 from tests.unit.replay.cases import curve_of, log_of, task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 KINDS = {"f1": "fast", "f2": "fast", "s1": "slow", "s2": "slow"}
 FAST_AND_SLOW = {"fast": curve_of(10.0, 18.0), "slow": curve_of(2.0, 3.0)}

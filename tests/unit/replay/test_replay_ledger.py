@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrain.errors import Fault
-from bftrain_replay.ledger import PLAIN, Ledger, Unused, idle_node_s
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused, idle_node_s
 from tests.unit.replay.cases import log_of
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)

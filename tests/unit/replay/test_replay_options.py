@@ -10,14 +10,14 @@ from msgspec.structs import fields
 
 from bftrain import config
 from bftrain.assembly import build_harvester
-from bftrain.cli.replay import OPTIONS
 from bftrain.config import Settings
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.events import TaskMeasured
-from bftrain_replay.engine import run
-from bftrain_replay.pace import Pace
-from bftrain_replay.selection import select
-from bftrain_replay.settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
+from bftrain_replay.commands.replay import OPTIONS
+from bftrain_replay.simulation.decision_delay import Pace
+from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.log_selection import select
+from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import START_S, log_of, task
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.events import Event
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_replay.result import Result, TaskRecord
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.accounting.result import Result, TaskRecord
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)

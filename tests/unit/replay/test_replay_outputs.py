@@ -11,10 +11,10 @@ import pytest
 from bftrain import config
 from bftrain.config import Settings
 from bftrain.errors import BadInput
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
-from bftrain_replay import outputs, told
-from bftrain_replay.origins import FORMAT, Source, tasks_sha256
-from bftrain_replay.settings import ReplaySettings
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain_replay.output import replay_folder, summary_json
+from bftrain_replay.output.provenance import FORMAT, Source, tasks_sha256
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 
@@ -44,7 +44,7 @@ def made() -> Study:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    outputs.write(made(), tmp_path / "deep" / "result", SOURCE)
+    replay_folder.write(made(), tmp_path / "deep" / "result", SOURCE)
     return tmp_path / "deep" / "result"
 
 
@@ -58,14 +58,14 @@ def test_nothing_but_the_files_that_are_documented(folder: Path) -> None:
 
 
 def test_the_same_inputs_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    outputs.write(made(), tmp_path / "again", SOURCE)
+    replay_folder.write(made(), tmp_path / "again", SOURCE)
     for name in FILES - {"summary.json", "report.html"}:
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
     one, two = (
         json.loads((place / "summary.json").read_text(encoding="utf-8")) for place in (folder, tmp_path / "again")
     )
     assert one["wall_s"] != two["wall_s"]
-    assert told.repeatable(one) == told.repeatable(two)
+    assert summary_json.repeatable(one) == summary_json.repeatable(two)
     assert one["figures_sha256"] == two["figures_sha256"]
 
 
@@ -93,11 +93,11 @@ def test_the_summary_has_what_was_measured_but_its_sum_leaves_that_out(folder: P
     for figures in (summary, summary["baseline"], summary["ceiling"]):
         assert figures["wall_s"] > 0.0
         assert 0.0 < figures["solve_ms"]["p50"] <= figures["solve_ms"]["p99"] <= figures["solve_ms"]["max"]
-        assert set(figures) >= told.MEASURED
-    kept = told.repeatable(summary)
+        assert set(figures) >= summary_json.MEASURED
+    kept = summary_json.repeatable(summary)
     assert "wall_s" not in {*kept, *kept["baseline"], *kept["ceiling"]}
-    assert told.summary(made(), SOURCE)["figures_sha256"] == summary["figures_sha256"]
-    assert told.summary(made(), Source())["figures_sha256"] != summary["figures_sha256"]
+    assert summary_json.summary(made(), SOURCE)["figures_sha256"] == summary["figures_sha256"]
+    assert summary_json.summary(made(), Source())["figures_sha256"] != summary["figures_sha256"]
 
 
 def test_one_row_a_decision_and_one_a_task(folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_configuration_is_read_back_as_it_was(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "two\nlines = 1"])
 def test_a_name_that_fits_no_line_leaves_the_command_out(name: str, tmp_path: Path) -> None:
-    outputs.write(made(), tmp_path, Source(log=name, tasks="tasks.toml"))
+    replay_folder.write(made(), tmp_path, Source(log=name, tasks="tasks.toml"))
     assert (tmp_path / "config.toml").read_text(encoding="utf-8").startswith("solver = ")
     assert config.load(tmp_path / "config.toml", ReplaySettings) == ReplaySettings(max_tasks=2)
 
@@ -136,14 +136,14 @@ def test_equal_tasks_have_equal_sums_wherever_they_come_from(tmp_path: Path) -> 
 
 def test_a_partial_result_says_so(tmp_path: Path) -> None:
     part = study(LOG, TASKS, Settings(), watch=lambda _name, _time_s, decisions: decisions < 2)
-    outputs.write(part, tmp_path)
+    replay_folder.write(part, tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert (summary["complete"], summary["decisions"], summary["efficiency"]) == (False, 2, None)
     assert "stopped before its end" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_decisions_had_to_say_is_kept(tmp_path: Path) -> None:
-    outputs.write(study(LOG, [task(max_nodes=9)], Settings()), tmp_path)
+    replay_folder.write(study(LOG, [task(max_nodes=9)], Settings()), tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     note = "task 't': nothing measured beyond 2 nodes, taken as flat there"
     assert (summary["notes"], summary["first_notes"]) == (1, [{"time_s": 0.0, "note": note}])
@@ -152,10 +152,10 @@ def test_what_decisions_had_to_say_is_kept(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine", encoding="utf-8")
     with pytest.raises(BadInput, match="is a file, not a folder"):
-        outputs.write(made(), tmp_path / "taken")
+        replay_folder.write(made(), tmp_path / "taken")
     assert (tmp_path / "taken").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_folder_that_takes_no_file_is_refused_before_any_work() -> None:
     with pytest.raises(BadInput, match=r"^/proc/self: cannot be written to: .* \(name another folder\)$"):
-        outputs.prepare(Path("/proc/self"))  # not even root makes a file there
+        replay_folder.prepare(Path("/proc/self"))  # not even root makes a file there

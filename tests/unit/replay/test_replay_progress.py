@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bftrain_replay.progress import Loss
+from bftrain_replay.simulation.task_progress import Loss
 from tests.unit.replay.cases import progress, task
 
 COSTS = {"start_cost_s": 7.0, "grow_cost_s": 5.0, "shrink_cost_s": 3.0}

@@ -6,10 +6,10 @@ import pytest
 
 from bftrain.errors import BadValue
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.eventlog import EventLog
-from bftrain_replay.progress import Loss
-from bftrain_replay.result import TaskState
-from bftrain_replay.settings import ReplaySettings
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.task_progress import Loss
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 

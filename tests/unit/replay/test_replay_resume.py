@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain_replay import outputs, told
-from bftrain_replay.answers import Answers, Origin, origin_of
-from bftrain_replay.origins import Source
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.output import replay_folder, summary_json
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.resume.solver_cache import Answers, Origin, origin_of
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study
 from tests.helpers.tables import table_of
 from tests.unit.replay.cases import log_of, task
@@ -61,9 +61,9 @@ MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in th
 
 
 def files(done: Study, folder: Path) -> dict[str, bytes]:
-    outputs.write(done, folder)
+    replay_folder.write(done, folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {"summary": wire.encode(told.repeatable(told.summary(done, Source())))}
+    return content | {"summary": wire.encode(summary_json.repeatable(summary_json.summary(done, Source())))}
 
 
 @pytest.fixture(scope="module")

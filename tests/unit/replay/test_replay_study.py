@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bftrain.config import Settings
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, without_costs
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study
-from bftrain_replay.yardsticks import dedicated_log, dedicated_nodes, without_costs
 from tests.unit.replay.cases import log_of, task
 
 # 400 node-seconds in 300 s: 1.33 nodes on average

@@ -12,12 +12,12 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
-from bftrain_replay import csv_tables, outputs, tables, told
-from bftrain_replay.fixed import Cluster
-from bftrain_replay.origins import FORMAT, Source
-from bftrain_replay.result import Result, Summary, Timings
+from bftrain_replay.accounting.result import Result, Summary, Timings
+from bftrain_replay.output import csv_tables, replay_folder, summary_json, table_schema
+from bftrain_replay.output.provenance import FORMAT, Source
+from bftrain_replay.output.table_schema import Kind
+from bftrain_replay.simulation.fixed_cluster import Cluster
 from bftrain_replay.study import cluster_study, study
-from bftrain_replay.tables import Kind
 from tests.unit.replay.cases import log_of, replayed, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
@@ -43,10 +43,10 @@ def documented(heading: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", section, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
+@pytest.mark.parametrize("name", table_schema.TABLES)
 def test_the_documents_name_every_column_in_its_order(name: str, tmp_path: Path) -> None:
     columns = documented(name.replace("_", " ").capitalize())
-    assert columns == [(column.name, str(column.kind)) for column in tables.TABLES[name]]
+    assert columns == [(column.name, str(column.kind)) for column in table_schema.TABLES[name]]
     csv_tables.write(result(), tmp_path)
     header = (tmp_path / f"{name}.csv").read_text(encoding="utf-8").splitlines()[0]
     assert header.split(",") == [column for column, _ in columns]
@@ -59,14 +59,14 @@ def test_the_documents_name_every_figure_and_the_format() -> None:
         for line in section.splitlines()
         for name in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
     }
-    written = told.summary(study(LOG, TASKS, Settings(), baseline="equal-share"), Source())
+    written = summary_json.summary(study(LOG, TASKS, Settings(), baseline="equal-share"), Source())
     finite = [task("x", rate=(1.0,), work_samples=10.0)]
-    on_a_cluster = told.summary(cluster_study(Cluster(nodes={"": 1}), finite, Settings()), Source())
+    on_a_cluster = summary_json.summary(cluster_study(Cluster(nodes={"": 1}), finite, Settings()), Source())
     assert set(on_a_cluster) - set(written) == {"cluster", "ideal"}
     assert named == {*written, *on_a_cluster}
     assert {*Summary.__struct_fields__, *Timings.__struct_fields__} <= named
     assert f"`{FORMAT}`" in DOCUMENT
-    assert all(f"`{name}`" in DOCUMENT.split("## Figures")[0] for name in told.MEASURED)
+    assert all(f"`{name}`" in DOCUMENT.split("## Figures")[0] for name in summary_json.MEASURED)
 
 
 def test_sizes_are_those_of_tasks_that_hold_nodes(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_allocations_are_quoted_like_everything_else(tmp_path: Path) -> None:
 def test_parquet_holds_the_same(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install 'bftrain[parquet]'")
     whole = study(LOG, TASKS, Settings(max_tasks=2))
-    outputs.write(whole, tmp_path)
-    read = {name: csv_rows(tmp_path / f"{name}.csv") for name in tables.TABLES}
-    outputs.write(whole, tmp_path, tables="parquet")
-    for name, columns in tables.TABLES.items():
+    replay_folder.write(whole, tmp_path)
+    read = {name: csv_rows(tmp_path / f"{name}.csv") for name in table_schema.TABLES}
+    replay_folder.write(whole, tmp_path, tables="parquet")
+    for name, columns in table_schema.TABLES.items():
         assert not (tmp_path / f"{name}.csv").exists()  # never two tables of which one may be old
         table = parquet.read_table(tmp_path / f"{name}.parquet")
         assert table.schema.metadata[b"bftrain.format"].decode() == FORMAT
@@ -126,15 +126,15 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
                         assert value == cell
                     case _:
                         assert value == (None if cell == "" else float(cell))
-    outputs.write(whole, tmp_path)
+    replay_folder.write(whole, tmp_path)
     assert not list(tmp_path.glob("*.parquet"))
 
 
 def test_parquet_files_have_the_same_bytes_again(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
     for place in ("one", "two"):
-        outputs.write(study(LOG, TASKS, Settings(max_tasks=2)), tmp_path / place, tables="parquet")
-    for name in tables.TABLES:
+        replay_folder.write(study(LOG, TASKS, Settings(max_tasks=2)), tmp_path / place, tables="parquet")
+    for name in table_schema.TABLES:
         one, two = ((tmp_path / place / f"{name}.parquet").read_bytes() for place in ("one", "two"))
         assert one == two, name
 
@@ -144,5 +144,5 @@ def test_parquet_without_pyarrow_names_the_command_that_helps(monkeypatch: pytes
     with pytest.raises(
         NotAvailable, match=r"need pyarrow, which is not installed \(pip install 'bftrain\[parquet\]'\)"
     ):
-        outputs.check_tables("parquet")
-    outputs.check_tables("csv")
+        replay_folder.check_tables("parquet")
+    replay_folder.check_tables("csv")

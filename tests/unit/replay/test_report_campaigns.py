@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.config import Settings
-from bftrain_replay import outputs
-from bftrain_replay.campaigns import CampaignRow
-from bftrain_replay.drawing.page import Section, Table, html
+from bftrain_replay.accounting.campaign_stretch import CampaignRow
+from bftrain_replay.drawing.html_page import Section, Table, html
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.drawing.vega import svg
-from bftrain_replay.origins import Source
+from bftrain_replay.output import replay_folder
+from bftrain_replay.output.provenance import Source
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.campaigns import campaigns
-from bftrain_replay.reporting.material import of_folder, of_study
-from bftrain_replay.reporting.users import BOUND, OTHERS, shares_so_far
+from bftrain_replay.reporting.campaign_charts import campaigns
+from bftrain_replay.reporting.report_data import of_folder, of_study
+from bftrain_replay.reporting.user_shares import BOUND, OTHERS, shares_so_far
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 
@@ -179,7 +179,7 @@ def test_where_none_ended_there_is_no_such_section(rows: list[CampaignRow]) -> N
 def test_the_page_has_it_whether_the_run_is_in_memory_or_in_its_folder(tmp_path: Path) -> None:
     done = a_study("ann", "bob", "ann")
     made = of_study(done, Source())
-    outputs.write(done, tmp_path, Source())
+    replay_folder.write(done, tmp_path, Source())
     read = of_folder(tmp_path)
     assert made.campaigns == read.campaigns
     assert len(made.campaigns) == 3

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.config import Settings
-from bftrain_replay.drawing import pictures, theme
+from bftrain_replay.drawing import picture_files, theme
 from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.moments import Moments
-from bftrain_replay.drawing.page import Page, Section, html
+from bftrain_replay.drawing.html_page import Page, Section, html
 from bftrain_replay.drawing.raster import Changes, Raster, in_order
 from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.time_axis import Moments
 from bftrain_replay.drawing.vega import png, svg
-from bftrain_replay.origins import Source
-from bftrain_replay.reporting import holders, report, sizes
-from bftrain_replay.reporting.material import Material, of_study
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.reporting import node_holders, report, task_sizes
+from bftrain_replay.reporting.report_data import Material, of_study
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
@@ -138,7 +138,7 @@ def state_of(drawn: Raster, row: int, time_s: float) -> str:
 
 def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
     material = made()
-    drawn = holders.holders(material).raster
+    drawn = node_holders.holders(material).raster
     assert drawn is not None
     held = material.holdings
     assert tuple(drawn.rows) == material.log.node_names
@@ -171,7 +171,7 @@ def idle_times(node: str) -> list[tuple[float, float]]:
 
 def test_what_would_take_too_much_room_is_told_in_coarser_steps() -> None:
     material = made()
-    exact, coarse = (holders.holders(material, letters) for letters in (10**6, 10))
+    exact, coarse = (node_holders.holders(material, letters) for letters in (10**6, 10))
     assert exact.raster is not None
     assert coarse.raster is not None
     assert "rounded" not in exact.caption
@@ -187,7 +187,7 @@ def held_s(drawn: Raster, state: int) -> float:
 
 def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
     material = made()
-    figure = sizes.sizes(material)
+    figure = task_sizes.sizes(material)
     assert figure is not None
     assert figure.raster is not None
     held = material.holdings
@@ -202,7 +202,7 @@ def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
 
 
 def test_twice_as_many_nodes_are_so_much_stronger() -> None:
-    shades = [int(sizes.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
+    shades = [int(task_sizes.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
     assert shades[0] == 0
     assert shades[-1] == theme.SHADES - 1
     assert {b - a for a, b in pairwise(shades)} <= {2, 3}
@@ -210,7 +210,7 @@ def test_twice_as_many_nodes_are_so_much_stronger() -> None:
 
 def test_no_task_ever_ran_no_sizes() -> None:
     nothing = study(log_of(end_s=50.0), [task()], Settings())
-    assert sizes.sizes(of_study(nothing, Source())) is None
+    assert task_sizes.sizes(of_study(nothing, Source())) is None
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
 
 
 def test_figures_are_drawn_without_a_browser() -> None:
-    for figure in (holders.holders(made()), sizes.sizes(made())):
+    for figure in (node_holders.holders(made()), task_sizes.sizes(made())):
         assert figure is not None
         text = svg(figure)
         assert text.startswith("<svg")
@@ -242,7 +242,7 @@ def test_figures_are_drawn_without_a_browser() -> None:
 
 
 def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path) -> None:
-    for form in pictures.FORMS:
+    for form in picture_files.FORMS:
         for place in ("one", "two"):
             (tmp_path / place).mkdir(exist_ok=True)
             report.write_figures(made(), tmp_path / place, form)
@@ -250,7 +250,7 @@ def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path)
     assert names == sorted(
         f"{name}.{form}"
         for name in ("waterfall", "nodes", "sizes", "holders", "pieces", "decisions")
-        for form in pictures.FORMS
+        for form in picture_files.FORMS
     )
     for name in names:
         if not name.startswith("decisions."):  # which shows what a real clock measured

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from bftrain.config import Settings
-from bftrain_replay.drawing.page import html
+from bftrain_replay.drawing.html_page import html
 from bftrain_replay.drawing.vega import svg
-from bftrain_replay.metrics.columns import TaskColumns
-from bftrain_replay.origins import Source
+from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.output.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time
-from bftrain_replay.reporting.material import Material, of_study
-from bftrain_replay.reporting.users import OTHERS, by_user, users_over_time
+from bftrain_replay.reporting.report_data import Material, of_study
+from bftrain_replay.reporting.user_shares import OTHERS, by_user, users_over_time
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 

@@ -28,17 +28,17 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_replay.engine import Run, run
-from bftrain_replay.evaluation import result_of
-from bftrain_replay.ledger import PLAIN, Unused
-from bftrain_replay.progress import TaskProgress
-from bftrain_replay.recorded import recorded
-from bftrain_replay.rerunning import go_through, rerun
-from bftrain_replay.result import TaskState
-from bftrain_replay.semantics import Realistic
-from bftrain_replay.settings import ReplaySettings
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Unused
+from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.resume.journal_events import recorded
+from bftrain_replay.resume.journal_replay import go_through, rerun
+from bftrain_replay.simulation.engine import Run, run
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import Realistic
+from bftrain_replay.simulation.task_progress import TaskProgress
 from tests.unit.datasets.test_node_kinds import mixed_log
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bftrain
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.profiles import profile
-from bftrain_datasets.saturating import MOST_TRIALS, SaturatingWorkload
-from bftrain_datasets.taskfiles import load_tasks
+from bftrain.taskfiles.files import load_tasks
+from bftrain.taskfiles.profiles import profile
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.saturating import MOST_TRIALS, SaturatingWorkload
 from tests.helpers.in_process import CommandLine
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ import pytest
 
 import bftrain
 from bftrain.errors import UsageError
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_replay import told
-from bftrain_replay.origins import Source
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.alternatives.sensitivity import SensitivityRow, alternatives
+from bftrain_replay.output import summary_json
+from bftrain_replay.output.provenance import Source
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.material import of_study
-from bftrain_replay.reporting.sensitivity import label
-from bftrain_replay.semantics import as_replayed
-from bftrain_replay.sensitivity import SensitivityRow, alternatives
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.reporting.report_data import of_study
+from bftrain_replay.reporting.sensitivity_section import label
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import as_replayed
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
@@ -152,4 +152,7 @@ def test_the_page_has_the_table_near_its_top_and_the_sum_leaves_it_out() -> None
     assert "progress in memory (assumed here)" in page
     assert page.index("If other things were assumed") < page.index("Where the idle node-time went")
     assert "If other things were assumed" not in report.render(of_study(plain, Source()))
-    assert told.summary(done, Source())["figures_sha256"] == told.summary(plain, Source())["figures_sha256"]
+    assert (
+        summary_json.summary(done, Source())["figures_sha256"]
+        == summary_json.summary(plain, Source())["figures_sha256"]
+    )

@@ -8,9 +8,9 @@ import pytest
 
 import bftrain
 from bftrain.short_repr import ShortRepr
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.task_generators import TaskShape, generate_mix
-from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
 from tests.unit.replay.cases import task
 

@@ -12,21 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.config import Settings
-from bftrain_datasets.generators import sample_log
-from bftrain_datasets.task_generators import sample_tasks
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.moments import Moments
-from bftrain_replay.drawing.page import Page, Section, html
+from bftrain_replay.drawing.html_page import Page, Section, html
 from bftrain_replay.drawing.series import STEPS, Series
 from bftrain_replay.drawing.static.labels import moment_on_calendar, moment_since_start, number_format
 from bftrain_replay.drawing.static.layers import layers_of
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.static.scales import LinearScale, LogScale, TickLook, TimeScale
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
-from bftrain_replay.origins import Source
+from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.output.provenance import Source
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.material import of_study
+from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.study import study
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, SHADES
-from bftrain_replay.reporting.causes import CAUSES
+from bftrain_replay.reporting.loss_causes import CAUSES
 
 READABLE = 4.5  # contrast of text, WCAG 2.2, 1.4.3
 VISIBLE = 3.0  # contrast of what is not text, WCAG 2.2, 1.4.11

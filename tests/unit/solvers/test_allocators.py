@@ -9,7 +9,7 @@ from bftrain import registry, solving
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.objectives import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask

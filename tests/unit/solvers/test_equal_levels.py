@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.objectives import resolve_objective
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers import exact

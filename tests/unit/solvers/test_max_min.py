@@ -14,7 +14,7 @@ from bftrain.deciding import fair_objectives, unservable_tasks
 from bftrain.deciding.equal_share_speed import isolated_speed
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.objectives import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity, Inside

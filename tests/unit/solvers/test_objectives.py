@@ -19,7 +19,7 @@ from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
 from bftrain.deciding.value_table_builder import ValueTableBuilder, value_row
 from bftrain.errors import BadInput, UnknownName
-from bftrain.objective_file import resolve_objective
+from bftrain.parts.objectives import resolve_objective
 from bftrain.ports import Objective
 from bftrain.registry import RegisteredPart
 from bftrain.values.curve import SpeedCurve

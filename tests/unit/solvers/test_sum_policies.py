@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bftrain.deciding.equal_share_speed import isolated_speed
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
-from bftrain.objective_file import as_objective, resolve_objective
+from bftrain.parts.objectives import as_objective, resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem
 from bftrain.values.solution import Limits, Termination

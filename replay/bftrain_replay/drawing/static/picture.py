@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from bftrain import words
+from bftrain import text_formats
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.series import STEPS
@@ -81,7 +81,7 @@ def _extremes(figure: Figure) -> list[Row]:
 
 def _pale(figure: Figure) -> str:
     span_s = figure.moments.span_s if figure.moments else 0.0
-    return f"pale: lowest to highest within {words.duration(span_s / STEPS)}"
+    return f"pale: lowest to highest within {text_formats.duration(span_s / STEPS)}"
 
 
 def _band_layer(layer: Layer, extremes: Sequence[Row]) -> Layer | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bftrain_replay.sweeping.outcomes import Outcome
-    from bftrain_replay.sweeping.passes import Pass
+    from bftrain_replay.sweeping.run_outcomes import Outcome
+    from bftrain_replay.sweeping.sweep_runs import Pass
 
 
 class AtWork(NamedTuple):

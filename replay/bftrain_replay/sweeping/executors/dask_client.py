@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from bftrain.errors import NotAvailable
 from bftrain.values import wire
 from bftrain_replay.sweeping.executors import AtWork, dask_worker
-from bftrain_replay.sweeping.inputs import Inputs, LogFile, TaskFile
-from bftrain_replay.sweeping.outcomes import Outcome
-from bftrain_replay.sweeping.work import failed
+from bftrain_replay.sweeping.run_outcomes import Outcome
+from bftrain_replay.sweeping.run_point import failed
+from bftrain_replay.sweeping.sweep_inputs import Inputs, LogFile, TaskFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.passes import Pass
+    from bftrain_replay.sweeping.sweep_runs import Pass
 
     # A module that may not be there, and whose types are not ours to check
     Client = Any

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
-from bftrain_datasets import npz_log
-from bftrain_replay.sweeping.inputs import Inputs, Shelf, Tasks
-from bftrain_replay.sweeping.passes import Pass
-from bftrain_replay.sweeping.work import Stopped, work
+from bftrain_datasets.log import npz_log
+from bftrain_replay.sweeping.run_point import Stopped, work
+from bftrain_replay.sweeping.sweep_inputs import Inputs, Shelf, Tasks
+from bftrain_replay.sweeping.sweep_runs import Pass
 
 if TYPE_CHECKING:
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 _TELL_EVERY_S: Final = 0.5
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_datasets.importing import counted
-from bftrain_datasets.importing import intake as intake_module
-from bftrain_datasets.importing.counted import UNKNOWN_TOTAL, log_from_counts
-from bftrain_datasets.importing.intake import RUNNING, Intake
+from bftrain_datasets.importing import job_checks as intake_module
+from bftrain_datasets.importing import node_counts
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.job_checks import RUNNING, Intake
+from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL, log_from_counts
 from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bftrain_datasets.provenance import Finding
+    from bftrain_datasets.log.provenance import Finding
 
 BUSY, IDLE, DOWN = (int(state) for state in NodeState)
 DAY = 1_600_000_000.0
@@ -177,7 +177,7 @@ def test_absurd_numbers_are_refused_or_set_aside(monkeypatch: pytest.MonkeyPatch
     intake.capacity = MOST_NODES + 1
     with pytest.raises(BadInput, match="beyond the limit"):
         log_from_counts(intake)
-    monkeypatch.setattr(counted, "MOST_CHANGES", 10)
+    monkeypatch.setattr(node_counts, "MOST_CHANGES", 10)
     with pytest.raises(BadInput, match="more than 10 changes"):
         log_from_counts(series([(0, 0, 20), (1, 20, 20)]))
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadInput, BadValue
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.importing import intake as intake_module
-from bftrain_datasets.importing import stays as stays_module
-from bftrain_datasets.importing.intake import RUNNING, Intake
-from bftrain_datasets.importing.options import ImportOptions
-from bftrain_datasets.importing.stays import Stays, file_and_line, place_of
+from bftrain_datasets.importing import job_checks as intake_module
+from bftrain_datasets.importing import job_columns as stays_module
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.job_checks import RUNNING, Intake
+from bftrain_datasets.importing.job_columns import Stays, file_and_line, place_of
+from bftrain_datasets.log.eventlog import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing import moments
-from bftrain_datasets.importing.moments import Clock, span_s, window, zone
+from bftrain_datasets.importing import time_formats
+from bftrain_datasets.importing.time_formats import Clock, span_s, window, zone
 
 NEW_YEAR = 1_767_225_600.0  # 2026-01-01 UTC
 BERLIN = "Europe/Berlin"
@@ -166,4 +166,4 @@ def test_spans() -> None:
 
 
 def test_times_before_1973_may_count_from_zero() -> None:
-    assert Clock().seconds("5") == 5 < moments.SMALLEST_EPOCH_S
+    assert Clock().seconds("5") == 5 < time_formats.SMALLEST_EPOCH_S

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing import occupancy
-from bftrain_datasets.importing.intake import RUNNING, Intake
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.job_checks import RUNNING, Intake
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.log.eventlog import NodeState
 
 if TYPE_CHECKING:
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 DAY = 1_700_000_000.0
 BUSY, IDLE = int(NodeState.BUSY), int(NodeState.IDLE)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bftrain_datasets.importing.intake import Intake
+from bftrain_datasets.importing.job_checks import Intake
+from bftrain_datasets.importing.job_columns import file_and_line, place_of
 from bftrain_datasets.importing.open_jobs import MOST_ENDED, OpenJob, OpenJobs
-from bftrain_datasets.importing.stays import file_and_line, place_of
 
 
 def job(name: str, start_s: float, nodes: str = "n1", *also: str) -> OpenJob:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.findings import Tally
 from bftrain_datasets.importing.outages import Outages
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import NodeState
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 

@@ -13,19 +13,19 @@ import pytest
 
 import bftrain
 from bftrain.errors import BadInput, BrokenPlugin, UnknownName
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.log_warnings import suspicions
 from bftrain_datasets.importing.pipeline import check_log, import_files
-from bftrain_datasets.importing.recognise import reader_for
-from bftrain_datasets.importing.suspicions import suspicions
+from bftrain_datasets.importing.recognise_format import reader_for
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.log_files import load_log, save_log
 from tests.helpers.records import finding, imported, kinds
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.intake import Intake
-    from bftrain_datasets.importing.rawfile import RawFile
+    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.raw_file import RawFile
 
 HEADER = "JobID|Start|End|NodeList|State|Partition\n"
 DAY = 1_700_000_000

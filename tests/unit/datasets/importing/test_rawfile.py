@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
+from bftrain.files import LONGEST_LINE_BYTES
 from bftrain_datasets.importing.findings import Tally
-from bftrain_datasets.importing.rawfile import RawFile
-from bftrain_datasets.storage import LONGEST_LINE_BYTES
+from bftrain_datasets.importing.raw_file import RawFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.records import finding, imported, kinds
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 
 from bftrain.errors import Fault
 from bftrain_datasets.importing.findings import Tally, is_doubt, ordered
-from bftrain_datasets.importing.hazards import HAZARDS
-from bftrain_datasets.provenance import Finding
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log.provenance import Finding
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import EventLog
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.published.frame import load_frame
 from bftrain_datasets.published.log import COLUMNS_AT_ONCE, Transitions, transitions_of
 from tests.helpers.samples import PICKLES

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from bftrain.cli.main import main
 from bftrain.errors import BadInput
-from bftrain_datasets.builder import log_from_transitions
-from bftrain_datasets.eventlog import NodeState
-from bftrain_datasets.files import save_log
-from bftrain_datasets.profiles import profile
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.taskfiles.profiles import profile
+from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.published.tasks import import_tasks
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
 from tests.helpers.samples import PICKLES
 from tests.helpers.site_data import site_data
 

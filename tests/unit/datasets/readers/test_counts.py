@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.doubts import doubts_of
+from bftrain_datasets.log.idle_doubts import doubts_of
 from tests.helpers.records import finding, imported, kinds
 from tests.helpers.site_data import site_data
 

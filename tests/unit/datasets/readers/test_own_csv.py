@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.files import load_log, save_log
-from bftrain_datasets.generators import generate_log
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_generator import generate_log
 from tests.helpers.records import imported
 
 if TYPE_CHECKING:

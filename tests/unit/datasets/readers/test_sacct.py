@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.options import ImportOptions
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.readers import sacct
 from bftrain_datasets.readers.sacct import XDMOD_COLUMNS

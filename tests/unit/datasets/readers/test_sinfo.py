@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.eventlog import NodeState
 from bftrain_datasets.importing.slurm_words import state_of
+from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.readers import sinfo
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY
@@ -17,7 +17,7 @@ from tests.helpers.scheduler_lines import iso, poll, shown
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_datasets.eventlog import EventLog
+    from bftrain_datasets.log.eventlog import EventLog
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 

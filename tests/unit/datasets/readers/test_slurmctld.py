@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.eventlog import NodeState
+from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.readers import slurmctld
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.measures import summarise
+from bftrain_datasets.log.measures import summarise
 from bftrain_datasets.readers import swf
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BrokenPlugin
-from bftrain_datasets.scheduling.engine import Ended, Engine
-from bftrain_datasets.scheduling.estimates import estimator
-from bftrain_datasets.scheduling.figures import job_figures
-from bftrain_datasets.scheduling.policy import PolicyOptions
+from bftrain_datasets.scheduling.policy_options import PolicyOptions
+from bftrain_datasets.scheduling.runtime_estimates import estimator
+from bftrain_datasets.scheduling.schedule_engine import Ended, Engine
+from bftrain_datasets.scheduling.schedule_figures import job_figures
 from bftrain_datasets.scheduling.scheduling import find_policy
 from tests.helpers.schedules import NEVER, Row, jobs_of, scheduled
 

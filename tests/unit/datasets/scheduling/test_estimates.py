@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bftrain_datasets.scheduling.estimates import STEPS_S, estimator
+from bftrain_datasets.scheduling.runtime_estimates import STEPS_S, estimator
 from tests.helpers.schedules import Row, jobs_of, scheduled
 
 

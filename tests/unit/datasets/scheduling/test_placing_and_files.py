@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput, UnknownName
-from bftrain_datasets.eventlog import IDLE
-from bftrain_datasets.files import load_log
+from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.nodenames import expand
-from bftrain_datasets.importing.options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.provenance import Provenance
-from bftrain_datasets.scheduling import outputs
-from bftrain_datasets.scheduling.placing import place
+from bftrain_datasets.log.eventlog import IDLE
+from bftrain_datasets.log.log_files import load_log
+from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.scheduling import schedule_folder
+from bftrain_datasets.scheduling.job_placement import place
+from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import schedule
-from bftrain_datasets.scheduling.settings import ScheduleSettings
 from tests.helpers.schedules import Row, scheduled, swf
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_datasets.eventlog import EventLog
-    from bftrain_datasets.scheduling.placing import Places
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_datasets.scheduling.job_placement import Places
 
 DAY = 1_600_000_000
 # Five nodes: a hole in the middle opens at 10, then three nodes are wanted
@@ -129,7 +129,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def written(result: Any, folder: Path, **options: str) -> Path:  # noqa: ANN401 - a result
     folder.mkdir(exist_ok=True)
-    outputs.write(result, folder, **options)
+    schedule_folder.write(result, folder, **options)
     return folder
 
 

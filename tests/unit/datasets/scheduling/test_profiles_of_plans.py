@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain_datasets.scheduling.profile import Profile
+from bftrain_datasets.scheduling.free_nodes_profile import Profile
 
 NODES, END = 9, 60
 

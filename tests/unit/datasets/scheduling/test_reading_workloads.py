@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.hazards import HAZARDS
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
 from bftrain_datasets.scheduling.jobs import UNLIMITED, Workload, read_workload
+from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import read
-from bftrain_datasets.scheduling.settings import ScheduleSettings
-from bftrain_datasets.scheduling.shares import load_shares
+from bftrain_datasets.scheduling.user_shares import load_shares
 from tests.helpers.samples import DAY, swf_job
 from tests.helpers.schedules import Row, swf
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain_datasets.scheduling.campaign_figures import figures
-from bftrain_datasets.scheduling.virtual import VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import VirtualSchedule
 from tests.helpers.schedules import Row, scheduled
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from bftrain.errors import BadInput, BadValue
-from bftrain_datasets.profiles import PROFILE_NAMES, profiles
-from bftrain_datasets.task_generators import Arrivals
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.taskfiles.profiles import PROFILE_NAMES, profiles
 from bftrain_datasets.workloads.generator import (
     GANGS,
     ClusterShape,
@@ -24,6 +23,7 @@ from bftrain_datasets.workloads.generator import (
     models_on,
 )
 from bftrain_datasets.workloads.speed_table import load_speed_table
+from bftrain_datasets.workloads.task_generators import Arrivals
 from tests.helpers.workloads import table
 
 MANY = 20_000

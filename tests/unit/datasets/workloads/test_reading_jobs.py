@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values.curve import SpeedCurve
-from bftrain_datasets.importing.hazards import HAZARDS
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
-from bftrain_datasets.workloads import books, philly
-from bftrain_datasets.workloads.options import WorkloadOptions
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.workloads import philly, row_counts
 from bftrain_datasets.workloads.workload import FORMATS, import_workload, recognised
+from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from tests.helpers.samples import swf_job
 from tests.helpers.workloads import ARRIVALS, BLOX, GAVEL, PHILLY, SAMPLES, SWF, TABLE, gavel_line, philly_job, read
 
@@ -391,7 +391,7 @@ def test_what_does_not_fit_is_not_what_was_never_measured(tmp_path: Path) -> Non
 def test_words_are_kept_for_the_first_refusals_and_all_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "MOST_KEPT", 2)
+    monkeypatch.setattr(row_counts, "MOST_KEPT", 2)
     found = read(tmp_path, OK + gavel_line(0) * 5, speeds=TABLE)
     assert found.rows.aside == {"no_work": 5}
     assert [each.where for each in found.refused] == ["jobs:2", "jobs:3"]

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from bftrain_datasets.taskfiles import load_tasks, save_tasks
-from bftrain_datasets.workloads.options import WorkloadOptions
+from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain_datasets.workloads.workload import Workload, import_workload
+from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from tests.helpers.site_data import site_data
 
 SPEEDS: Final = "gavel/simulation_throughputs.json.gz"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.live.schedulers.installing import hook_text, install
-from bftrain.live.schedulers.spool import Spool
+from bftrain.live.schedulers.hook_install import hook_text, install
+from bftrain.live.schedulers.hook_spool import Spool
 from tests.helpers.program import bftrain
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live.schedulers import polling
-from bftrain.live.schedulers.batch import Command, CommandFailed, Run
-from bftrain.live.schedulers.commands import Runner, environment, in_pieces
-from bftrain.live.schedulers.polling import NodeWatch, WatchSettings
+from bftrain.live.schedulers import node_polling
+from bftrain.live.schedulers.command_runner import Runner, environment, in_pieces
+from bftrain.live.schedulers.hook_spool import Heard
+from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Run
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Taken
-from bftrain.live.schedulers.spool import Heard
 from bftrain.ports import Availability
 from tests.helpers.live_inside import in_a_loop, until
 
@@ -110,7 +110,7 @@ async def test_one_that_does_not_answer_is_told_once_and_asked_less_and_less() -
 async def test_a_job_that_starts_takes_its_nodes_though_an_older_answer_says_they_are_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(polling, "_BETWEEN_S", 0.001)
+    monkeypatch.setattr(node_polling, "_BETWEEN_S", 0.001)
     asked = Asked()
     async with watch(asked, poll_s=30.0) as (found, news):
         await until(lambda: news)
@@ -139,7 +139,7 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Hooks tell of an end while the scheduler still tidies up."""
-    monkeypatch.setattr(polling, "_BETWEEN_S", 0.001)
+    monkeypatch.setattr(node_polling, "_BETWEEN_S", 0.001)
     asked = Asked()
     asked.idle = {"n1"}
     async with watch(asked, poll_s=3600.0) as (found, news):
@@ -158,7 +158,7 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
         before = len(asked.times)
         await asyncio.sleep(0.05)
         assert len(asked.times) == before, "who starts there says when it ends"
-        monkeypatch.setattr(polling, "_TIDYING_S", 0.05)
+        monkeypatch.setattr(node_polling, "_TIDYING_S", 0.05)
         found._hear([Heard(what="end", nodes=("n4",), job="8")])  # noqa: SLF001 - as above
         await until(lambda: not found._ended)  # noqa: SLF001 - the last look of those
         before = len(asked.times)

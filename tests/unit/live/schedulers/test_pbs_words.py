@@ -13,9 +13,9 @@ import pytest
 
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers import pbs, pbs_read
-from bftrain.live.schedulers.batch import Command, CommandFailed, PilotOrder, PilotState, Trouble
+from bftrain.live.schedulers.hook_spool import READER, Spool
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotOrder, PilotState, Trouble
 from bftrain.live.schedulers.port import Scheduler, Site
-from bftrain.live.schedulers.spool import READER, Spool
 from tests.helpers.fake_pbs_module import EVENTS, HOOK, run_hook
 from tests.helpers.site_data import site_data
 

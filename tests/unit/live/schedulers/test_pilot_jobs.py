@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.batch import (
+from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     Limits,
     PilotState,
@@ -21,8 +21,8 @@ from tests.helpers.pilot_stage import PilotStage, play
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No breath between two looks, and no waiting for a scheduler that is away."""
-    monkeypatch.setattr("bftrain.live.schedulers.pilots._BETWEEN_S", 0.001)
-    monkeypatch.setattr("bftrain.live.schedulers.pilots._MOST_AWAY_S", 0.02)
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._MOST_AWAY_S", 0.02)
 
 
 def test_idle_nodes_are_filled_and_told_and_so_is_their_end(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_leaving_cancels_all_and_submits_no_more(tmp_path: Path) -> None:
 
 
 def test_leaving_says_if_some_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.pilots._LEAVING_S", 0.05)
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._LEAVING_S", 0.05)
 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1")
@@ -303,7 +303,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
     monkeypatch: pytest.MonkeyPatch,
     answers: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.pilots._LIMITS_S", 0.0)
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._LIMITS_S", 0.0)
 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2")

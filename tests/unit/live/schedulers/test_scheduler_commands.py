@@ -13,7 +13,7 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain.live.schedulers import pbs, pbs_nodes, slurm, slurm_limits, slurm_nodes
-from bftrain.live.schedulers.batch import LATER, Command, CommandFailed, PilotOrder
+from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 
 SITE = Site(name="t", folder=Path("/nowhere"))

@@ -10,9 +10,9 @@ import pytest
 
 from bftrain.errors import BadConfig, BadValue, NotAvailable
 from bftrain.live.schedulers import slurm, slurm_limits
-from bftrain.live.schedulers.batch import LATER, Command, CommandFailed, Limits, PilotOrder, PilotState, Trouble
+from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, Limits, PilotOrder, PilotState, Trouble
+from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.script import pilot_script
 
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=86400)
 SITE = Site(name="t", folder=Path("/nowhere"))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadConfig, NotAvailable
-from bftrain.live.schedulers import hooks, spool
-from bftrain.live.schedulers.spool import READER, Heard, Listener, Spool, read_line
+from bftrain.live.schedulers import hook_spool, hooks
+from bftrain.live.schedulers.hook_spool import READER, Heard, Listener, Spool, read_line
 
 HOOK = Path(hooks.__file__).with_name("slurm.sh")
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -254,9 +254,9 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, folder: Path) -> None:
 
 
 def test_writers_are_named_by_names_of_users() -> None:
-    assert spool.users(["root"]) == {0}
+    assert hook_spool.users(["root"]) == {0}
     with pytest.raises(BadConfig, match="nosuchuser"):
-        spool.users(["root", "nosuchuser"])
+        hook_spool.users(["root", "nosuchuser"])
 
 
 # -- the thread

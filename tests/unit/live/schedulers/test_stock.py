@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bftrain.errors import BadValue
-from bftrain.live.schedulers.batch import LATER, Limits, Pilot, PilotState, Trouble
-from bftrain.live.schedulers.stock import MOST_WAITING, Moves, Stock, StockSettings
+from bftrain.live.schedulers.pilot_backend import LATER, Limits, Pilot, PilotState, Trouble
+from bftrain.live.schedulers.pilot_policy import MOST_WAITING, Moves, Stock, StockSettings
 
 LONG, SHORT = "long", "short"
 BOTH = (LONG, SHORT)

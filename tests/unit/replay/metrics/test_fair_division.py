@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_replay.metrics.fair import Pools, alone_s, shortest_s
+from bftrain_replay.metrics.fair_time import Pools, alone_s, shortest_s
 from tests.unit.replay.cases import curve_of, task
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain_replay.metrics.fair import Pools
-from bftrain_replay.metrics.kinds import KindFigures, cost_of, kind_figures
+from bftrain_replay.metrics.fair_time import Pools
+from bftrain_replay.metrics.kind_figures import KindFigures, cost_of, kind_figures
 from tests.unit.replay.cases import progress, task
 
 POOLS = Pools(

@@ -11,14 +11,14 @@ import pytest
 
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.values.sharing import Entity
-from bftrain_replay.rounds import outputs
+from bftrain_replay.rounds import round_folder
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.rounds.result import Result
+    from bftrain_replay.rounds.round_result import Result
 
 FOUR = {"": 4}
 TASKS = [gang(f"t{number}", 3000.0, 1 + number % 3, 20.0 * number, user=f"u{number % 2}") for number in range(12)]
@@ -170,7 +170,7 @@ def test_a_run_whose_metric_raises_is_written_without_its_number(tmp_path: Path)
     mine.write_text("def odd(run):\n    return 1 / 0\n")
     done, folder = run(metrics=f"{mine}:odd"), tmp_path / "out"
     folder.mkdir()
-    outputs.write(done, folder)
+    round_folder.write(done, folder)
     assert json.loads((folder / "summary.json").read_text())["metrics"] == {"odd": None}
 
 

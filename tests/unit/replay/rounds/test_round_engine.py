@@ -13,10 +13,10 @@ import pytest
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import EventLog, NodeState
-from bftrain_replay.rounds.result import Result
-from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_replay.rounds.round_result import Result
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds, simulate
 from tests.helpers.round_cases import gang, slowly
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_replay.rounds import outputs, page
-from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_replay.rounds import round_folder, round_page
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
 from tests.helpers.round_cases import gang
 
@@ -23,19 +23,19 @@ SPECS = [gang(f"t{number}", 9000.0, 1 + number % 2, 100.0 * number, user=f"u{num
 
 def folder_of(tmp_path: Path, form: str = "csv", **settings: object) -> Path:
     given = RoundSettings(policy="las", round_s=60.0, **settings)  # type: ignore[arg-type]  # any field of it
-    outputs.write(simulate({"": 2}, SPECS, given), tmp_path, form=form)
+    round_folder.write(simulate({"": 2}, SPECS, given), tmp_path, form=form)
     return tmp_path
 
 
 def pictures(folder: Path) -> dict[str, Figure]:
-    return {figure.name: figure for figure in page.page(page.of_folder(folder)).figures}
+    return {figure.name: figure for figure in round_page.page(round_page.of_folder(folder)).figures}
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_it_tells_how_long_tasks_took_and_who_held_the_nodes(tmp_path: Path, form: str) -> None:
     folder = folder_of(tmp_path, form)
     told = json.loads((folder / "summary.json").read_text())
-    drawn = page.page(page.of_folder(folder))
+    drawn = round_page.page(round_page.of_folder(folder))
     assert f"{told['completion_s']['mean'] / 3600:.3g} h" in drawn.lead
     assert drawn.warnings == []
     found = pictures(folder)
@@ -47,7 +47,7 @@ def test_it_tells_how_long_tasks_took_and_who_held_the_nodes(tmp_path: Path, for
 
 
 def test_nodes_of_users_add_up_to_the_nodes_that_were_used(tmp_path: Path) -> None:
-    material = page.of_folder(folder_of(tmp_path))
+    material = round_page.of_folder(folder_of(tmp_path))
     of_users = sum((to_s - from_s) * nodes for from_s, to_s, _, nodes in material.users)
     assert of_users == pytest.approx(material.told["used_node_h"] * 3600)
     found = {series.of: series for series in pictures(tmp_path)["users"].series}
@@ -63,7 +63,7 @@ def test_nodes_of_users_add_up_to_the_nodes_that_were_used(tmp_path: Path) -> No
 
 def test_many_users_are_few_colours(tmp_path: Path) -> None:
     specs = [gang(f"t{number}", 900.0, 1, user=f"u{number:02}") for number in range(20)]
-    outputs.write(simulate({"": 2}, specs, RoundSettings(round_s=60.0)), tmp_path)
+    round_folder.write(simulate({"": 2}, specs, RoundSettings(round_s=60.0)), tmp_path)
     series = pictures(tmp_path)["users"].series
     assert series[-1].of == "others"
     assert len(series) < 20
@@ -72,27 +72,27 @@ def test_many_users_are_few_colours(tmp_path: Path) -> None:
 def test_a_user_called_others_is_none_of_the_others(tmp_path: Path) -> None:
     specs = [gang(f"o{number}", 900.0, 1, user="others") for number in range(2)]
     specs += [gang(f"t{number}", 900.0, 1, user=f"u{number:02}") for number in range(20)]
-    outputs.write(simulate({"": 2}, specs, RoundSettings(round_s=60.0)), tmp_path)
+    round_folder.write(simulate({"": 2}, specs, RoundSettings(round_s=60.0)), tmp_path)
     shown = [series.of for series in pictures(tmp_path)["users"].series]
     assert (shown[0], shown[-1]) == ("user 'others'", "others")
 
 
 def test_a_part_says_that_it_is_one(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, measure="2..3")
-    drawn = page.page(page.of_folder(folder), "Ours")
+    drawn = round_page.page(round_page.of_folder(folder), "Ours")
     assert drawn.title == "Ours"
     assert any("2 of 8 tasks: 2..3" in text for text in drawn.warnings)
     assert "2 tasks finished" in str(drawn.sections[0].parts[0])
 
 
 def test_a_run_without_users_or_ends_has_no_empty_pictures(tmp_path: Path) -> None:
-    outputs.write(simulate({"": 2}, [gang("t", None, 1)], RoundSettings(round_s=60.0, until_s=600.0)), tmp_path)
+    round_folder.write(simulate({"": 2}, [gang("t", None, 1)], RoundSettings(round_s=60.0, until_s=600.0)), tmp_path)
     assert set(pictures(tmp_path)) == {"time", "nodes"}
 
 
 def test_the_page_lies_beside_the_other_files(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
-    page.write(folder)
+    round_page.write(folder)
     text = (folder / "report.html").read_text()
     assert text.startswith("<!DOCTYPE html>")
     assert "Time shared in rounds" in text
@@ -100,7 +100,7 @@ def test_the_page_lies_beside_the_other_files(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds no summary\.json"):
-        page.of_folder(tmp_path)
+        round_page.of_folder(tmp_path)
     (tmp_path / "summary.json").write_text('{"format": "bftrain replay 1"}')
     with pytest.raises(BadInput, match="is of the format 'bftrain replay 1'"):
-        page.of_folder(tmp_path)
+        round_page.of_folder(tmp_path)

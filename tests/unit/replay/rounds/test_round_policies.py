@@ -13,16 +13,16 @@ from bftrain.errors import BadInput, UnknownName
 from bftrain.ports import RoundPolicy
 from bftrain.solving import share
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
-from bftrain_datasets.builder import LogBuilder
-from bftrain_datasets.eventlog import NodeState
-from bftrain_replay.rounds.packing import _in_steps, _one_by_one
-from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_replay.rounds.gang_packing import _in_steps, _one_by_one
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.result import Result
+    from bftrain_replay.rounds.round_result import Result
 
 KINDS = ("v", "k")
 TABLE = {"a": (40.0, 10.0), "b": (12.0, 4.0), "c": (100.0, 50.0)}

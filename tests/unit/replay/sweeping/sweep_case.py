@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bftrain_replay.sweeping.executors import AtWork
-from bftrain_replay.sweeping.inputs import Inputs
-from bftrain_replay.sweeping.work import work
+from bftrain_replay.sweeping.run_point import work
+from bftrain_replay.sweeping.sweep_inputs import Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.outcomes import Outcome
-    from bftrain_replay.sweeping.passes import Pass
+    from bftrain_replay.sweeping.run_outcomes import Outcome
+    from bftrain_replay.sweeping.sweep_runs import Pass
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}

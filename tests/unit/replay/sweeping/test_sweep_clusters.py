@@ -10,19 +10,19 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain.values import wire
-from bftrain_datasets.files import save_log
-from bftrain_replay.fixed import Cluster
-from bftrain_replay.rounds.settings import RoundSettings
+from bftrain_datasets.log.log_files import save_log
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
-from bftrain_replay.settings import ReplaySettings
+from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
-from bftrain_replay.sweeping.grid import points_of
-from bftrain_replay.sweeping.outcomes import Outcomes
-from bftrain_replay.sweeping.page import page
-from bftrain_replay.sweeping.passes import Kind, Pass
-from bftrain_replay.sweeping.spec import read_spec
+from bftrain_replay.sweeping.run_outcomes import Outcomes
 from bftrain_replay.sweeping.sweep import Sweep, Swept
-from bftrain_replay.sweeping.table import State
+from bftrain_replay.sweeping.sweep_grid import points_of
+from bftrain_replay.sweeping.sweep_page import page
+from bftrain_replay.sweeping.sweep_runs import Kind, Pass
+from bftrain_replay.sweeping.sweep_spec import read_spec
+from bftrain_replay.sweeping.sweep_table import State
 from tests.unit.replay.sweeping.sweep_case import LOGS, Here
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain_datasets.task_generators import Arrivals
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
-from bftrain_replay.sweeping.figures import spreads
-from bftrain_replay.sweeping.grid import points_of
-from bftrain_replay.sweeping.inputs import ClusterTasks
-from bftrain_replay.sweeping.metrics import metric_of
-from bftrain_replay.sweeping.outcomes import Outcomes
-from bftrain_replay.sweeping.page import page
-from bftrain_replay.sweeping.spec import read_spec
+from bftrain_datasets.workloads.task_generators import Arrivals
+from bftrain_replay.sweeping.run_outcomes import Outcomes
 from bftrain_replay.sweeping.sweep import Sweep, Swept
+from bftrain_replay.sweeping.sweep_charts import spreads
+from bftrain_replay.sweeping.sweep_grid import points_of
+from bftrain_replay.sweeping.sweep_inputs import ClusterTasks
+from bftrain_replay.sweeping.sweep_page import page
+from bftrain_replay.sweeping.sweep_spec import read_spec
+from bftrain_replay.sweeping.table_metrics import metric_of
 from tests.unit.replay.sweeping.sweep_case import LOGS, Here, small
 
 ROOT = Path(__file__).parents[4]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput, UsageError
-from bftrain_replay.sweeping.outcomes import Outcomes, Status, known_in
+from bftrain_replay.sweeping.run_outcomes import Outcomes, Status, known_in
+from bftrain_replay.sweeping.run_point import failed
 from bftrain_replay.sweeping.sweep import Sweep, result_folder
-from bftrain_replay.sweeping.work import failed
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain_datasets.files import save_log
-from bftrain_datasets.taskfiles import save_tasks
-from bftrain_replay.sweeping.executors import crew, local
-from bftrain_replay.sweeping.executors.local import Local, usable_cpus
-from bftrain_replay.sweeping.outcomes import Outcome, Status
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_replay.sweeping.executors import local_processes, worker_pool
+from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
+from bftrain_replay.sweeping.run_outcomes import Outcome, Status
 from bftrain_replay.sweeping.sweep import Sweep, sweep
 from tests.unit.replay.sweeping.sweep_case import done, small
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bftrain_replay.sweeping.executors import AtWork
-    from bftrain_replay.sweeping.passes import Pass
+    from bftrain_replay.sweeping.sweep_runs import Pass
 
 OBJECTIVES = """\
 import os, signal, sys, time
@@ -179,7 +179,7 @@ def test_no_more_workers_than_passes(folder: Path) -> None:
 
 def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = jobs_of(folder)
-    monkeypatch.setattr(crew.sys, "executable", "/bin/false")
+    monkeypatch.setattr(worker_pool.sys, "executable", "/bin/false")
     with pytest.raises(NotAvailable, match="no worker can be started here: exit code 1"):
         outcomes(folder, jobs)
 
@@ -187,21 +187,21 @@ def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.Mo
 def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hired(_crew: object, name: str, _jobs: object) -> crew.Worker:
+    def hired(_crew: object, name: str, _jobs: object) -> worker_pool.Worker:
         worker = hire(_crew, name, _jobs)
         worker.hand = lambda _: False
-        crew.Crew.listen(_crew, 60)
+        worker_pool.Crew.listen(_crew, 60)
         os.kill(worker.pid, signal.SIGKILL)
         return worker
 
-    hire = crew.Crew.hire
-    monkeypatch.setattr(crew.Crew, "hire", hired)
+    hire = worker_pool.Crew.hire
+    monkeypatch.setattr(worker_pool.Crew, "hire", hired)
     with pytest.raises(NotAvailable, match="no worker lives here: its worker was killed by SIGKILL"):
         outcomes(folder, jobs_of(folder))
 
 
 def test_as_many_workers_as_processors_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local.os, "sched_getaffinity", lambda _: {0, 3, 5})
+    monkeypatch.setattr(local_processes.os, "sched_getaffinity", lambda _: {0, 3, 5})
     assert usable_cpus() == 3
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain_replay.drawing import vega
-from bftrain_replay.settings import ReplaySettings
-from bftrain_replay.sweeping.figures import as_drawn, figures, spreads, varied
-from bftrain_replay.sweeping.grid import Point
-from bftrain_replay.sweeping.metrics import EFFICIENCY, HARVEST, MAKESPAN, metric_of, metrics_of
-from bftrain_replay.sweeping.page import page, render, write_figures
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.sweep import Sweep, Swept
-from bftrain_replay.sweeping.table import Row, State
+from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, spreads, varied
+from bftrain_replay.sweeping.sweep_grid import Point
+from bftrain_replay.sweeping.sweep_page import page, render, write_figures
+from bftrain_replay.sweeping.sweep_table import Row, State
+from bftrain_replay.sweeping.table_metrics import EFFICIENCY, HARVEST, MAKESPAN, metric_of, metrics_of
 from tests.unit.replay.sweeping.sweep_case import small
 
 if TYPE_CHECKING:

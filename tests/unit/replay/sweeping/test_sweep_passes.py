@@ -10,15 +10,15 @@ import pytest
 import bftrain
 from bftrain.errors import BadConfig, BadInput
 from bftrain.ports import Availability
-from bftrain_datasets.files import save_log
-from bftrain_datasets.generators import generate_log
-from bftrain_datasets.provenance import DoubtfulTime, Finding, Provenance
-from bftrain_replay.sweeping.inputs import Inputs
-from bftrain_replay.sweeping.outcomes import Status
-from bftrain_replay.sweeping.page import page
-from bftrain_replay.sweeping.passes import Kind
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance
+from bftrain_replay.sweeping.run_outcomes import Status
+from bftrain_replay.sweeping.run_point import Stopped, work
 from bftrain_replay.sweeping.sweep import Sweep
-from bftrain_replay.sweeping.work import Stopped, work
+from bftrain_replay.sweeping.sweep_inputs import Inputs
+from bftrain_replay.sweeping.sweep_page import page
+from bftrain_replay.sweeping.sweep_runs import Kind
 from bftrain_solvers.exact import solver as exact
 from tests.unit.replay.sweeping.sweep_case import LOGS, TASK_SETS, done, small
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain_replay.sweeping.grid import points_of
-from bftrain_replay.sweeping.inputs import GeneratedLog, GeneratedTasks, LogFile, TaskFile
-from bftrain_replay.sweeping.spec import read_spec
+from bftrain_replay.sweeping.sweep_grid import points_of
+from bftrain_replay.sweeping.sweep_inputs import GeneratedLog, GeneratedTasks, LogFile, TaskFile
+from bftrain_replay.sweeping.sweep_spec import read_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.sweeping.grid import Point
+    from bftrain_replay.sweeping.sweep_grid import Point
 
 INPUTS = """\
 log = "small"

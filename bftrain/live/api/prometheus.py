@@ -1,0 +1,244 @@
+"""Metrics: figures of a live run for Prometheus. No name of a user, a task or a node is among them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain import __version__
+from bftrain.live.api import prometheus_text
+from bftrain.live.api.prometheus_text import Family, Histogram, by, counter, gauge
+from bftrain.live.model.schemas import RUN_STATES, state_of
+from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
+from bftrain.values.decision import Decision
+from bftrain.values.events import (
+    Event,
+    NodesJoined,
+    NodesLeft,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    TaskPaused,
+    TaskResumed,
+    TaskSubmitted,
+)
+
+if TYPE_CHECKING:
+    from bftrain.live.run.daemon import Daemon
+
+_EVENTS: Final = (
+    NodesJoined,
+    NodesLeft,
+    TaskSubmitted,
+    TaskFinished,
+    TaskCancelled,
+    TaskPaused,
+    TaskResumed,
+    TaskFailed,
+    TaskMeasured,
+)
+_CHANGES: Final = ("start", "grow", "shrink", "stop")
+_ENDS: Final = ("done", "failed", "cancelled")
+_PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
+# From what nobody notices to what solvers are allowed; 20 ms and 100 ms are what we promise
+_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Metrics:
+    """Counts what happens from now on, in the daemon's loop; ``text`` is asked for now and then."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._events = Counter(dict.fromkeys((_tag(kind) for kind in _EVENTS), 0))
+        self._nodes = Counter(joined=0, left=0)
+        self._changes = Counter(dict.fromkeys(_CHANGES, 0))
+        self._ended = Counter(dict.fromkeys(_ENDS, 0))
+        self._decisions = Counter(solver=0, fallback=0)
+        self._answers: Counter[str] = Counter()
+        self._preemptions = 0
+        self._failures = 0
+        self._samples = 0.0
+        self._seen: dict[str, float] = {}  # samples of unfinished tasks that are counted
+        self._solving = Histogram("bftrain_solve_seconds", "How long solvers took to decide.", _BOUNDS_S)
+        self._latency = Histogram(
+            "bftrain_event_to_orders_seconds",
+            "From the first event that was taken in to the orders of the decision that follows from it. "
+            "Nodes that leave are handed back before that, at once.",
+            _BOUNDS_S,
+        )
+        self._asked_at: float | None = None  # since when something is to be decided
+        self._idle_s = self._used_s = 0.0  # node-seconds
+        self._sizes = (0, 0)  # nodes that are ours, and that tasks hold
+        self._sized_at = time.monotonic()
+        self._size()
+        daemon.observers.append(self._observe)
+
+    def answered(self, status: int) -> None:
+        """Know what the API answered."""
+        self._answers[str(status)] += 1
+
+    def text(self) -> str:
+        """Give all figures as Prometheus reads them."""
+        self._size()
+        return prometheus_text.text([*self._now(), *self._so_far(), *_process()])
+
+    # -- what happens
+
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or what was told
+        match what:
+            case "events":
+                self._happened(value)
+            case "decision":
+                self._decided(value)
+            case "told" if value["told"] == "report":
+                self._reported(value["task"])
+
+    def _happened(self, events: Sequence[Event]) -> None:
+        self._size()
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+        for event in events:
+            self._events[_tag(type(event))] += 1
+            match event:
+                case NodesJoined():
+                    self._nodes["joined"] += len(event.nodes)
+                case NodesLeft():
+                    self._nodes["left"] += len(event.nodes)
+                case TaskFinished():
+                    self._over(event.task, "done")
+                case TaskCancelled():
+                    self._over(event.task, "cancelled")
+                case TaskFailed():
+                    self._failures += 1
+                    if event.task not in self._daemon.harvester.unfinished:
+                        self._over(event.task, "failed")
+
+    def _decided(self, decision: Decision) -> None:
+        self._size()
+        if self._asked_at is not None:
+            self._latency.observe(time.monotonic() - self._asked_at)
+            self._asked_at = None
+        self._solving.observe(decision.solve_s)
+        self._decisions["fallback" if decision.fallback else "solver"] += 1
+        self._changes.update(_tag(type(action)) for action in decision.actions if not isinstance(action, Release))
+        self._preemptions += sum(
+            isinstance(action, Shrink | Stop) and action.cause in _PREEMPTED for action in decision.at_once
+        )
+
+    def _reported(self, task: str) -> None:
+        track = self._daemon.books.tracks.get(task)
+        if track is None:
+            return
+        samples = track.progress.harvested
+        self._samples += samples - self._seen.get(task, track.kept.progress.harvested)
+        self._seen[task] = samples
+
+    def _over(self, task: str, state: str) -> None:
+        self._ended[state] += 1
+        self._seen.pop(task, None)
+
+    def _size(self) -> None:
+        """Count the node-seconds since the sizes were what they were."""
+        now, harvester = time.monotonic(), self._daemon.harvester
+        passed, (idle, used) = now - self._sized_at, self._sizes
+        self._idle_s += idle * passed
+        self._used_s += used * passed
+        self._sizes, self._sized_at = (harvester.pool_size, sum(map(len, harvester.held.values()))), now
+
+    # -- what is told
+
+    def _now(self) -> Iterator[Family]:
+        """How things stand."""
+        daemon, site = self._daemon, self._daemon.site
+        about = {
+            "version": __version__,
+            "scheduler": str(site.scheduler["name"]),
+            "solver": site.deciding.solver,
+            "objective": str(site.deciding.objective),
+        }
+        yield Family("bftrain_build_info", "gauge", "What runs, and how it decides.", [("", about, 1)])
+        states = {state: float(state == daemon.state) for state in RUN_STATES}
+        yield by("state", "bftrain_state", "gauge", "1 for the state that the live run is in.", states)
+        yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", daemon.since_s)
+        pool, used = self._sizes
+        yield gauge("bftrain_pool_nodes", "Idle nodes that are ours to use.", pool)
+        yield gauge("bftrain_used_nodes", "Nodes that tasks hold.", used)
+        yield gauge("bftrain_drained_nodes", "Nodes that must not be used.", len(daemon.memory.drained))
+        yield gauge("bftrain_agents", "Nodes with an agent of ours.", len(daemon.yard.ground.present))
+        held = daemon.harvester.held
+        tasks = Counter({"running": 0, "waiting": 0, "paused": 0})
+        tasks.update(state_of(kept, len(held.get(kept.name, ()))) for kept in daemon.memory.unfinished)
+        yield by("state", "bftrain_tasks", "gauge", "Unfinished tasks.", tasks)
+        now = daemon.stepper.now
+        speed = sum(track.speed(now) for track in daemon.books.tracks)
+        yield gauge("bftrain_speed_samples_per_second", "What all tasks do together, as they report it.", speed)
+        yield gauge("bftrain_journal_steps", "Entries of the journal.", len(daemon.opened.journal))
+        yield gauge("bftrain_journal_bytes", "Size of the journal on disk.", _size_of(site.journal))
+        if daemon.last_decision is not None:
+            value, at_s = daemon.last_decision.value, daemon.last_decision.time_s
+            yield gauge("bftrain_decision_value", "What the last decision is worth under the objective.", value)
+            yield gauge("bftrain_last_decision_timestamp_seconds", "When that was, since 1970.", at_s)
+        pilots: Mapping[str, float] | None = getattr(daemon.opened.scheduler, "pilots", None)
+        if pilots is not None:
+            yield by(
+                "state", "bftrain_pilots", "gauge", "Our jobs at the scheduler; waiting ones are the stock.", pilots
+            )
+
+    def _so_far(self) -> Iterator[Family]:
+        """What there was since the live run began."""
+        yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self._idle_s)
+        yield counter("bftrain_used_node_seconds_total", "Node-time that tasks held: the harvest.", self._used_s)
+        yield counter("bftrain_samples_total", "Samples of steps that were done for the first time.", self._samples)
+        yield counter("bftrain_nodes_joined_total", "Nodes that became ours.", self._nodes["joined"])
+        yield counter("bftrain_nodes_left_total", "Nodes that were taken back or given back.", self._nodes["left"])
+        yield by("event", "bftrain_events_total", "counter", "What happened, by kind.", self._events)
+        yield by(
+            "answer", "bftrain_decisions_total", "counter", "Decisions, by whose answer was taken.", self._decisions
+        )
+        yield by("change", "bftrain_rescales_total", "counter", "Changes of tasks that were decided.", self._changes)
+        yield counter(
+            "bftrain_preemptions_total", "Times that a task lost nodes to the main scheduler.", self._preemptions
+        )
+        yield by(
+            "state", "bftrain_tasks_ended_total", "counter", "Tasks that are over, by how they ended.", self._ended
+        )
+        yield counter(
+            "bftrain_task_failures_total", "Times that processes of a task died by themselves.", self._failures
+        )
+        yield by("code", "bftrain_api_answers_total", "counter", "What the API answered, by status.", self._answers)
+        yield self._solving.family
+        yield self._latency.family
+
+
+def _tag(kind: type[Event | Action]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def _size_of(path: Path) -> float:
+    """In bytes, with what SQLite has not yet moved into the file itself."""
+    total = 0
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            total += file.stat().st_size
+        except OSError:
+            continue
+    return float(total)
+
+
+def _process() -> Iterator[Family]:
+    """What the process takes, by the names that Prometheus' own clients use."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield counter("process_cpu_seconds_total", "Processor time.", used.ru_utime + used.ru_stime)
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - their names do not matter
+    except (OSError, ValueError, IndexError):
+        return  # no Linux
+    yield gauge("process_resident_memory_bytes", "Memory.", pages * resource.getpagesize())
+    yield gauge("process_open_fds", "Open files and sockets.", files)

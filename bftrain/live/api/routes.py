@@ -1,0 +1,275 @@
+"""Routes: which address does what, what it takes and gives. ``api.py`` serves them, ``openapi.py`` describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from bftrain.errors import BadConfig
+from bftrain.live import page
+from bftrain.live.api import openapi, prometheus_text
+from bftrain.live.api.http_connection import JSON, Response
+from bftrain.live.api.service import Office
+from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import LogFile, Nodes, NodeView, PageView, StatusView, Submission, TaskView
+from bftrain.live.model.stream_schemas import HistoryView, Update
+from bftrain.live.monitor.status_stream import LONGEST_S, span_of
+
+BYTES: Final = "application/octet-stream"
+STREAM: Final = "text/event-stream"
+METRICS: Final = "/metrics"
+_LARGEST_OFFSET: Final = 2**53
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request as a route sees it: who asks, what stands in the address, and what was sent."""
+
+    caller: Caller
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
+Answer = Callable[[Office, Asked], Any]  # the answer, or what can be awaited for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """What may stand behind the ``?``: in words, and as a JSON schema."""
+
+    about: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One address. ``{name}`` in the path is handed over.
+
+    ``takes`` and ``gives`` are the forms of the bodies; an answer of ``kind`` JSON is made from what ``answer`` gives.
+    ``operators``: others are refused. ``public``: told to everybody who reaches us over TCP, without the token.
+    """
+
+    method: str
+    path: str
+    about: str
+    answer: Answer
+    takes: type | None = None
+    gives: Any
+    kind: str = JSON
+    query: Mapping[str, Parameter] = field(default_factory=dict)
+    operators: bool = False
+    public: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path, split at slashes."""
+        return tuple(self.path.split("/")[1:])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the path."""
+        return tuple(part.strip("{}") for part in self.parts if part.startswith("{"))
+
+    def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
+        """Give what stands where the path has names; nothing if the address is another one."""
+        if len(path) != len(self.parts):
+            return None
+        found = {}
+        for part, given in zip(self.parts, path, strict=True):
+            if part.startswith("{"):
+                found[part.strip("{}")] = given
+            elif part != given:
+                return None
+        return found
+
+
+def _route(method: str, path: str, about: str, answer: Answer, gives: Any, **more: Any) -> Route:  # noqa: ANN401 - forms of any kind
+    return Route(method=method, path=path, about=about, answer=answer, gives=gives, **more)
+
+
+def _log(office: Office, asked: Asked) -> Awaitable[bytes]:
+    offset = _whole(asked.query.get("offset", "0"))
+    return office.log(asked.caller, asked.names["task"], asked.names["file"], offset)
+
+
+def _description(_office: Office, _asked: Asked) -> dict[str, Any]:
+    return description()
+
+
+def _history(office: Office, asked: Asked) -> HistoryView:
+    return office.watch.history_of(asked.caller, span_of(asked.query.get("span", _SPAN)))
+
+
+def _watch(office: Office, asked: Asked) -> Response:
+    most = _whole(asked.query.get("updates", "0"), where="updates", least=0)
+    return Response(
+        kind=STREAM,
+        headers={"x-accel-buffering": "no"},  # nginx would hold back what is to be seen at once
+        stream=office.watch.updates(asked.caller, span_of(asked.query.get("span", _SPAN)), most),
+    )
+
+
+def _file(name: str) -> Route:
+    path, about = ("/", "The status page.") if name == page.FIRST else (f"/{name}", "A part of the status page.")
+    return _route(
+        "GET", path, about, lambda _office, _asked: page.file(name), bytes, kind=page.FILES[name], public=True
+    )
+
+
+_SPAN: Final = "600"
+_SPAN_PARAMETER: Final = Parameter(
+    about="how many seconds to look back; the further, the wider the cells",
+    schema={"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S, "default": float(_SPAN)},
+)
+
+ROUTES: Final[tuple[Route, ...]] = (
+    _route("GET", "/v1/status", "How things stand.", lambda office, asked: office.status(asked.caller), StatusView),
+    _route(
+        "GET",
+        "/v1/tasks",
+        "Your tasks; operators see all.",
+        lambda office, asked: office.tasks(asked.caller, over=_said(asked.query.get("all", "false"))),
+        tuple[TaskView, ...],
+        query={"all": Parameter(about="those as well that are over", schema={"type": "boolean", "default": False})},
+    ),
+    _route(
+        "POST",
+        "/v1/tasks",
+        "Hand in a task; when it is answered it is safe.",
+        lambda office, asked: office.submit(asked.caller, asked.body),
+        TaskView,
+        takes=Submission,
+    ),
+    _route(
+        "GET",
+        "/v1/tasks/{task}",
+        "One task.",
+        lambda office, asked: office.task(asked.caller, asked.names["task"]),
+        TaskView,
+    ),
+    _route(
+        "POST",
+        "/v1/tasks/{task}/cancel",
+        "End it for good.",
+        lambda office, asked: office.cancel(asked.caller, asked.names["task"]),
+        TaskView,
+    ),
+    _route(
+        "POST",
+        "/v1/tasks/{task}/pause",
+        "Let it wait without nodes.",
+        lambda office, asked: office.pause(asked.caller, asked.names["task"]),
+        TaskView,
+    ),
+    _route(
+        "POST",
+        "/v1/tasks/{task}/resume",
+        "Let it compete again.",
+        lambda office, asked: office.resume(asked.caller, asked.names["task"]),
+        TaskView,
+    ),
+    _route(
+        "GET",
+        "/v1/tasks/{task}/logs",
+        "Its log files.",
+        lambda office, asked: office.logs(asked.caller, asked.names["task"]),
+        tuple[LogFile, ...],
+    ),
+    _route(
+        "GET",
+        "/v1/tasks/{task}/logs/{file}",
+        "A piece of a log file; empty where there is no more yet.",
+        _log,
+        bytes,
+        kind=BYTES,
+        query={
+            "offset": Parameter(
+                about="the byte to begin with; below 0: from the end",
+                schema={"type": "integer", "minimum": -_LARGEST_OFFSET, "maximum": _LARGEST_OFFSET, "default": 0},
+            )
+        },
+    ),
+    _route(
+        "GET",
+        "/v1/nodes",
+        "All known nodes; of tasks on them only your own are named.",
+        lambda office, asked: office.nodes(asked.caller),
+        tuple[NodeView, ...],
+    ),
+    _route(
+        "POST",
+        "/v1/drain",
+        "Use nodes no more; what runs there moves first.",
+        lambda office, asked: office.drain(asked.caller, asked.body.nodes),
+        tuple[NodeView, ...],
+        takes=Nodes,
+        operators=True,
+    ),
+    _route(
+        "POST",
+        "/v1/undrain",
+        "Use nodes again.",
+        lambda office, asked: office.undrain(asked.caller, asked.body.nodes),
+        tuple[NodeView, ...],
+        takes=Nodes,
+        operators=True,
+    ),
+    _route(
+        "GET",
+        "/v1/history",
+        "How things went: nodes, who held them, speed, and what happened last.",
+        _history,
+        HistoryView,
+        query={"span": _SPAN_PARAMETER},
+    ),
+    _route(
+        "GET",
+        "/v1/watch",
+        "Server-sent events: first how everything stands, then what changes; at least one each second.",
+        _watch,
+        Update,
+        kind=STREAM,
+        query={
+            "span": _SPAN_PARAMETER,
+            "updates": Parameter(
+                about="end after so many; 0: go on",
+                schema={"type": "integer", "minimum": 0, "maximum": _LARGEST_OFFSET, "default": 0},
+            ),
+        },
+    ),
+    _route(
+        "GET",
+        METRICS,
+        "Figures for Prometheus; nobody and no task is named.",
+        lambda office, _: office.metrics.text().encode(),
+        bytes,
+        kind=prometheus_text.KIND,
+    ),
+    _route("GET", "/v1/openapi.json", "This description.", _description, dict[str, Any]),
+    _route("GET", "/v1/page", "Where the status page is.", lambda office, _: office.page(), PageView),
+    *map(_file, page.FILES),
+)
+
+
+@cache
+def description() -> dict[str, Any]:
+    """Describe all of it for programs, as OpenAPI."""
+    return openapi.document(ROUTES)
+
+
+def _said(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise BadConfig(f"must be true or false, not {text[:30]!r}", where="all")
+    return text == "true"
+
+
+def _whole(text: str, where: str = "offset", least: int = -_LARGEST_OFFSET) -> int:
+    digits = text.removeprefix("-")
+    # As many as the largest has, so that a flood of digits is never read
+    plain = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(_LARGEST_OFFSET))
+    if not plain or int(digits) > _LARGEST_OFFSET or int(text) < least:
+        raise BadConfig(f"must be a whole number, not {text[:30]!r}", where=where)
+    return int(text)

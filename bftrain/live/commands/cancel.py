@@ -1,0 +1,16 @@
+"""``bftrain cancel``: End a task for good."""
+
+from __future__ import annotations
+
+import click
+
+from bftrain.cli.output import Output
+from bftrain.live.commands.change_task import change_of_tasks, changed
+from bftrain.live.commands.connection import Live
+
+
+@click.command()
+@change_of_tasks
+def command(tasks: tuple[str, ...], live: Live, out: Output) -> None:
+    """End a task for good; what it has saved in its folder stays."""
+    changed(live, tasks, "cancel", out)

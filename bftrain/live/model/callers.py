@@ -1,0 +1,109 @@
+"""Callers: who asks. On the Unix socket the kernel says it, over TCP a token does."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import pwd
+import secrets
+import socket
+import stat
+import struct
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bftrain.errors import BadConfig
+from bftrain.live.model.schemas import NotAllowed
+from bftrain.live.model.task_record import Kept
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
+_TOKEN_BYTES: Final = 32
+_SHORTEST: Final = 32  # characters of a token that somebody else made
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who asks; operators may see and touch everything, others what is theirs."""
+
+    uid: int
+    user: str
+    operator: bool
+
+    def may_touch(self, kept: Kept) -> bool:
+        """Say whether a task is theirs."""
+        return self.operator or kept.uid == self.uid
+
+
+def user_of(uid: int) -> str:
+    """Give a user's name, or the number if there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def ourselves() -> Caller:
+    """Give whoever runs this process."""
+    return Caller(uid=os.getuid(), user=user_of(os.getuid()), operator=True)
+
+
+def insist_on_operator(caller: Caller) -> None:
+    """Refuse whoever may not change what concerns all."""
+    if not caller.operator:
+        raise NotAllowed(f"'{caller.user}' is no operator", fix="ask whoever runs this, or see docs/security.md")
+
+
+def at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
+    """Give who is at the other end of a Unix socket, by the word of the kernel."""
+    uid = _peer(connection)
+    user = user_of(uid)
+    return Caller(uid=uid, user=user, operator=uid in {os.getuid(), 0} or user in operators)
+
+
+def _peer(connection: socket.socket) -> int:
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+class Token:
+    """The token for HTTP over TCP: whoever has it may do what we may."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            _write(path)
+        self._token = _read(path)
+
+    def admits(self, authorization: str) -> bool:
+        """Say whether a header ``Authorization: Bearer TOKEN`` has it."""
+        kind, _, given = authorization.partition(" ")
+        return kind.lower() == "bearer" and self.matches(given.strip())
+
+    def matches(self, given: str) -> bool:
+        """Say whether it is the token; the time that takes tells nothing of it."""
+        return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "w") as opened:
+        opened.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+
+
+def _read(path: Path) -> str:
+    new = f"remove it, and a new one is made: rm {path}"
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with os.fdopen(file, "rb") as opened:
+            about = os.fstat(opened.fileno())
+            text = opened.read(4096)
+    except OSError as error:
+        raise BadConfig(f"cannot be read: {error.strerror}", where=str(path), fix=new) from error
+    if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise BadConfig("others than us can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
+    token = text.decode(errors="replace").strip()
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable():
+        raise BadConfig(f"is no token of at least {_SHORTEST} characters", where=str(path), fix=new)
+    return token

@@ -1,0 +1,251 @@
+"""Documents: what the API is sent and answers with. Their JSON forms are described at ``/v1/openapi.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from bftrain.errors import BadInput
+from bftrain.live.model.task_record import NAME, Kept, Run, State, is_name, said
+from bftrain.values import checks
+from bftrain.values.curve import SpeedCurve
+
+_MOST_NODES: Final = 1_000_000
+_MOST_NAMED: Final = 100_000
+_STATES: Final = ("running", "waiting", "paused", "done", "failed", "cancelled")
+_NODE_STATES: Final = ("used", "free", "drained", "draining", "away")
+RUN_STATES: Final = ("starting", "reuniting", "running", "draining", "broken")
+
+
+Seconds = Annotated[float, said("Seconds since 1970.")]
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task as it is handed in. Without a ``name`` it gets one, without a ``curve`` its speed is measured."""
+
+    run: Run
+    max_nodes: Annotated[int, said("The most nodes that it can use.", minimum=1, maximum=_MOST_NODES)]
+    min_nodes: Annotated[int, said("The fewest on which it can run.", minimum=1, maximum=_MOST_NODES)] = 1
+    name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=f"^({NAME})?$")] = ""
+    launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
+    curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
+    curves: Annotated[
+        Mapping[str, SpeedCurve],
+        said(
+            "The same by kind of node, where the site tells kinds apart: then it runs on these kinds only.",
+            propertyNames={"minLength": 1},
+        ),
+    ] = msgspec.field(default_factory=dict)
+    work_samples: Annotated[float | None, said("Its whole work.", exclusiveMinimum=0)] = None
+    grow_cost_s: Annotated[float, said("What growing costs, until it is measured.", minimum=0)] = 0.0
+    shrink_cost_s: Annotated[float, said("What shrinking costs, until it is measured.", minimum=0)] = 0.0
+    start_cost_s: Annotated[float, said("What starting costs, until it is measured.", minimum=0)] = 0.0
+    weight: Annotated[float, said("What it counts under some objectives.", minimum=0)] = 1.0
+    deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970.")] = None
+    campaign: Annotated[str, said("What it belongs to.")] = ""
+
+    def __post_init__(self) -> None:
+        """Check what a TaskSpec made of it would not."""
+        if self.name and not is_name(self.name):
+            checks.reject(
+                self,
+                "name",
+                f"must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit: {self.name!r}",
+            )
+        if "" in checks.mapped(self, "curves", SpeedCurve):
+            checks.reject(self, "curves", "a kind of nodes has no name", "leave it out, or give curve instead")
+        if checks.integer(self, "max_nodes", at_least=1) > _MOST_NODES:
+            checks.reject(self, "max_nodes", f"must be at most {_MOST_NODES}")
+        if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:
+            checks.reject(self, "max_nodes", f"is {self.max_nodes}, below min_nodes = {self.min_nodes}")
+
+
+class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes by name."""
+
+    nodes: Annotated[
+        tuple[Annotated[str, said("The name of a node.", minLength=1)], ...],
+        said("Which ones.", minItems=1, maxItems=_MOST_NAMED, uniqueItems=True),
+    ]
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        if not 1 <= len(checks.names(self, "nodes")) <= _MOST_NAMED:
+            checks.reject(self, "nodes", f"must be 1 to {_MOST_NAMED} names")
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as its owner sees it."""
+
+    number: Annotated[int, said("Its own for ever: it can be asked for as #NUMBER.")]
+    name: Annotated[str, said("Its own while it is unfinished.")]
+    user: Annotated[str, said("Whose it is.")]
+    state: Annotated[str, said("How it stands.", enum=_STATES)]
+    launcher: str
+    nodes: Annotated[tuple[str, ...], said("The nodes that it holds.")] = ()
+    running: Annotated[int, said("On how many of them it is known to run.")] = 0
+    min_nodes: int
+    max_nodes: int
+    submitted_s: Seconds
+    started_s: Annotated[float | None, said("When it held nodes for the first time; seconds since 1970.")] = None
+    ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
+    work_samples: Annotated[float | None, said("Its whole work, if that was said.")] = None
+    samples: Annotated[float, said("Done so far; steps that were done again count once.")] = 0.0
+    step: Annotated[int, said("The furthest one reported.")] = 0
+    in_memory_step: Annotated[
+        int,
+        said("The last step that survives the loss of some of its nodes: two nodes hold the state, or the disk does."),
+    ] = 0
+    committed_step: Annotated[
+        int, said("The last step that survives the loss of all its nodes: the state is on disk.")
+    ] = 0
+    loss: Annotated[float | None, said("The last one reported.")] = None
+    speed: Annotated[float, said("Samples/s now.")] = 0.0
+    speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = msgspec.field(
+        default_factory=dict
+    )
+    costs: Annotated[Mapping[str, float], said("Seconds of grow, shrink and start, as measured.")] = msgspec.field(
+        default_factory=dict
+    )
+    node_s: Annotated[float, said("Node-seconds held so far.")] = 0.0
+    rescales: Annotated[int, said("Changes of size that were decided.")] = 0
+    preemptions: Annotated[int, said("Moments at which it lost nodes to the main scheduler.")] = 0
+    failures: Annotated[int, said("How often its processes died by themselves.")] = 0
+    weight: float = 1.0
+    deadline_s: Annotated[float | None, said("Seconds since 1970.")] = None
+    campaign: str = ""
+    folder: Annotated[str, said("Where its commits and logs are.")] = ""
+    argv: Annotated[tuple[str, ...], said("What is run.")] = ()
+    reason: Annotated[str, said("Why it failed, or its last trouble.")] = ""
+
+    @property
+    def size(self) -> int:
+        """How many nodes it holds."""
+        return len(self.nodes)
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node."""
+
+    name: str
+    state: Annotated[str, said("Whether it is ours, and used.", enum=_NODE_STATES)]
+    task: Annotated[str, said("What runs there, if it is yours to know.")] = ""
+    agent: Annotated[bool, said("Whether our agent runs there.")] = False
+    until_s: Annotated[float | None, said("When it will probably be wanted, if known; seconds since 1970.")] = None
+    kind: Annotated[str, said("Of which kind it is, where the site tells kinds apart; other: none that it names.")] = ""
+
+
+class Remarked(msgspec.Struct, frozen=True, kw_only=True):
+    """Something odd, when it was said last, and how often."""
+
+    time_s: Seconds
+    text: str
+    times: int = 1
+
+
+class Harvested(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done in a day (of this machine's time zone)."""
+
+    day: Annotated[str, said("YYYY-MM-DD.")]
+    samples: float = 0.0
+    node_s: Annotated[float, said("Node-seconds held by tasks.")] = 0.0
+
+
+class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The last decision, in short."""
+
+    time_s: Seconds
+    number: int
+    value: Annotated[float, said("Of the objective.")]
+    solver: str
+    solve_s: Annotated[float, said("Seconds that it took.")]
+    fallback: Annotated[str, said("What was taken instead of the solver's answer, and why.")] = ""
+
+
+class KindView(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind."""
+
+    pool: Annotated[int, said("Those that are ours.")]
+    used: Annotated[int, said("Those that tasks hold.")]
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand: no word on whose tasks there are."""
+
+    version: str
+    site: str
+    state: Annotated[str, said("How far the live run is.", enum=RUN_STATES)]
+    user: Annotated[str, said("Who runs it.")]
+    pid: int
+    scheduler: str
+    solver: str
+    objective: str
+    since_s: Annotated[float, said("When it began; seconds since 1970.")]
+    now_s: Seconds
+    pool: Annotated[int, said("Nodes that are ours.")]
+    used: Annotated[int, said("Nodes that tasks hold.")]
+    kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = (
+        msgspec.field(default_factory=dict)
+    )
+    agents: Annotated[int, said("Nodes with an agent.")]
+    drained: Annotated[int, said("Nodes that must not be used.")]
+    running: Annotated[int, said("Tasks that hold nodes.")]
+    waiting: Annotated[int, said("Tasks that would like to.")]
+    paused: Annotated[int, said("Tasks that must wait.")]
+    over: Annotated[int, said("Tasks that are done, failed or cancelled.")]
+    speed: Annotated[float, said("Samples/s of all tasks.")]
+    steps: Annotated[int, said("Entries of the journal.")]
+    decision: LastDecision | None = None
+    harvested: Annotated[tuple[Harvested, ...], said("The last days, today last.")] = ()
+    remarks: Annotated[tuple[Remarked, ...], said("What was odd, the latest last.")] = ()
+    addresses: Annotated[tuple[str, ...], said("Where it listens.")] = ()
+
+
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the status page is (empty: nowhere), and the file of the token that it asks for, for its owner alone."""
+
+    address: str
+    token_file: str
+
+
+class LogFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A log file of a task: what a worker on one slot of a node printed."""
+
+    name: str
+    size: Annotated[int, said("In bytes.")]
+    changed_s: Seconds
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong, where, and what to do about it."""
+
+    what: Annotated[str, said("What is wrong.")]
+    where: Annotated[str | None, said("Where that was found.")] = None
+    fix: Annotated[str | None, said("What can be done about it.")] = None
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer when something is wrong."""
+
+    error: Problem
+
+
+class NotFound(BadInput):
+    """There is no such thing, or it is somebody else's: nobody is told which."""
+
+
+class NotAllowed(BadInput):
+    """Only operators may do that."""
+
+
+class NotNow(BadInput):
+    """It cannot be done as things stand."""
+
+
+def state_of(kept: Kept, held: int) -> str:
+    """Say how a task stands, in a word."""
+    if kept.state is State.SUBMITTED:
+        return "running" if held else "waiting"
+    return str(kept.state)

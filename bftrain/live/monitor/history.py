@@ -1,0 +1,216 @@
+"""History: how many nodes there were, who held them and how fast all were, over the last minutes, hours and days.
+
+Time is cut into cells, four times over: fine ones that reach minutes back and coarse ones that reach days back. Each
+holds averages that are exact, however short something lasted. So memory is bounded, whatever happens and however long.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from heapq import nlargest
+from operator import itemgetter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bftrain.errors import BftrainError
+from bftrain.live.model.stream_schemas import Span
+from bftrain.values import wire
+
+# How far back and how finely, in seconds: ten minutes, an hour, a day, ten days
+_SPANS: Final = ((600.0, 1.0), (3600.0, 5.0), (86400.0, 120.0), (864000.0, 1200.0))
+SPANS: Final = tuple(
+    Span(span_s=span_s, width_s=span_s / count)
+    for span_s, count in ((600, 600), (3600, 720), (86400, 720), (864000, 720))
+)
+_TOLD: Final = 64  # tasks in a cell that are told apart
+_KNOWN: Final = 4096  # names that may be remembered before those are forgotten that nobody can look at any more
+
+
+class State(NamedTuple):
+    """How things stand: nodes ours, samples/s of all tasks, and the nodes that each task holds, by its number."""
+
+    pool: int
+    speed: float
+    sizes: Mapping[int, int]
+
+
+class Named(msgspec.Struct, frozen=True):
+    """What a task is called and whose it is, also when it is long over."""
+
+    name: str
+    uid: int
+
+
+class Averages(NamedTuple):
+    """One cell: its place in time, how much of it is known, and averages over that; sizes in two columns."""
+
+    at: int
+    known_s: float
+    pool: float
+    speed: float
+    numbers: array[int]
+    sizes: array[float]
+
+
+class Level:
+    """Cells of one width."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self._closed: deque[Averages] = deque(maxlen=round(span.span_s / span.width_s))
+        self._begin_anew(0)
+
+    def add(self, begin_s: float, end_s: float, state: State) -> None:
+        """Know that things stood so from ``begin_s`` to ``end_s``."""
+        width = self.span.width_s
+        begin_s = max(begin_s, end_s - self.span.span_s - width)  # what is older is not kept
+        last = math.floor(end_s / width)
+        index = math.floor(begin_s / width)
+        if index != self._index:
+            self._close()
+            self._begin_anew(index)
+        if index < last:
+            self._weigh(state, (index + 1) * width - begin_s)
+            self._close()
+            if index + 1 < last:
+                numbers, sizes = _columns(state.sizes)  # the same for all cells that are filled with it
+                whole = (width, float(state.pool), state.speed, numbers, sizes)
+                self._closed.extend(Averages(between, *whole) for between in range(index + 1, last))
+            self._begin_anew(last)
+            begin_s = last * width
+        self._weigh(state, end_s - begin_s)
+
+    def cells(self, since_s: float = -math.inf) -> Iterator[Averages]:
+        """Give the cells that reach beyond ``since_s``, the one that is still open as it stands."""
+        newest = (self._index + 1) * self.span.width_s
+        oldest = max(since_s, newest - self.span.span_s)
+        for cell in self._closed:
+            if (cell.at + 1) * self.span.width_s > oldest:
+                yield cell
+        if self._known_s > 0:
+            yield self._averages()
+
+    def put(self, cell: Averages) -> None:
+        """Take in a cell of a former run."""
+        if not self._closed or self._closed[-1].at < cell.at:
+            self._closed.append(cell)
+
+    def _begin_anew(self, index: int) -> None:
+        self._index, self._known_s, self._pool, self._speed = index, 0.0, 0.0, 0.0
+        self._sizes: dict[int, float] = {}
+        if self._closed and self._closed[-1].at == index:  # begun by a former run
+            cell = self._closed.pop()
+            self._known_s, self._pool, self._speed = cell.known_s, cell.pool * cell.known_s, cell.speed * cell.known_s
+            self._sizes = {number: size * cell.known_s for number, size in zip(cell.numbers, cell.sizes, strict=True)}
+
+    def _weigh(self, state: State, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        self._known_s += seconds
+        self._pool += seconds * state.pool
+        self._speed += seconds * state.speed
+        for number, size in state.sizes.items():
+            self._sizes[number] = self._sizes.get(number, 0.0) + seconds * size
+
+    def _averages(self) -> Averages:
+        known_s = self._known_s
+        numbers, sizes = _columns({number: total / known_s for number, total in self._sizes.items()})
+        return Averages(self._index, known_s, self._pool / known_s, self._speed / known_s, numbers, sizes)
+
+    def _close(self) -> None:
+        if self._known_s > 0:
+            self._closed.append(self._averages())
+
+
+def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
+    """Give numbers and sizes; of very many tasks only the largest, and all others together as number 0."""
+    if len(sizes) > _TOLD:
+        largest = dict(nlargest(_TOLD, sizes.items(), key=itemgetter(1)))
+        sizes = {0: sum(sizes.values()) - sum(largest.values()), **largest}
+    return array("Q", sizes), array("f", sizes.values())
+
+
+class History:
+    """All levels, and the names of the tasks in them. Time never runs backwards here."""
+
+    def __init__(self, unfinished: Callable[[], Iterable[int]] = tuple) -> None:
+        """``unfinished`` gives the numbers of tasks whose names are needed whether they ever held nodes or not."""
+        self._unfinished = unfinished
+        self.levels = tuple(map(Level, SPANS))
+        self.names: dict[int, Named] = {}
+        self._state = State(0, 0.0, {})
+        self._at_s: float | None = None
+        self._prune_at = _KNOWN
+
+    def look(self, time_s: float, state: State | None = None) -> None:
+        """Know how things stand from ``time_s`` on; without ``state``, still as before."""
+        if self._at_s is not None and time_s > self._at_s:
+            for level in self.levels:
+                level.add(self._at_s, time_s, self._state)
+        self._at_s = time_s if self._at_s is None else max(self._at_s, time_s)
+        if state is not None:
+            self._state = state
+
+    def name(self, number: int, name: str, uid: int) -> None:
+        """Know what a task is called."""
+        if number not in self.names:
+            self.names[number] = Named(name, uid)
+            if len(self.names) > self._prune_at:
+                self._prune()
+
+    def level(self, span_s: float) -> Level:
+        """Give the finest level that reaches ``span_s`` back, or the one that reaches furthest."""
+        return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
+
+    def _prune(self) -> None:
+        """Forget the names of tasks that are in no cell any more."""
+        used = {number for level in self.levels for cell in level.cells() for number in cell.numbers}
+        used.update(self._state.sizes, self._unfinished())
+        self.names = {number: named for number, named in self.names.items() if number in used}
+        self._prune_at = max(_KNOWN, 2 * len(self.names))
+
+    # -- beyond a restart
+
+    def saving(self, path: Path) -> Callable[[], None]:
+        """Give what writes down for the next run how all is now; it may be called in another thread."""
+        levels, names = [list(level.cells()) for level in self.levels], dict(self.names)  # cells never change
+        return lambda: _save(path, levels, names)
+
+    def load(self, path: Path) -> None:
+        """Go on from what a former run wrote; what cannot be read is left out: it is for people to look at."""
+        try:
+            saved = wire.decode(path.read_bytes(), _Saved)
+        except (OSError, BftrainError):
+            return
+        if saved.widths != tuple(span.width_s for span in SPANS):
+            return
+        for level, cells in zip(self.levels, saved.levels, strict=False):
+            for index, known_s, pool, speed, numbers, sizes in cells:
+                if len(numbers) == len(sizes):
+                    level.put(Averages(index, known_s, pool, speed, array("Q", numbers), array("f", sizes)))
+        self.names = dict(saved.names)
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    widths: tuple[float, ...]
+    levels: list[list[tuple[int, float, float, float, list[int], list[float]]]]
+    names: dict[int, Named]
+
+
+def _save(path: Path, levels: list[list[Averages]], names: dict[int, Named]) -> None:
+    columns = [
+        [(cell.at, cell.known_s, cell.pool, cell.speed, list(cell.numbers), list(cell.sizes)) for cell in cells]
+        for cells in levels
+    ]
+    text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
+    new = path.with_suffix(".new")
+    with suppress(OSError):  # it is for people to look at: nothing depends on it, and nobody waits for the disk
+        new.touch(mode=0o600)
+        new.write_bytes(text)
+        new.replace(path)

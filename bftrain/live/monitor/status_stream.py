@@ -1,0 +1,303 @@
+"""Watch: keeps the history of a live run, and tells whoever watches what changed, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.errors import BadConfig
+from bftrain.live.model.background_thread import aside
+from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import NotNow, state_of
+from bftrain.live.model.stream_schemas import Cell, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
+from bftrain.live.model.task_record import Kept
+from bftrain.live.monitor.event_feed import Change, Feed
+from bftrain.live.monitor.history import Averages, History, State
+from bftrain.values import wire
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
+
+if TYPE_CHECKING:
+    from bftrain.live.api.service import Office
+    from bftrain.live.run.daemon import Daemon
+
+WATCHERS: Final = 100  # at a time
+_OF_ONE: Final = 20  # of a user who is no operator, so that nobody keeps the others from looking
+LONGEST_S: Final = 864_000.0
+_BEAT_S: Final = 1.0  # between two updates when nothing happens
+_LEAST_S: Final = 0.2  # between two updates when much happens
+_SAVE_EVERY: Final = 120  # beats
+_NODES_EVERY: Final = 3  # beats, for what changes of nodes without anybody telling
+_ROWS: Final = 1000  # tasks that are shown
+_AWAY: Final = ("away", 0)
+_AWAY_S: Final = 3600.0  # for which nodes are shown that were ours
+_OVER: Final = 20  # tasks that are over and shown
+
+
+class Watch:
+    """Looks at the daemon; all of it belongs to the daemon's loop."""
+
+    def __init__(self, daemon: Daemon, office: Office) -> None:
+        self._daemon = daemon
+        self._office = office
+        self.feed = Feed()
+        self.history = History(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
+        self._path = Path(daemon.site.state, "history.json")
+        self.history.load(self._path)
+        self._numbers = {kept.name: kept.number for kept in daemon.memory.unfinished}
+        self._sizes: dict[int, int] = {}
+        self._resized_at_s = 0.0
+        self._watchers: set[_Watcher] = set()
+        self._beats = 0
+        self._loop = asyncio.get_running_loop()
+        self._left: dict[str, float] = {}  # nodes that are not ours any more, since when
+        self._saving: asyncio.Task[None] | None = None
+        self._soon: asyncio.Handle | None = None
+        self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, for as long as they stand
+        for kept in daemon.memory.unfinished:
+            self._know(kept)
+        daemon.observers.append(self._observe)
+        self._next_beat = self._loop.call_soon(self._beat)
+
+    # -- looking
+
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or what was told
+        """Note what happened; all else waits until what follows from it is ordered."""
+        if what == "events":
+            self._happened(value)
+        if what != "told" or value["told"] in {"registered", "gone", "vacated"}:
+            self._nodes_of.clear()
+            self._look_soon()
+
+    def _happened(self, events: Sequence[Event]) -> None:
+        pool = self._daemon.harvester.pool_size
+        for event in events:
+            if isinstance(event, TaskSubmitted):
+                self._know(self._daemon.memory.get(event.spec.name))
+            self._come_and_gone(event)
+            self.feed.happened(event, pool, lambda name: self._numbers.get(name, 0))
+
+    def _come_and_gone(self, event: Event) -> None:
+        """Remember for a while which nodes were ours, so that whoever looks on finds each at its place."""
+        if isinstance(event, NodesJoined | NodesLeft):
+            for node in event.nodes:
+                self._left.pop(node, None)
+                if isinstance(event, NodesLeft):
+                    self._left[node] = event.time_s
+
+    def _know(self, kept: Kept | None) -> None:
+        if kept is not None:
+            self._numbers[kept.name] = kept.number
+            self.history.name(kept.number, kept.name, kept.uid)
+
+    def _look_soon(self) -> None:
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """See how things stand now."""
+        self._soon = None
+        daemon = self._daemon
+        now = daemon.stepper.now
+        sizes: dict[int, int] = {}
+        speed = 0.0
+        for track in daemon.books.tracks:
+            if track.held:
+                sizes[track.kept.number] = len(track.held)
+                speed += track.speed(now)
+                self._know(track.kept)
+        self.history.look(now, State(daemon.harvester.pool_size, speed, sizes))
+        if sizes != self._sizes:
+            before, self._sizes = self._sizes, sizes
+            pairs = ((number, before.get(number, 0), sizes.get(number, 0)) for number in {**before, **sizes})
+            self.feed.resized(now, [Change(*pair) for pair in pairs if pair[1] != pair[2]])
+        for watcher in self._watchers:
+            watcher.news.set()
+
+    def _beat(self) -> None:
+        """Look once a second, for speeds change without events; now and then write down what was seen."""
+        self._next_beat = self._loop.call_later(_BEAT_S, self._beat)
+        self._beats += 1
+        if self._beats % _NODES_EVERY == 0:
+            self._nodes_of.clear()
+            old_s = self._daemon.stepper.now - _AWAY_S
+            while self._left and next(iter(self._left.values())) < old_s:
+                del self._left[next(iter(self._left))]
+        self._look()
+        if self._beats % _SAVE_EVERY == 0:
+            if self._saving is None or self._saving.done():
+                self._saving = self._loop.create_task(aside(self.history.saving(self._path)))
+            self._numbers = {kept.name: kept.number for kept in self._daemon.memory.unfinished}
+
+    def close(self) -> None:
+        """Look no more, and write down what was seen, for the next run."""
+        for handle in (self._soon, self._next_beat):
+            if handle is not None:
+                handle.cancel()
+        if self._saving is not None and not self._saving.done():  # and the disk may hang
+            self._saving.cancel()
+        else:
+            self.history.saving(self._path)()
+
+    # -- telling
+
+    def history_of(self, caller: Caller, span_s: float) -> HistoryView:
+        """Say how things went."""
+        self.history.look(self._daemon.stepper.now)
+        return self._history(_Watcher(caller, span_s))
+
+    def updates(self, caller: Caller, span_s: float, most: int) -> AsyncGenerator[bytes, None]:
+        """Give updates as server-sent events: when something happens, and each second; ``most`` of them, 0: no end."""
+        if len(self._watchers) >= WATCHERS:
+            raise NotNow(f"{WATCHERS} watch already", fix="close a page, or wait")
+        if not caller.operator and sum(one.caller.uid == caller.uid for one in self._watchers) >= _OF_ONE:
+            raise NotNow(f"you watch {_OF_ONE} times already", fix="close a page, or wait")
+        return self._updates(_Watcher(caller, span_s), most)
+
+    async def _updates(self, watcher: _Watcher, most: int) -> AsyncGenerator[bytes, None]:
+        self._watchers.add(watcher)
+        try:
+            while True:
+                watcher.news.clear()
+                yield b"data: " + wire.encode(self._update(watcher)) + b"\n\n"
+                watcher.told += 1
+                if watcher.told == most:
+                    return
+                await asyncio.sleep(_LEAST_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_BEAT_S - _LEAST_S):
+                        await watcher.news.wait()
+        finally:
+            self._watchers.discard(watcher)
+
+    def _update(self, watcher: _Watcher) -> Update:
+        self.history.look(self._daemon.stepper.now)
+        return Update(
+            status=self._office.status(watcher.caller),
+            day=time.strftime("%Y-%m-%d", time.localtime(self._daemon.stepper.now)),
+            tasks=self._tasks(watcher),
+            nodes=self._nodes(watcher),
+            history=self._history(watcher),
+        )
+
+    def _tasks(self, watcher: _Watcher) -> TaskChanges | None:
+        memory, may_touch = self._daemon.memory, watcher.caller.may_touch
+        unfinished = [kept for kept in memory.unfinished if may_touch(kept)]
+        unfinished.sort(key=lambda kept: (kept.number not in self._sizes, kept.number))
+        over = [kept for kept in memory.over[-_ROWS:] if may_touch(kept)][-_OVER:]
+        rows = {kept.number: self._row(kept) for kept in (*unfinished[:_ROWS], *over)}
+        before, watcher.tasks = watcher.tasks, rows
+        changed = tuple(row for number, row in rows.items() if before.get(number) != row)
+        gone = tuple(number for number in before if number not in rows)
+        more = max(0, len(unfinished) - _ROWS)
+        if not changed and not gone and more == watcher.more:
+            return None
+        watcher.more = more
+        return TaskChanges(changed=changed, gone=gone, more=more)
+
+    def _row(self, kept: Kept) -> TaskRow:
+        now = self._daemon.stepper.now
+        track = self._daemon.books.tracks.get(kept.name) if kept.unfinished else None
+        progress = kept.progress if track is None else track.settle(now)
+        size = 0 if track is None else len(track.held)
+        return TaskRow(
+            number=kept.number,
+            name=kept.name,
+            user=kept.user,
+            state=state_of(kept, size),
+            size=size,
+            min_nodes=kept.spec.min_nodes,
+            max_nodes=kept.spec.max_nodes,
+            samples=progress.samples,
+            work_samples=kept.spec.work_samples,
+            step=progress.step,
+            loss=progress.loss,
+            speed=0.0 if track is None else _rounded(track.speed(now)),
+            since_s=kept.submitted_s if progress.started_s is None else progress.started_s,
+            ended_s=kept.ended_s,
+            node_s=round(progress.node_s, 1),
+            rescales=progress.rescales,
+            preemptions=progress.preemptions,
+            failures=progress.failures,
+        )
+
+    def _nodes(self, watcher: _Watcher) -> NodeChanges | None:
+        key = -1 if watcher.caller.operator else watcher.caller.uid
+        if key not in self._nodes_of:
+            views, number_of = self._office.nodes(watcher.caller), self._numbers.get
+            known = {view.name: (view.state, number_of(view.task, 0)) for view in views}
+            self._nodes_of[key] = {**dict.fromkeys(self._left, _AWAY), **known}
+        before, nodes = watcher.nodes, self._nodes_of[key]
+        watcher.nodes = nodes
+        if before is nodes or (before == nodes and watcher.told):
+            return None
+        changed = {name: node for name, node in nodes.items() if before.get(name) != node}
+        kinds = {name: kind for name in changed if (kind := self._daemon.yard.kinds.of(name))}
+        return NodeChanges(changed=changed, kinds=kinds, gone=tuple(name for name in before if name not in nodes))
+
+    def _history(self, watcher: _Watcher) -> HistoryView:
+        level = self.history.level(watcher.span_s)
+        width_s = level.span.width_s
+        cells = tuple(self._cell(cell, width_s, watcher.caller) for cell in level.cells(watcher.since_s))
+        if cells:
+            watcher.since_s = cells[-1].begin_s
+        happened = tuple(self.feed.since(watcher.happened, lambda number: self._name(number, watcher.caller)))
+        watcher.happened = self.feed.last
+        seen = {number for cell in cells for number in cell.sizes} - watcher.named
+        watcher.named |= seen
+        names = {number: name for number in sorted(seen) if (name := self._name(number, watcher.caller)) is not None}
+        return HistoryView(span_s=level.span.span_s, width_s=width_s, cells=cells, names=names, happened=happened)
+
+    def _cell(self, cell: Averages, width_s: float, caller: Caller) -> Cell:
+        sizes: dict[int, float] = {}
+        for number, size in zip(cell.numbers, cell.sizes, strict=True):
+            told = number if self._name(number, caller) is not None else 0
+            sizes[told] = sizes.get(told, 0.0) + size
+        return Cell(
+            begin_s=cell.at * width_s,
+            known_s=round(cell.known_s, 3),
+            pool=round(cell.pool, 3),
+            speed=_rounded(cell.speed),
+            sizes={number: round(size, 3) for number, size in sizes.items()},
+        )
+
+    def _name(self, number: int, caller: Caller) -> str | None:
+        """Give a task's name to those who may know it."""
+        named = self.history.names.get(number)
+        return named.name if named is not None and (caller.operator or caller.uid == named.uid) else None
+
+
+@dataclass(eq=False)
+class _Watcher:
+    """Somebody who watches, and what they know already."""
+
+    caller: Caller
+    span_s: float
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    told: int = 0
+    tasks: dict[int, TaskRow] = field(default_factory=dict)
+    more: int = 0
+    nodes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    since_s: float = float("-inf")
+    happened: int = 0
+    named: set[int] = field(default_factory=set)
+
+
+def span_of(text: str) -> float:
+    """Read how far back somebody wants to look, in seconds."""
+    try:
+        span_s = float(text)
+    except ValueError:
+        span_s = -1.0
+    if not 0 < span_s <= LONGEST_S:
+        raise BadConfig(f"must be seconds, up to {LONGEST_S:g}, not {text[:30]!r}", where="span")
+    return span_s
+
+
+def _rounded(number: float) -> float:
+    """Keep as many digits as anybody reads."""
+    return float(f"{number:.4g}")

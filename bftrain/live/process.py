@@ -1,0 +1,159 @@
+"""Running: a live run as a process: signals, the API, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from bftrain.errors import Fault, Interrupted
+from bftrain.live.api.server import Api
+from bftrain.live.api.service import Office
+from bftrain.live.model.background_thread import aside
+from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.run.daemon import Daemon
+from bftrain.live.run.startup import Opened, open_site
+
+_GOODBYE_S: Final = 2.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
+Say = Callable[[str], None]
+# What is done once it runs, such as to hand in a demo's tasks
+Beside = Callable[[Daemon, Api, Office], Coroutine[Any, Any, None]]
+
+
+def run(site: SiteSettings, say: Say, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, which drain; a second one ends at once. ``say`` is told what goes on.
+
+    With ``ends_with_it`` it also ends in order when what is done beside it is done.
+    """
+    asyncio.run(Live(site, say, beside, ends_with_it=ends_with_it).run())
+
+
+class Live:
+    """One process's live run."""
+
+    def __init__(self, site: SiteSettings, say: Say, beside: Beside | None, *, ends_with_it: bool) -> None:
+        self._site = site
+        self._say = say
+        self._beside = beside
+        self._ends_with_it = ends_with_it
+        self._signals = 0
+        self._ending: asyncio.Event
+        self._now: asyncio.Event
+        self._daemon: Daemon
+
+    async def run(self) -> None:
+        """Run it."""
+        self._ending, self._now = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _ENDING:
+            loop.add_signal_handler(number, self._signalled, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until somebody listens
+        opened = open_site(self._site, lambda told: self._daemon.tell(told))  # noqa: PLW0108 - there is none yet
+        try:
+            self._daemon = Daemon(opened, self._say)
+            loop.set_exception_handler(self._went_wrong)
+            await self._live(opened)
+        finally:
+            opened.close()
+
+    def _signalled(self, number: int) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._say(f"{signal.Signals(number).name}: ending in order; once more to end at once")
+            self._ending.set()
+        else:
+            self._now.set()
+
+    def _went_wrong(self, _loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        """End on a mistake of ours: what we know may be wrong now, and what is written is right."""
+        error = about.get("exception")
+        what = f"{about.get('message')}: {type(error).__name__}: {error}"
+        self._daemon.broke(Fault(what))
+
+    async def _live(self, opened: Opened) -> None:
+        daemon = self._daemon
+        office = Office(daemon)
+        api = Api(office, opened.site)
+        await api.open()
+        began = asyncio.create_task(daemon.begin(), name="begin")
+        told = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
+        beside: asyncio.Task[None] | None = None
+        try:
+            await _first({began, *told}, daemon.broken)
+            if began.done():
+                began.result()
+                page = "; the status page: bftrain page" if office.page().address else ""
+                self._say(f"running; listening on {', '.join(api.addresses)}{page}")
+                notify_systemd("READY=1")
+                if self._beside is not None:
+                    beside = asyncio.create_task(self._beside(daemon, api, office), name="beside")
+                await self._until_it_ends(told, beside, daemon.broken)
+            began.cancel()
+            if beside is not None:
+                beside.cancel()
+                await asyncio.wait({beside})
+            if not daemon.broken.done() and not self._now.is_set():
+                await self._end_in_order(daemon, opened)
+            if daemon.broken.done():
+                raise daemon.broken.result()
+            if beside is not None and not beside.cancelled():
+                beside.result()
+            if self._now.is_set():
+                raise Interrupted("ended at once; what runs on the nodes is found again, or ends by itself")
+        finally:
+            for job in (began, *told):
+                job.cancel()
+            daemon.close()
+            await api.close()
+            await _goodbye(opened, cut_short=self._now.is_set() or daemon.broken.done())
+
+    async def _until_it_ends(
+        self, told: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
+    ) -> None:
+        """Wait for a signal, for what is done beside if it ends with that or that fails, or for a fault."""
+        if beside is not None:
+            await _first({*told, beside}, broken)
+            if not beside.done() or self._ends_with_it or beside.cancelled() or beside.exception() is not None:
+                return
+        await _first(told, broken)
+
+    async def _end_in_order(self, daemon: Daemon, opened: Opened) -> None:
+        notify_systemd("STOPPING=1")
+        drain = asyncio.create_task(daemon.drain(), name="drain")
+        now = asyncio.create_task(self._now.wait())
+        await _first({drain, now}, daemon.broken)
+        now.cancel()
+        if drain.done():
+            drain.result()
+            self._say(f"ended; all is remembered in {opened.site.journal}")
+        drain.cancel()
+
+
+async def _first(tasks: set[asyncio.Task[Any]], broken: asyncio.Future[BaseException]) -> None:
+    await asyncio.wait({*tasks, broken}, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _goodbye(opened: Opened, *, cut_short: bool) -> None:
+    """Let agents go, unless we end so suddenly that another run is to find them."""
+    if opened.hub is None:
+        return
+    if cut_short:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            await aside(opened.hub.close)
+
+
+def notify_systemd(words: str) -> None:
+    """Tell systemd, if it started us, how far we are."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address[:1] not in {"/", "@"}:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+        out.sendto(words.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)

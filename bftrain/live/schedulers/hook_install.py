@@ -1,0 +1,101 @@
+"""Putting hooks where a scheduler finds them, and making the folder into which they write."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import stat
+from importlib import resources
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from bftrain.errors import BadInput, NotAvailable
+from bftrain.live.schedulers.hook_spool import check_folder
+
+Kind = Literal["slurm", "pbs"]
+
+_FILES: Final = {"slurm": "slurm.sh", "pbs": "pbs_hook.py"}
+_OURS: Final = "Tells bftrain that a job of"
+_PBS: Final = """\
+qmgr -c 'create hook bftrain'
+qmgr -c 'set hook bftrain event = "execjob_begin,execjob_epilogue,execjob_end"'
+qmgr -c 'set hook bftrain alarm = 5'
+qmgr -c 'import hook bftrain application/x-python default {hook}'"""
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made, and what people still have to do: lines for the scheduler and for the settings of the site."""
+
+    hook: str
+    spool: str
+    for_scheduler: str
+    for_site: str
+
+
+def hook_text(kind: Kind, spool: Path) -> str:
+    """Give the hook that writes into ``spool``."""
+    path = str(spool.absolute())
+    if not path.isprintable() or set(path) & set("'\"\\"):
+        raise BadInput("has letters that no hook should have to quote", where=path, fix="choose a plainer name")
+    text = resources.files("bftrain.live.schedulers.hooks").joinpath(_FILES[kind]).read_text(encoding="utf-8")
+    return text.replace("@SPOOL@", path)
+
+
+def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str = "root") -> Installed:
+    """Write the hook and make the spool: ``owner`` is who runs bftrain, ``writer`` who runs the hook."""
+    text = hook_text(kind, spool)
+    reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
+    _make_spool(spool, reader, author)
+    _write_hook(hook, text)
+    path = str(hook.absolute())
+    believed = "" if author.pw_uid in {0, reader.pw_uid} else f'\nspool_writers = ["{writer}"]'
+    return Installed(
+        hook=path,
+        spool=str(spool.absolute()),
+        for_scheduler=f"EpilogSlurmctld={path}" if kind == "slurm" else _PBS.format(hook=shlex.quote(path)),
+        for_site=f'spool = "{spool.absolute()}"{believed}',
+    )
+
+
+def _user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise BadInput("there is no such user", where=name) from error
+
+
+def _make_spool(spool: Path, reader: pwd.struct_passwd, author: pwd.struct_passwd) -> None:
+    """Make a folder of the reader's, into which the author may put files, and nobody else may look."""
+    shared = author.pw_uid not in {0, reader.pw_uid}
+    try:
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = spool.lstat()
+        if not stat.S_ISDIR(about.st_mode):
+            raise NotAvailable("is no folder", where=str(spool), fix="choose another name")
+        if about.st_uid != reader.pw_uid or (shared and about.st_gid != author.pw_gid):
+            os.chown(spool, reader.pw_uid, author.pw_gid if shared else reader.pw_gid)
+        spool.chmod(0o730 if shared else 0o700)
+    except PermissionError as error:
+        raise NotAvailable(
+            f"cannot be given to {reader.pw_name} and {author.pw_name}: {error.strerror}",
+            where=str(spool),
+            fix="run this as root",
+        ) from error
+    if reader.pw_uid == os.geteuid():
+        check_folder(spool)
+
+
+def _write_hook(hook: Path, text: str) -> None:
+    """Write the hook beside its place and move it there, so that no scheduler ever runs half of one."""
+    if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
+        raise NotAvailable("is there, and not from us", where=str(hook), fix="choose another name, or move it away")
+    hook.parent.mkdir(parents=True, exist_ok=True)
+    beside = hook.with_name(f".{hook.name}.{os.getpid()}")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    with os.fdopen(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+        os.fchmod(opened.fileno(), 0o755)
+    beside.replace(hook)

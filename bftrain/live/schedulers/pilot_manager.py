@@ -1,0 +1,400 @@
+"""Pilot jobs under any batch scheduler: kept in stock, found again after a restart, let go of, and never in the way.
+
+Each round looks at what the scheduler has of ours and at nothing else, so there is nothing to remember, and a daemon or
+a controller that was away changes nothing: what is there is counted, what lacks is submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from bftrain.errors import NotAvailable
+from bftrain.live.schedulers.command_runner import Runner
+from bftrain.live.schedulers.hook_spool import Heard, listening
+from bftrain.live.schedulers.pilot_backend import (
+    ALIVE,
+    LATER,
+    Batch,
+    CommandFailed,
+    Pilot,
+    PilotOrder,
+    PilotState,
+    Trouble,
+    check_site,
+    job_name,
+    log_folder,
+)
+from bftrain.live.schedulers.pilot_policy import Stock, StockSettings, alive_ids
+from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
+from bftrain.ports import Availability
+from bftrain.values import checks
+
+_BETWEEN_S: Final = 0.3  # looks at the least
+_LIMITS_S: Final = 600.0
+_NEWS_S: Final = 30.0  # a plan that moved by less is no news
+_MOST_AWAY_S: Final = 10.0
+_LEAVING_S: Final = 30.0
+_SHORTEST_S: Final = 60.0
+_NAMED: Final = 5  # nodes, in a remark
+_ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
+
+
+class PilotSettings(StockSettings, frozen=True, kw_only=True):
+    """What all schedulers with pilots have in common."""
+
+    lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
+    poll_s: float = 10.0  # how long nothing may be known of changes that no agent tells of
+    plan_poll_s: float = 60.0  # how often planned jobs are asked for; 0: never
+    command_timeout_s: float = 20.0
+    spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
+    spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        super().__post_init__()
+        if min(checks.numbers(self, "lengths_s"), default=0.0) < _SHORTEST_S:
+            checks.reject(self, "lengths_s", f"must be one or more lengths of at least {_SHORTEST_S:g} s")
+        checks.number(self, "poll_s", above=0.0)
+        checks.number(self, "plan_poll_s", at_least=0.0)
+        checks.number(self, "command_timeout_s", above=0.0)
+        checks.texts(self, "spool_writers")
+
+
+class PilotJobs:
+    """A scheduler whose nodes come to us as pilots."""
+
+    agents_suffice = True
+
+    def __init__(self, batch: Batch, settings: PilotSettings, site: Site, run: Runner) -> None:
+        check_site(site)
+        self.name = batch.name
+        self._batch = batch
+        self._settings = settings
+        self._site = site
+        self._run = run
+        self._stock = Stock(settings)
+        self._without: frozenset[str] = frozenset()
+        self._nodes: frozenset[str] = frozenset()  # all that the scheduler has, as far as known
+        self._hinted = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._post: Post = lambda _: None
+        self._told: dict[str, float | None] = {}  # node -> until when it is said to be ours
+        self._remarked: dict[str, str] = {}  # topic -> last remark
+        self._known: dict[str, Pilot] = {}
+        self._noticed: dict[str, float] = {}  # node -> when the scheduler said that it takes it
+        self._plans: Mapping[str, float] = {}
+        self._plans_at = self._limits_at = -float("inf")
+        self._longest_s = LATER
+        self._leaving = False
+
+    # -- the port
+
+    def available(self) -> Availability:
+        """Say whether the scheduler's commands are here."""
+        return self._batch.available()
+
+    def want(self, nodes: int, without: Collection[str] = ()) -> None:
+        """Hold no more pilots than ``nodes``, and get none on those of ``without``."""
+        self._stock.want(nodes)
+        self._without = frozenset(without)
+        self.hint()
+
+    def hint(self) -> None:
+        """Look soon."""
+        self._hinted.set()
+
+    def noticed(self, node: str) -> None:
+        """Remember it: the pilot that is there now ends because it was told to."""
+        self._noticed[node] = time.time()
+
+    @property
+    def pilots(self) -> Mapping[str, float]:
+        """How many there are, by what they are doing, as far as known."""
+        found = Counter(str(pilot.state) for pilot in self._known.values())
+        return {str(state): found[str(state)] for state in PilotState if state in ALIVE}
+
+    async def run(self, post: Post, agent: AgentOrder) -> None:
+        """Keep the stock, and post what becomes of the pilots."""
+        self._post = post
+        log_folder(self._site).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
+            await self._keep(self._batch.script(agent, self._site))
+
+    async def _keep(self, script: str) -> None:
+        away = 0
+        while True:
+            self._hinted.clear()
+            try:
+                async with self._busy:
+                    again_s = await self._round(script)
+                away = 0
+                self._remark("controller", "")
+            except CommandFailed as error:
+                self._remark("controller", f"{self.name} does not answer: {error}")
+                again_s = min(_MOST_AWAY_S, 2.0**away)
+                away = min(away + 1, 10)
+            await self._pause(again_s, listen=not away)
+
+    async def look(self) -> frozenset[str] | None:
+        """Name the nodes on which pilots run."""
+        try:
+            return frozenset(_held(await self._batch.pilots(self._run, job_name(self._site))))
+        except CommandFailed:
+            return None
+
+    async def give_back(self, nodes: Collection[str]) -> None:
+        """Cancel the pilots on these nodes, but first those that wait: they would take the nodes at once.
+
+        The next round submits again what is still wanted, and not to drained nodes.
+        """
+        async with self._busy:
+            try:
+                pilots = await self._batch.pilots(self._run, job_name(self._site))
+                here = [one.id for one in pilots if one.node in nodes and one.state in ALIVE]
+                waiting = [one.id for one in pilots if one.state is PilotState.WAITING]
+                for ids in (waiting, here) if here else ():
+                    if ids:
+                        await self._batch.cancel(self._run, ids)
+            except CommandFailed as error:
+                self._remark("cancel", f"nodes are not given back yet: {error}")
+        self.hint()
+
+    async def leave(self) -> None:
+        """Cancel all pilots, and see that they are gone."""
+        self._leaving = True
+        deadline = time.monotonic() + _LEAVING_S
+        async with self._busy:
+            while True:
+                try:
+                    ids = alive_ids(await self._batch.pilots(self._run, job_name(self._site)))
+                    if not ids:
+                        return
+                    await self._batch.cancel(self._run, ids)
+                except CommandFailed as error:
+                    self._remark("cancel", f"pilots are not cancelled yet: {error}")
+                if time.monotonic() > deadline:
+                    raise NotAvailable(
+                        "some pilots are still there",
+                        where=self.name,
+                        fix=f"cancel the jobs named {job_name(self._site)}",
+                    )
+                await asyncio.sleep(_BETWEEN_S)
+
+    # -- one round
+
+    async def _round(self, script: str) -> float:
+        """Look, and act on it; gives when to look again at the latest."""
+        now = time.monotonic()
+        await self._learn_limits(now)
+        pilots = await self._listed()
+        await self._look_ahead(now)
+        self._tell(pilots)
+        if self._leaving:
+            return self._settings.poll_s
+        idle = len(await self._batch.idle(self._run)) if self._settings.reserve else None
+        orders = self._orders(script, now)
+        marks = [order.mark for order in orders]
+        moves = self._stock.moves(now, time.time(), pilots, marks=marks, idle=idle)
+        if moves.cancel:
+            await self._batch.cancel(self._run, moves.cancel)
+        await self._submit(orders, moves.submit, pilots)
+        self._remark("failing", self._failures(pilots) if self._stock.failing else "")
+        if any(moves.submit):
+            return min(1.0, self._settings.poll_s)
+        return min(moves.again_s, self._settings.poll_s)
+
+    async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:
+        """Submit pilots; where no more of one length are taken, shorter ones may be."""
+        alive = len(alive_ids(pilots))
+        marks = {pilot.mark for pilot in pilots if pilot.state in ALIVE}
+        limit: CommandFailed | None = None
+        longest: PilotOrder | None = orders[0] if orders else None  # that may be allowed, as far as lengths matter
+        try:
+            for place, (order, count) in enumerate(zip(orders, counts, strict=True)):
+                done, error = await self._submit_length(order, count, at_once=count if limit is None else 1)
+                alive += done
+                if error is not None:
+                    limit = error
+                    if done or marks.intersection(one.mark for one in orders[: place + 1]):
+                        longest = None  # there are some as long, so it is their number
+                    elif longest is not None:
+                        longest = orders[min(place + 1, len(orders) - 1)]
+                elif done and limit is not None and longest is not None:
+                    # One more was not too many, so it was too long; that is tried again when limits are read again
+                    self._remark("length", f"pilots must not be longer than {longest.seconds:g} s: {limit}")
+                    self._longest_s = min(self._longest_s, longest.seconds)
+                    limit = None
+        except CommandFailed as error:
+            self._stock.failed(time.monotonic(), self._batch.trouble(error), alive)
+            self._remark("submit", f"pilots cannot be submitted: {error}")
+            return
+        if limit is not None:
+            self._stock.failed(time.monotonic(), Trouble.LIMIT, alive)
+            if not alive:
+                self._remark("submit", f"pilots cannot be submitted: {limit}")
+
+    async def _submit_length(self, order: PilotOrder, count: int, *, at_once: int) -> tuple[int, CommandFailed | None]:
+        """Submit pilots of one length; gives how many, and what was said if not even one more is taken."""
+        done = 0
+        while done < count:
+            some = min(count - done, at_once)
+            try:
+                more = await self._batch.submit(self._run, order, some)
+            except CommandFailed as error:
+                if self._batch.trouble(error) is not Trouble.LIMIT:
+                    raise
+                if some == 1:
+                    return done, error
+                at_once = some // 2  # fewer may still be allowed
+                continue
+            self._stock.submitted(more)
+            self._remark("submit", "")
+            done += more
+        return done, None
+
+    async def _listed(self) -> Sequence[Pilot]:
+        """List our pilots, those too that are gone without the scheduler saying how they ended."""
+        pilots = list(await self._batch.pilots(self._run, job_name(self._site)))
+        listed = {pilot.id: pilot for pilot in pilots}
+        now = time.time()
+        for id_, pilot in self._known.items():
+            if id_ not in listed and pilot.state in ALIVE and pilot.node:
+                pilots.append(msgspec.structs.replace(pilot, state=PilotState.LEFT, end_s=now))
+        pilots = [self._as_taken(pilot) for pilot in pilots]
+        self._known = listed
+        self._nodes = self._nodes.union(pilot.node for pilot in pilots if pilot.node)
+        return pilots
+
+    def _as_taken(self, pilot: Pilot) -> Pilot:
+        """Return the pilot as taken if it ended after a notice: its agent left in time, as it is to do.
+
+        The scheduler knows only that the job ended by itself.
+        """
+        if pilot.state not in _ENDED_ITSELF or pilot.start_s > self._noticed.get(pilot.node, -math.inf):
+            return pilot
+        return msgspec.structs.replace(pilot, state=PilotState.TAKEN)
+
+    async def _learn_limits(self, now: float) -> None:
+        if now - self._limits_at < _LIMITS_S:
+            return
+        try:
+            limits = await self._batch.limits(self._run)
+        except CommandFailed:
+            raise
+        except NotAvailable:
+            await self._clear_out()
+            raise
+        self._limits_at = now
+        self._stock.limit(limits)
+        self._longest_s = limits.longest_s
+        self._nodes = self._nodes.union(limits.nodes)
+        self._remark("limits", "; ".join(limits.remarks))
+
+    async def _clear_out(self) -> None:
+        """Cancel all pilots, for they would be in others' way."""
+        try:
+            ids = alive_ids(await self._batch.pilots(self._run, job_name(self._site)))
+            if ids:
+                await self._batch.cancel(self._run, ids)
+        except CommandFailed as error:
+            self._remark("cancel", f"pilots are in others' way and not cancelled yet: {error}")
+            return
+        self._known = {}
+        self._tell(())
+
+    async def _look_ahead(self, now: float) -> None:
+        """Ask when nodes are planned for others; not to know does no harm."""
+        if not self._settings.plan_poll_s or now - self._plans_at < self._settings.plan_poll_s:
+            return
+        self._plans_at = now
+        try:
+            self._plans = await self._batch.plans(self._run, job_name(self._site))
+        except CommandFailed:
+            self._plans = {}
+
+    def _orders(self, script: str, now: float) -> list[PilotOrder]:
+        """Build what to submit, the longest first. A mark tells the site, and a digest of all that makes an order."""
+        # Schedulers refuse an order that names a node they do not know
+        known = self._nodes if self._batch.avoids else frozenset()
+        avoid = tuple(sorted(known.intersection(self._without.union(self._stock.avoided(now)))))
+        name = job_name(self._site)
+        lengths = sorted({min(length, self._longest_s) for length in self._settings.lengths_s}, reverse=True)
+        orders = []
+        for rank, seconds in enumerate(lengths):
+            digest = hashlib.sha256(repr((script, avoid, seconds, self._settings)).encode()).hexdigest()[:12]
+            mark = f"{name}.{digest}"
+            orders.append(PilotOrder(name=name, mark=mark, script=script, seconds=seconds, rank=rank, avoid=avoid))
+        return orders
+
+    # -- telling
+
+    def _hear(self, heard: Sequence[Heard]) -> None:
+        """Take in what hooks say: a pilot that ended has lost its node, and any other end may have left one idle."""
+        numbers = {pilot.number or pilot.id: pilot.node for pilot in _held(self._known.values()).values()}
+        over = {numbers[one.job] for one in heard if one.what != "start" and one.job in numbers}
+        gone = tuple(sorted(over.intersection(self._told)))
+        for node in gone:
+            del self._told[node]
+        if gone:
+            self._post(Taken(nodes=gone))
+        if any(one.what == "end" for one in heard):
+            self.hint()
+
+    def _tell(self, pilots: Sequence[Pilot]) -> None:
+        """Post what is new: nodes that came, nodes that went, and until when they are ours."""
+        held = _held(pilots)
+        gone = tuple(sorted(node for node in self._told if node not in held))
+        if gone:
+            self._post(Taken(nodes=gone))
+        groups: dict[float | None, list[str]] = {}
+        told: dict[str, float | None] = {}
+        for node, pilot in held.items():
+            until = min((at for at in (pilot.end_s, self._plans.get(node)) if at is not None), default=None)
+            before = self._told.get(node)
+            if node in self._told and (
+                until == before or (until is not None and before is not None and abs(until - before) < _NEWS_S)
+            ):
+                told[node] = before
+                continue
+            told[node] = until
+            groups.setdefault(until, []).append(node)
+        self._told = told
+        for until, nodes in groups.items():
+            self._post(Allowed(nodes=tuple(sorted(nodes)), until_s=until))
+
+    def _remark(self, topic: str, text: str) -> None:
+        """Post a remark, once as long as it stays the same."""
+        if self._remarked.get(topic, "") != text:
+            self._remarked[topic] = text
+            if text:
+                self._post(Remark(text=text))
+
+    def _failures(self, pilots: Sequence[Pilot]) -> str:
+        nodes = sorted({one.node for one in pilots if one.state in {PilotState.FAILED, PilotState.LEFT} and one.node})
+        where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
+        return f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
+
+    async def _pause(self, seconds: float, *, listen: bool) -> None:
+        """Wait, but look earlier if something happens; never without a breath between two looks."""
+        await asyncio.sleep(min(_BETWEEN_S, seconds))
+        if not listen:
+            await asyncio.sleep(max(0.0, seconds - _BETWEEN_S))
+            return
+        try:
+            async with asyncio.timeout(max(0.0, seconds - _BETWEEN_S)):
+                await self._hinted.wait()
+        except TimeoutError:
+            pass
+
+
+def _held(pilots: Collection[Pilot]) -> dict[str, Pilot]:
+    """Give the nodes on which pilots run."""
+    return {pilot.node: pilot for pilot in pilots if pilot.state is PilotState.RUNNING and pilot.node}

@@ -1,0 +1,320 @@
+"""The stock of pilots: how many to submit and which to cancel now. No clock and no commands in here.
+
+Some pilots always wait in the queue, so that the scheduler itself fills a node the moment it is idle: long ones for
+nodes that nobody has plans for, shorter ones for those that are planned for a job later. How many follows what becomes
+of them: the stock doubles while all of it is started at once, and shrinks while nothing is. It is held within what the
+site allows, what the tasks could use, and a rate; whatever goes wrong makes it slower, never faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from bftrain.live.schedulers.pilot_backend import ALIVE, LATER, Limits, Pilot, PilotState, Trouble
+from bftrain.values import checks
+
+MOST_WAITING: Final = 64  # however much there is to fill
+_BURST: Final = 64  # pilots that may be submitted at once after a rest
+_YOUNG_S: Final = 45.0  # who leaves by himself at this age has not worked: agents without a manager go after 30 s
+_GROWN_S: Final = 60.0  # who has reached this age works
+_CANCEL_AGAIN_S: Final = 15.0
+_BAD_NODE_S: Final = 1800.0
+_STRIKES: Final = 2
+# First and longest wait after a trouble, each time twice as long
+_WAITS_S: Final = {
+    Trouble.AWAY: (1.0, 60.0),
+    Trouble.GONE: (1.0, 60.0),
+    Trouble.LIMIT: (15.0, 300.0),
+    Trouble.REFUSED: (30.0, 600.0),
+}
+_FAILING_S: Final = (2.0, 600.0)
+_TURN_LOOKS: Final = 3
+_SHRINK_S: Final = 15.0  # without a start
+_SOONEST_S: Final = 0.5
+_SOON_S: Final = 1.0
+
+
+class StockSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How large the stock is; 0 nodes mean no limit."""
+
+    pending: int = 4  # pilots of each length that wait for an idle node
+    reserve: int = 0  # nodes left idle, for those who do not want to wait for one
+    max_nodes: int = 0
+    submits_per_min: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        checks.integer(self, "pending", at_least=1)
+        checks.integer(self, "reserve", at_least=0)
+        checks.integer(self, "max_nodes", at_least=0)
+        checks.number(self, "submits_per_min", above=0.0)
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do now, and in how many seconds to look again at the latest (infinite: when there is a reason to)."""
+
+    submit: tuple[int, ...]  # pilots by order
+    cancel: tuple[str, ...] = ()
+    again_s: float = LATER
+
+
+class _Seen(msgspec.Struct, kw_only=True):
+    """The pilots that are not over, sorted."""
+
+    alive: int
+    waiting: dict[str, list[Pilot]]  # by mark
+    stale: list[Pilot]  # they wait with an order that holds no more
+    holding: list[Pilot]
+    stopped: list[Pilot]  # frozen on a node that others use: they are in the way there
+    leaving: int  # that still hold nodes, but end or were told to
+    parting: int  # that still wait, but were told to go
+
+
+class Stock:
+    """Decides on submitting and cancelling. Times are seconds on any one clock that does not go back."""
+
+    def __init__(self, settings: StockSettings) -> None:
+        self._settings = settings
+        self._limits = Limits()
+        self._wanted = LATER
+        self._aims: dict[str, int] = {}
+        self._turn = 0  # looks since a pilot started
+        self._adapted_s: dict[str, float] = {}  # when the aim changed last, or was seen to be right
+        self._held: frozenset[str] | None = None  # ids of those that held nodes when we looked last
+        self._tokens = float(_BURST)
+        self._tokens_at: float | None = None
+        self._ceiling = (
+            LATER  # pilots in the queue when the scheduler said that is enough, and until when we believe it
+        )
+        self._ceiling_until = -math.inf
+        self._troubles = 0
+        self._resume_at = -math.inf
+        self._cancelled: dict[str, float] = {}  # id -> when
+        self._over: set[str] | None = None  # ids of pilots known to be over
+        self._failing = 0  # looks in a row that found pilots failed
+        self._failed_at_s = -math.inf  # on the scheduler's clock
+        self._strikes: dict[str, int] = {}
+        self._bad: dict[str, float] = {}  # node -> until when it is avoided
+
+    # -- what is told
+
+    def want(self, nodes: float) -> None:
+        """Hold no more pilots than this."""
+        self._wanted = nodes
+
+    def limit(self, limits: Limits) -> None:
+        """Know what the site allows."""
+        self._limits = limits
+
+    def submitted(self, count: int) -> None:
+        """Note that pilots were submitted."""
+        self._tokens -= count
+        if count:
+            self._troubles = 0
+
+    def failed(self, now_s: float, trouble: Trouble, alive: int) -> None:
+        """Note that submitting failed while ``alive`` pilots were in the queue."""
+        until = now_s + _doubled(*_WAITS_S[trouble], self._troubles)
+        self._troubles += 1
+        if trouble is Trouble.LIMIT:
+            self._ceiling, self._ceiling_until = alive, until
+        else:
+            self._resume_at = until
+
+    # -- what follows
+
+    def avoided(self, now_s: float) -> tuple[str, ...]:
+        """Name the nodes on which pilots fail though they work on others."""
+        self._bad = {node: until for node, until in self._bad.items() if until > now_s}
+        return tuple(sorted(self._bad))
+
+    @property
+    def failing(self) -> bool:
+        """Say whether pilots fail wherever they start."""
+        return self._failing > 1
+
+    def moves(
+        self, now_s: float, wall_s: float, pilots: Sequence[Pilot], *, marks: Sequence[str], idle: int | None = None
+    ) -> Moves:
+        """Decide after a look at all pilots.
+
+        ``wall_s`` is the time on the scheduler's clock, ``marks`` are those of the orders, the longest first, and
+        ``idle`` is how many nodes are idle, if anybody counted.
+        """
+        self._learn(now_s, wall_s, pilots)
+        seen = self._sorted_out(now_s, pilots, marks)
+        self._adapt(now_s, seen)
+        budget = self._budget(seen, idle)
+        targets = self._shared_out(budget, marks)
+        submit = self._submits(now_s, seen, budget, targets)
+        let_go = seen.stale + seen.stopped + self._surplus(seen, budget, targets, marks)
+        let_go += _youngest(seen.holding)[: self._excess(seen, idle)]
+        self._cancelled |= {pilot.id: now_s for pilot in let_go}
+        lacking = sum(targets) > sum(map(len, seen.waiting.values())) + sum(submit)
+        return Moves(submit=submit, cancel=tuple(one.id for one in let_go), again_s=self._again(now_s, lacking=lacking))
+
+    # -- inside
+
+    def _learn(self, now_s: float, wall_s: float, pilots: Iterable[Pilot]) -> None:
+        """Take in how pilots ended, and which of them work."""
+        over = {pilot.id: pilot for pilot in pilots if pilot.state not in ALIVE}
+        fresh = [] if self._over is None else [pilot for id_, pilot in over.items() if id_ not in self._over]
+        self._over = set(over)  # what was over when we came is no news
+        grown = [one for one in pilots if one.state is PilotState.RUNNING and wall_s - one.start_s >= _GROWN_S]
+        for pilot in grown:
+            self._strikes.pop(pilot.node, None)
+            if pilot.start_s > self._failed_at_s:
+                self._failing = 0
+        bad = [pilot for pilot in fresh if _in_vain(pilot)]
+        if not bad:
+            return
+        for node in {pilot.node for pilot in bad if pilot.node}:
+            self._strikes[node] = self._strikes.get(node, 0) + 1
+            if grown and self._strikes[node] >= _STRIKES:
+                self._bad[node] = now_s + _BAD_NODE_S
+                del self._strikes[node]
+        if all(pilot.node in self._bad for pilot in bad):
+            return
+        self._resume_at = max(self._resume_at, now_s + _doubled(*_FAILING_S, self._failing))
+        self._failing += 1
+        self._failed_at_s = wall_s
+
+    def _sorted_out(self, now_s: float, pilots: Iterable[Pilot], marks: Iterable[str]) -> _Seen:
+        alive = [pilot for pilot in pilots if pilot.state in ALIVE]
+        self._cancelled = {
+            pilot.id: self._cancelled[pilot.id]
+            for pilot in alive
+            if self._cancelled.get(pilot.id, -math.inf) > now_s - _CANCEL_AGAIN_S
+        }
+        waiting: dict[str, list[Pilot]] = {mark: [] for mark in marks}
+        seen = _Seen(alive=len(alive), waiting=waiting, stale=[], holding=[], stopped=[], leaving=0, parting=0)
+        for pilot in alive:
+            if pilot.state is PilotState.ENDING or pilot.id in self._cancelled:
+                seen.leaving += pilot.state is not PilotState.WAITING
+                seen.parting += pilot.state is PilotState.WAITING
+            elif pilot.state is PilotState.WAITING:
+                seen.waiting.get(pilot.mark, seen.stale).append(pilot)
+            elif pilot.state is PilotState.STOPPED:
+                seen.stopped.append(pilot)
+            else:
+                seen.holding.append(pilot)
+        return seen
+
+    def _adapt(self, now_s: float, seen: _Seen) -> None:
+        """Learn from what becomes of those that wait how many should wait."""
+        started: set[str] = set()
+        if self._held is not None:
+            started = {pilot.mark for pilot in seen.holding if pilot.id not in self._held}
+        self._held = frozenset(pilot.id for pilot in seen.holding)
+        self._turn = 0 if started else self._turn + 1
+        least = self._settings.pending
+        aims = {mark: self._aims.get(mark, least) for mark in seen.waiting}
+        for mark, waiting in seen.waiting.items():
+            if mark in started and not waiting:
+                aims[mark] = min(2 * aims[mark], max(MOST_WAITING, least))
+            elif mark not in started and now_s - self._adapted_s.get(mark, now_s) >= _SHRINK_S:
+                aims[mark] = max(aims[mark] // 2, least)
+            elif mark not in started:
+                continue
+            self._adapted_s[mark] = now_s
+        self._aims = aims
+        self._adapted_s = {mark: self._adapted_s.get(mark, now_s) for mark in aims}
+
+    def _budget(self, seen: _Seen, idle: int | None) -> int:
+        """How many pilots may wait altogether."""
+        most = min(self._settings.max_nodes or LATER, self._wanted, self._limits.running)
+        # Those that are stopped count as submitted, too
+        most = min(most, self._limits.submitted - len(seen.stopped))
+        budget = _whole(most - len(seen.holding) - seen.leaving)
+        if self._settings.reserve:
+            # Who waits takes any node at any time, so nobody may wait while there are none to spare
+            budget = min(budget, max(0, (idle or 0) - self._settings.reserve))
+        return budget
+
+    def _shared_out(self, budget: int, marks: Sequence[str]) -> tuple[int, ...]:
+        """How many pilots of each length should wait: as many of each as its aim if the budget allows it.
+
+        A small budget goes round: if no node is idle long enough for one length, another gets its turn.
+        """
+        aims = [1 if self._failing else self._aims[mark] for mark in marks]
+        targets = [0] * len(aims)
+        shift = self._turn // _TURN_LOOKS if budget < len(aims) else 0
+        while budget > 0 and targets != aims:
+            for place in range(len(aims)):
+                rank = (place + shift) % len(aims)
+                if budget > 0 and targets[rank] < aims[rank]:
+                    targets[rank] += 1
+                    budget -= 1
+        return tuple(targets)
+
+    def _submits(self, now_s: float, seen: _Seen, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
+        """How many of each length to submit now: what lacks, as far as back-off, limits and rate let it."""
+        waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
+        left = min(self._allowance(now_s), _whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
+        if now_s < self._resume_at or (now_s < self._ceiling_until and seen.alive >= self._ceiling):
+            left = 0
+        submit = []
+        for waits, target in zip(seen.waiting.values(), targets, strict=True):
+            count = max(0, min(target - len(waits), left))
+            submit.append(count)
+            left -= count
+        return tuple(submit)
+
+    def _surplus(self, seen: _Seen, budget: int, targets: Sequence[int], marks: Sequence[str]) -> list[Pilot]:
+        """Who should not wait any more; some too many are better than submitting them again."""
+        tight = budget <= sum(targets)
+        found: list[Pilot] = []
+        for mark, target in zip(marks, targets, strict=True):
+            most = target if tight else 2 * self._aims[mark]
+            found += _youngest(seen.waiting[mark])[: max(0, len(seen.waiting[mark]) - most)]
+        return found
+
+    def _excess(self, seen: _Seen, idle: int | None) -> int:
+        """How many should not hold nodes any more."""
+        excess = max(0, len(seen.holding) - (self._settings.max_nodes or LATER))
+        if self._settings.reserve and idle is not None:
+            excess = max(excess, self._settings.reserve - idle - seen.leaving)
+        return int(min(excess, len(seen.holding)))
+
+    def _allowance(self, now_s: float) -> int:
+        """How many pilots the rate lets through now."""
+        if self._tokens_at is not None:
+            self._tokens += max(0.0, now_s - self._tokens_at) * self._settings.submits_per_min / 60
+        self._tokens, self._tokens_at = min(self._tokens, float(_BURST)), now_s
+        return _whole(self._tokens)
+
+    def _again(self, now_s: float, *, lacking: bool) -> float:
+        """When to look again though nothing happens."""
+        until = max(self._resume_at, self._ceiling_until)
+        if lacking and now_s < until:
+            return max(until - now_s, _SOONEST_S)
+        if lacking and self._tokens < 1:
+            return max(60 * (1 - self._tokens) / self._settings.submits_per_min, _SOONEST_S)
+        return _SOON_S if self._cancelled else LATER
+
+
+def alive_ids(pilots: Collection[Pilot]) -> list[str]:
+    """Give the ids of all pilots that are not over."""
+    return [pilot.id for pilot in pilots if pilot.state in ALIVE]
+
+
+def _in_vain(pilot: Pilot) -> bool:
+    if pilot.state is PilotState.LEFT:
+        return pilot.end_s is not None and pilot.end_s - pilot.start_s < _YOUNG_S
+    return pilot.state is PilotState.FAILED
+
+
+def _youngest(pilots: Iterable[Pilot]) -> list[Pilot]:
+    return sorted(pilots, key=lambda pilot: (pilot.start_s, len(pilot.id), pilot.id), reverse=True)
+
+
+def _doubled(first_s: float, longest_s: float, times: int) -> float:
+    return min(longest_s, first_s * 2.0 ** min(times, 30))
+
+
+def _whole(number: float) -> int:
+    return max(0, math.floor(min(number, 1e9)))

@@ -1,0 +1,179 @@
+"""Carrying out: each order goes to the launcher of its task, releases to all; departures that can wait are gentle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from bftrain import registry
+from bftrain.errors import BadInput, BftrainError, BrokenPlugin
+from bftrain.launcher_orders import orders
+from bftrain.live.model.task_record import Kept
+from bftrain.ports import Launcher
+from bftrain.values.actions import Action, Release
+from bftrain.values.plan import Plan
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.manager.agent_hub import Hub
+
+Tell = Callable[[dict[str, Any]], None]
+_ALWAYS: Final = ("argv", "folder", "cwd", "env", "stop_grace_s", "workers_per_node")
+_USUAL_STALL_LIMIT_S: Final = 1800.0  # what a job means that does not say
+_GENTLY = "decided"  # a cause for which launchers take the time that a planned change takes
+
+
+class Carriers:
+    """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used.
+
+    ``stall_s``: without a step for so long, tasks that do not say otherwise give their nodes back.
+    """
+
+    def __init__(self, tell: Tell, hub: Hub | None, *, stall_s: float) -> None:
+        self._tell = tell
+        self._hub = hub
+        self._stall_s = stall_s
+        self._launchers: dict[str, Launcher] = {}
+        self._of: dict[str, Launcher] = {}  # task -> its launcher
+        # node that is to be given up gently -> the task on it, and since when (monotonic)
+        self._lingering: dict[str, tuple[str, float]] = {}
+
+    # -- tasks
+
+    def prepare(self, launcher: str) -> None:
+        """Make a launcher now, so that it is known from the beginning if that cannot be done."""
+        self._launcher(launcher)
+
+    def add(self, kept: Kept) -> None:
+        """Let its launcher know what to run for a task. May take a moment: a folder is made. From any thread."""
+        where = f"task '{kept.name}'"
+        launcher = self._launcher(kept.launcher)
+        try:
+            launcher.add(kept.name, _job(kept, self._stall_s))
+        except ElasticError as error:
+            raise BadInput(error.what, where=error.where or where, fix=error.fix) from error
+        except OSError as error:
+            raise BadInput(f"its folder cannot be made: {error}", where=where) from error
+        self._of[kept.name] = launcher
+
+    def drop(self, task: str) -> None:
+        """Forget a task that is over."""
+        launcher = self._of.pop(task, None)
+        if launcher is not None:
+            launcher.drop(task)
+
+    def narrow(self, task: str, size: int | None) -> None:
+        """Let a task run on the first ``size`` of its nodes only, if its launcher can do that."""
+        narrow = getattr(self._of.get(task), "narrow", None)
+        if narrow is not None:
+            narrow(task, size)
+
+    def can_narrow(self, task: str) -> bool:
+        """Say whether a task can be let run on some of its nodes only."""
+        return hasattr(self._of.get(task), "narrow")
+
+    # -- orders
+
+    def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:
+        """Have actions carried out; returns at once. ``gentle`` nodes are given up as in a planned change."""
+        actions = list(actions)
+        if gentle:
+            actions = [one for one in (_without(action, gentle) for action in actions) if one is not None]
+        told = orders(actions)
+        if gentle:
+            now = time.monotonic()
+            for order in told:
+                if set(order["nodes"]) & set(gentle):
+                    order["cause"] = _GENTLY
+                    self._lingering.update(dict.fromkeys(set(order["nodes"]) & set(gentle), (order["task"], now)))
+        for launcher in tuple(self._launchers.values()):
+            mine = [order for order in told if self._of.get(order.get("task", ""), launcher) is launcher]
+            if mine:
+                launcher.apply(mine)
+
+    def establish(self, plan: Plan) -> None:
+        """Tell launchers once of each task which nodes it holds since before: there it goes on, elsewhere it ends."""
+        waiting = {task: () for task in self._of if task not in plan.holdings}
+        holdings = [*waiting.items(), *((task, held) for task, held in plan.holdings.items() if task in self._of)]
+        for launcher in tuple(self._launchers.values()):
+            launcher.apply(
+                [
+                    {"action": "start" if nodes else "stop", "task": task, "nodes": list(nodes)}
+                    for task, nodes in holdings
+                    if self._of[task] is launcher
+                ]
+            )
+
+    def keep(self, nodes: Iterable[str]) -> None:
+        """Know that nodes that were to be given up are ours again."""
+        for node in nodes:
+            self._lingering.pop(node, None)
+
+    def clear(self, nodes: Collection[str]) -> None:
+        """Clear nodes now that were to be given up gently: there is no more time."""
+        hurried = [node for node in nodes if self._lingering.pop(node, None) is not None]
+        if hurried:
+            for launcher in tuple(self._launchers.values()):
+                launcher.apply([{"action": "release", "nodes": hurried}])
+
+    def vacated(self, task: str, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Know that nothing of a task runs on nodes any more; gives those that were waited for."""
+        gone = tuple(node for node in nodes if self._lingering.get(node, ("", 0.0))[0] == task)
+        for node in gone:
+            del self._lingering[node]
+        return gone
+
+    def overdue(self, patience_s: float) -> frozenset[str]:
+        """The nodes that tasks were to give up longer ago than this, or whose task is over: nothing is told of it."""
+        latest = time.monotonic() - patience_s
+        return frozenset(
+            node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._of
+        )
+
+    @property
+    def lingering(self) -> frozenset[str]:
+        """The nodes that tasks are still about to give up gently."""
+        return frozenset(self._lingering)
+
+    def close(self) -> None:
+        """End everything that was started. May take its time: not from the loop."""
+        for launcher in tuple(self._launchers.values()):
+            with suppress(Exception):  # the others have to be ended all the same
+                launcher.close()
+
+    def _launcher(self, name: str) -> Launcher:
+        found = self._launchers.get(name)
+        if found is None:
+            where = f"launcher '{name}'"
+            make = registry.load("launcher", name)
+            try:
+                found = make(self._tell, self._hub)
+            except (BftrainError, ElasticError):
+                raise
+            except Exception as error:
+                raise BrokenPlugin(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
+            self._launchers[name] = found
+        return found
+
+
+def _job(kept: Kept, stall_s: float) -> dict[str, Any]:
+    """Return the job as a launcher takes it; what says nothing is left out, for launchers that do not know it."""
+    job = {name: getattr(kept.run, name) for name in _ALWAYS}
+    if kept.run.finish_code is not None:
+        job["finish_code"] = kept.run.finish_code
+    if kept.run.finish_file:
+        job["finish_file"] = kept.run.finish_file
+    if kept.spec.work_samples is not None:
+        job["work_samples"] = kept.spec.work_samples
+    limit_s = stall_s if kept.run.stall_limit_s is None else kept.run.stall_limit_s
+    if limit_s != _USUAL_STALL_LIMIT_S:
+        job["stall_limit_s"] = limit_s
+    return job
+
+
+def _without(action: Action, gentle: Collection[str]) -> Action | None:
+    """Leave gentle nodes out of a release."""
+    if not isinstance(action, Release):
+        return action
+    nodes = tuple(node for node in action.nodes if node not in gentle)
+    return Release(nodes=nodes) if nodes else None

@@ -1,0 +1,187 @@
+"""Task files: the tasks of a study, as TOML or CSV that people can read and write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import tomllib
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from bftrain.errors import BadInput, UnknownName
+from bftrain.files import CsvFile, by_suffix, check_replaceable, head_of, whole_file, whole_text
+from bftrain.taskfiles.records import COUNTS, KEYS, NUMBERS, record_of, tasks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from bftrain.values.task import TaskSpec
+
+    Record = dict[str, Any]
+    Reader = Callable[[Path], Iterator[tuple[str, Record]]]
+    Writer = Callable[[list[Record], IO[str]], None]
+
+KIND: Final = "task file"
+MADE_BY: Final = "made by bftrain"  # in the comment at the top of what commands write
+POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
+KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
+_PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
+
+
+def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
+    """Load the tasks in this file, in their order; its name ends in ``.toml`` or ``.csv``."""
+    path = Path(path)
+    read, _ = by_suffix(path, _formats(), KIND)
+    return tasks_of(read(path), str(path))
+
+
+def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -> None:
+    """Save tasks under this name, which ends in ``.toml`` or ``.csv``; ``note`` becomes a comment at the top."""
+    path = Path(path)
+    _, save = by_suffix(path, _formats(), KIND)
+    records = [record_of(task) for task in tasks]
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        text.writelines(f"# {line}\n" for line in note.splitlines())
+        save(records, text)
+        text.detach()
+
+
+def check_task_name(path: Path) -> None:
+    """Refuse a name that no tasks can be saved under, or of a file that is not ours, before work is done for it."""
+    by_suffix(path, _formats(), KIND)
+    check_replaceable(path, is_own_tasks)
+
+
+def is_own_tasks(path: Path) -> bool:
+    """Return whether a command wrote the tasks in this file; what was written by hand has no such comment."""
+    lines = head_of(path).splitlines()
+    return any(MADE_BY.encode() in line for line in takewhile(lambda line: line.startswith(b"#"), lines))
+
+
+def _formats() -> dict[str, tuple[Reader, Writer]]:
+    return {".toml": (_toml_records, _save_toml), ".csv": (_csv_records, _save_csv)}
+
+
+def _toml_records(path: Path) -> Iterator[tuple[str, Record]]:
+    try:
+        document = tomllib.loads(whole_text(path, KIND))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"not valid TOML: {error}", where=str(path), fix="see docs/formats.md for an example") from error
+    for key in document:
+        if key != "task":
+            raise UnknownName.among("table of a task file", key, ("task",), where=str(path))
+    entries = document.get("task", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BadInput("task: must be a list of tables", where=str(path), fix="begin every task with [[task]]")
+    for number, entry in enumerate(entries, start=1):
+        yield f"{path}: task {number}", entry
+
+
+def _save_toml(records: list[Record], text: IO[str]) -> None:
+    for record in records:
+        text.write("\n[[task]]\n")
+        text.writelines(f"{key} = {_toml(value)}\n" for key, value in record.items())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)  # a printable text is the same in JSON and TOML
+    if isinstance(value, list):
+        return f"[{', '.join(map(repr, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_key(key)} = {_toml(part)}' for key, part in value.items())} }}"
+    return _number(value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def _number(value: object) -> str:
+    """Write a number as people do, 1.3e8 and not 130000000.0, if that is exactly the same."""
+    brief = f"{value:.6g}".replace("e+0", "e").replace("e+", "e") if isinstance(value, float) else ""
+    return brief if "e" in brief and float(brief) == value else repr(value)
+
+
+def _csv_records(path: Path) -> Iterator[tuple[str, Record]]:
+    rows = CsvFile(path)
+    header = [cell.strip() for cell in rows.header]
+    for column in header:
+        if column not in KEYS:
+            raise UnknownName.among("column of a task file", column, KEYS, where=rows.where)
+        if header.count(column) > 1:
+            raise BadInput(f"the column '{column}' comes twice", where=rows.where)
+    for cells in rows.rows():
+        if len(cells) != len(header):
+            what = f"the row has {len(cells)} cells, the header {len(header)}"
+            raise BadInput(what, where=rows.where, fix="give every row as many cells; empty ones are fine")
+        filled = {key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}
+        yield rows.where, {key: _cell(key, cell, rows.where) for key, cell in filled.items()}
+
+
+def _cell(key: str, cell: str, where: str) -> object:
+    try:
+        if key in COUNTS:
+            return int(cell)
+        if key in NUMBERS:
+            return float(cell)
+        if key == "curve":
+            return _points(cell)
+    except ValueError:
+        wanted = "a whole number" if key in COUNTS else "a number"
+        problem = f"{key}: {cell!r} is no {'list of points' if key == 'curve' else wanted.partition(' ')[2]}"
+        raise BadInput(problem, where=where, fix=POINTS_REMEDY if key == "curve" else f"give {wanted}") from None
+    return _curves(cell, where) if key == "curves" else cell
+
+
+def _points(cell: str) -> dict[str, list[Any]]:
+    points = [point.partition(":") for point in cell.split()]
+    return {"nodes": [int(size) for size, _, _ in points], "rate": [float(rate) for _, _, rate in points]}
+
+
+def _curves(cell: str, where: str) -> dict[str, dict[str, list[Any]]]:
+    """Read ``v100=1:100 2:190; k80=1:30``."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for part in filter(None, map(str.strip, cell.split(";"))):
+        kind, parted, points = part.partition("=")
+        kind = kind.strip()
+        if kind in found:
+            raise BadInput(f"curves: '{kind}' comes twice", where=where, fix=KINDS_REMEDY)
+        try:
+            found[kind] = _points(points)
+        except ValueError:
+            parted = ""
+        if not parted or not kind:
+            raise BadInput(f"curves: {part!r:.60} are no points of a kind", where=where, fix=KINDS_REMEDY)
+    return found
+
+
+def _save_csv(records: list[Record], text: IO[str]) -> None:
+    used = [key for key in KEYS if any(key in record for record in records)]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(used)
+    for record in records:
+        writer.writerow([_csv(record.get(key, "")) for key in used])
+
+
+def _csv(value: object) -> str:
+    if isinstance(value, dict):
+        return "; ".join(_kinds(value)) if all(isinstance(part, dict) for part in value.values()) else _told(value)
+    return value if isinstance(value, str) else _number(value)
+
+
+def _kinds(curves: dict[str, Any]) -> Iterator[str]:
+    for kind, points in curves.items():
+        if _PARTS & set(kind):
+            fix = "save the tasks as .toml, or call the kind otherwise"
+            raise BadInput(f"the kind '{kind}' cannot stand in a cell: '=' and ';' part kinds", where="curves", fix=fix)
+        yield f"{kind}={_told(points)}"
+
+
+def _told(points: dict[str, list[Any]]) -> str:
+    return " ".join(f"{size}:{rate!r}" for size, rate in zip(points["nodes"], points["rate"], strict=True))

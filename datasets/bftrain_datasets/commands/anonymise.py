@@ -1,0 +1,55 @@
+"""``bftrain anonymise``: a log that can be given away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output
+
+
+@click.command()
+@log_argument
+@log_output
+@click.option(
+    "--key",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with a secret key: a node gets the same name in all logs made with it. Made if it does not exist.",
+)
+@click.option("--shift-times", is_flag=True, help="Move the log so that it begins at 0: nobody learns when it was.")
+@prints_results
+def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out: Output) -> None:  # noqa: FBT001 - click's way
+    """Give nodes names that tell nothing, and leave out where LOG came from.
+
+    What stays is when how many nodes, and which together, were idle. Without --key a key is drawn and thrown away:
+    nobody can ever find the old names, and the next log gets other ones.
+    """
+    from bftrain_datasets.log.anonymise import anonymised, load_key, make_key, new_key, others_may_read
+    from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
+
+    check_log_name(path)
+    whole = load_log(log)
+    made_key = key_file is not None and not key_file.exists()
+    if key_file is None:
+        key = new_key()
+    elif made_key:
+        key = make_key(key_file)
+    else:
+        key = load_key(key_file)
+        if others_may_read(key_file):
+            out.warn(f"{key_file} can be read by others, who can then find the names: chmod 600 {key_file}")
+    hidden = anonymised(whole, key, shift_times=shift_times)
+    save_log(hidden, path)
+    if made_key:
+        out.say(f"{key_file}: a new key; keep it to give nodes the same names again, and give it to nobody")
+    figures = {
+        **figures_of(hidden, path),
+        "key": str(key_file) if key_file else None,
+        "key_made": made_key,
+        "times_shifted": shift_times,
+    }
+    times = "begins at 0" if shift_times else "keeps its times (--shift-times moves them)"
+    out.result(figures, lambda: f"{path}: {len(hidden.node_names):,} nodes with new names; the log {times}")

@@ -1,0 +1,77 @@
+"""``bftrain check``: what is doubtful in a log, or in what a scheduler wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.records import (
+    books,
+    findings_data,
+    options_of,
+    read_records,
+    reads_records,
+    records_argument,
+    refusal,
+    report,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bftrain_datasets.importing.import_options import ImportOptions
+    from bftrain_datasets.importing.pipeline import Imported, NoLog
+
+
+@click.command()
+@records_argument
+@reads_records
+@prints_results
+def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
+    """List what is doubtful in FILES: one log, or what a scheduler wrote. Nothing is written.
+
+    For a log this is what was found when it was imported, and what looks wrong in it now. With --strict a doubt ends
+    the command with exit code 3.
+    """
+    options = options_of(given, counts=counts)
+    from bftrain_datasets.importing.pipeline import NoLog
+
+    try:
+        checked = _checked_log(files, options) or read_records(files, options, out)
+    except NoLog as without:
+        _tell(without, out)
+        raise
+    _tell(checked, out)
+    if strict and checked.doubts:
+        raise refusal(checked)
+
+
+def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | None:
+    """Check a log of ours, if that is what was given."""
+    from bftrain_datasets.importing.pipeline import check_log
+    from bftrain_datasets.log.log_files import holds_log, load_log
+
+    logs = [path for path in files if holds_log(path)]
+    if not logs:
+        return None
+    if len(files) > 1:
+        raise click.UsageError(f"{logs[0]} is a log: check it alone")
+    return check_log(load_log(logs[0]), options.downtime_after_s)
+
+
+def _tell(checked: Imported | NoLog, out: Output) -> None:
+    data = {"format": checked.format, "rows": checked.rows, "findings": findings_data(checked.findings)}
+    out.result(data, lambda: _words(checked))
+
+
+def _words(checked: Imported | NoLog) -> RenderableType:
+    from rich.console import Group
+
+    from bftrain_datasets.importing.pipeline import NoLog
+
+    failed = isinstance(checked, NoLog)
+    told = [report(checked.findings)] if checked.findings or not failed else []
+    return Group(*told, *([books(checked)] if checked.rows.read or failed else []))

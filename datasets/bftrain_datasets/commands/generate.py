@@ -1,0 +1,41 @@
+"""``bftrain generate``: logs to try things on when there is none at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.logfiles import figures_of, log_output
+
+
+@click.group()
+def command() -> None:
+    """Generate a log of idle nodes that looks like a real machine's."""
+
+
+@command.command("log")
+@log_output
+@click.option(
+    "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."
+)
+@click.option("--days", type=float, default=7.0, show_default=True, help="Days observed.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one log of many.")
+@click.option("--idle-share", type=float, default=0.0827, show_default=True, help="Idle part of all node-time.")
+@click.option("--start", "start_s", type=float, default=0.0, show_default=True, help="First second, UTC.")
+@prints_results
+def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start_s: float, out: Output) -> None:
+    """Generate a log whose idle time comes in bursts, fragments and groups as measured on Summit.
+
+    The same options give the same file.
+    """
+    from bftrain.text_formats import percent
+    from bftrain_datasets.log.log_files import check_log_name, save_log
+    from bftrain_datasets.log.log_generator import generate_log
+
+    check_log_name(path)
+    made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
+    save_log(made, path)
+    words = f"{path}: {nodes:,} nodes, {len(made):,} events, {percent(made.idle_share)} of the node-time idle"
+    out.result(figures_of(made, path), lambda: words)

@@ -1,0 +1,139 @@
+"""``bftrain inspect``: what is in a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bftrain import text_formats
+from bftrain.cli.output import Output, prints_results, table
+from bftrain_datasets.commands.logfiles import log_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Group
+
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_datasets.log.measures import LogSummary
+    from bftrain_datasets.log.provenance import Provenance
+
+_MOST_SOURCES: Final = 5
+
+
+@click.command()
+@log_argument
+@prints_results
+def command(log: Path, out: Output) -> None:
+    """Describe LOG: how much node-time is idle, in pieces of what length, and how nodes leave the pool."""
+    from bftrain_datasets.log.log_files import load_log
+    from bftrain_datasets.log.measures import summarise
+
+    found = load_log(log)
+    summary = summarise(found)
+    out.result(summary, lambda: _tables(log, found, summary))
+
+
+def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
+    from rich.console import Group
+
+    from bftrain import text_formats
+    from bftrain.cli.plot import StepPlot
+    from bftrain_datasets.log.measures import CHANCE_WITHIN_S
+
+    pool, lengths = summary.pool.percentiles, summary.fragments.percentiles_s
+    at_once = summary.leaving.at_once
+    percentiles = (
+        (
+            f"P{percentile}",
+            f"{pool[percentile]:,}",
+            f"{lengths[percentile]:,.0f}" if lengths else "-",
+            f"{at_once[percentile]:,}" if at_once else "-",
+        )
+        for percentile in pool
+    )
+    shares = (
+        (
+            f"up to {text_formats.duration(share.up_to_s)}",
+            text_formats.percent(share.fragments),
+            text_formats.percent(share.idle_time),
+        )
+        for share in summary.fragments.shares
+    )
+    chances = (
+        (text_formats.duration(age), text_formats.percent(chance))
+        for age, chance in summary.leaving.chance_within_300_s.items()
+    )
+    kinds = (
+        (
+            kind,
+            f"{each.nodes:,}",
+            text_formats.percent(each.idle_share),
+            f"{each.idle_node_hours:,.0f}",
+            f"{each.largest:,}",
+        )
+        for kind, each in summary.kinds.items()
+    )
+    of_kinds = table("", ("kind", "nodes", "idle", "idle node-hours", "idle at most"), kinds)
+    return Group(
+        table(str(file), ("", ""), _main_figures(summary), left=(0, 1)),
+        StepPlot("idle nodes", log.times, log.pool_sizes(), log.end_s),
+        *((of_kinds,) if summary.kinds else ()),
+        table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave at once (nodes)"), percentiles),
+        table("", ("idle fragments", "of all fragments", "of the idle time"), shares),
+        table("", ("idle for", f"chance to leave within {text_formats.duration(CHANCE_WITHIN_S)}"), chances),
+        table("", ("", ""), _story(summary.provenance), left=(0, 1)),
+    )
+
+
+def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
+    from bftrain import text_formats
+    from bftrain_datasets.log.measures import LARGE_DEPARTURE_NODES
+
+    yield "nodes", f"{summary.nodes:,}"
+    yield "events", f"{summary.events:,}, every {summary.mean_gap_s:,.0f} s (median {summary.median_gap_s:,.0f} s)"
+    begin, end = text_formats.moment(summary.start_s), text_formats.moment(summary.end_s)
+    yield "span", f"{text_formats.duration(summary.span_s)}, from {begin} to {end}"
+    yield "idle", f"{100 * summary.idle_share:.2f} % of the node-time, {summary.idle_node_hours:,.0f} node-hours"
+    if summary.down_share:
+        share = text_formats.percent(summary.down_share)
+        yield "down", f"{share} of the node-time, {summary.down_node_hours:,.0f} node-hours"
+    yield "pool", f"{summary.pool.mean:,.1f} nodes on average, {summary.pool.largest:,} at most"
+    pieces = summary.fragments
+    yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
+    yield (
+        "leaving",
+        f"{text_formats.percent(summary.leaving.together)} of the nodes that came together leave together",
+    )
+    yield (
+        "",
+        (
+            f"{text_formats.percent(summary.leaving.in_large_departures)} leave at once with "
+            f"{LARGE_DEPARTURE_NODES} or more"
+        ),
+    )
+    yield "content sha256", summary.sha256
+
+
+def _story(told: Provenance) -> Iterator[tuple[str, str]]:
+    """Say where the log came from, and what was done to it."""
+    from bftrain_datasets.commands.records import done_about
+
+    yield "made by", f"{told.made_by}, bftrain {told.version}"
+    for name, value in told.options.items():
+        yield "with", f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    for source in told.sources[:_MOST_SOURCES]:
+        yield "from", f"{source.name}, {source.size_bytes:,} bytes, sha256 {source.sha256}"
+    if len(told.sources) > _MOST_SOURCES:
+        yield "", f"and {len(told.sources) - _MOST_SOURCES:,} more files"
+    for step in told.steps:
+        yield "then", step
+    for finding in told.findings:
+        done = done_about(finding)
+        yield (
+            "found",
+            f"{finding.name}, {text_formats.counted(finding.count, 'time')}" + (f": {done}" if done else ""),
+        )

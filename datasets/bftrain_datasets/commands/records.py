@@ -1,0 +1,232 @@
+"""Options of the commands that read what a scheduler wrote, and what they print of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import click
+
+from bftrain.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from bftrain_datasets.importing.import_options import ImportOptions
+    from bftrain_datasets.importing.pipeline import Imported, NoLog
+    from bftrain_datasets.log.provenance import Finding
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SUSPECTED: Final = "suspected"
+ROOM_FOR_TABLE: Final = 100  # columns of a terminal
+
+records_argument = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
+)
+
+_OPTIONS: Final = (
+    click.option(
+        "--format", "format", default=None, help="The format, if it is not recognised; bftrain doctor lists them."
+    ),
+    click.option(
+        "--nodes",
+        default=None,
+        metavar="NODESET|FILE|N",
+        help="All nodes, in order: a node set such as nid[0001-0064], or a file of them; with --counts how many.",
+    ),
+    click.option(
+        "--window",
+        default=None,
+        metavar="A..B",
+        help="Only this time: seconds UTC or ISO in --timezone; an end may be empty.",
+    ),
+    click.option(
+        "--down",
+        multiple=True,
+        metavar="A..B",
+        help="The whole machine was down then; may be repeated. 'suspected': whenever it is suspected.",
+    ),
+    click.option(
+        "--downtime-after",
+        "downtime_after_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=3600.0,
+        show_default=True,
+        help="Suspect downtime when all nodes are idle for longer than these seconds.",
+    ),
+    click.option(
+        "--preemptible",
+        default=None,
+        metavar="PART,..",
+        help="Partitions or queues whose jobs may be preempted: they count as idle.",
+    ),
+    click.option(
+        "--min-gap",
+        "min_gap_s",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Shorter idle gaps (s) count as busy.",
+    ),
+    click.option(
+        "--keep-end",
+        is_flag=True,
+        help="Keep the end of a dump of ended jobs, where nothing starts any more.",
+    ),
+    click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
+    click.option(
+        "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."
+    ),
+    click.option("--columns", default=None, metavar="NAME,..", help="Columns of an sacct file without header."),
+    click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
+)
+
+
+def reads_records(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options of an import."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
+    """Make sense of what was typed."""
+    from datetime import UTC
+    from functools import partial
+
+    from bftrain_datasets.importing import time_formats
+    from bftrain_datasets.importing.import_options import ImportOptions
+
+    downs = given.pop("down")
+    nodes, node_count = _nodes(given.pop("nodes"), counts=counts)
+    for name in ("preemptible", "columns"):
+        text = given.pop(name)
+        if text is not None:
+            given[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+    wanted = given.pop("window")
+    zone = time_formats.zone(given["timezone"]) if given["timezone"] else UTC
+    window = partial(time_formats.window, zone=zone)
+    return ImportOptions(
+        nodes=nodes,
+        node_count=node_count,
+        window=window(wanted) if wanted is not None else (None, None),
+        down=tuple(window(text, where="--down") for text in downs if text != SUSPECTED),
+        down_suspected=SUSPECTED in downs,
+        counts=counts,
+        **given,
+    )
+
+
+def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, int | None]:
+    """Names of the nodes, or only how many there are."""
+    from bftrain_datasets.importing.nodenames import node_list
+
+    if text is None:
+        return None, None
+    if Path(text).is_file():
+        return node_list(text, Path(text)), None
+    if text.isdecimal():
+        if not counts:
+            raise click.UsageError(f"--nodes {text} says how many there are, which is enough for --counts only")
+        if not text.strip("0"):
+            raise click.UsageError(f"--nodes {text}: a machine has at least one node")
+        return None, int(text)
+    return node_list(text), None
+
+
+def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> Imported:
+    """Import the files, with a progress bar where they are large enough to take a while."""
+    from bftrain_datasets.importing.pipeline import import_files
+
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with out.progress() as progress:
+        bar = progress.add_task("reading, kB", total=size / 1000 or None)
+        return import_files(files, options, tell=lambda count: progress.advance(bar, count / 1000))
+
+
+def books(made: Imported | NoLog) -> str:
+    """The sum over all rows, in words."""
+    rows = made.rows
+    aside = sum(rows.aside.values())
+    return f"{made.format}: {rows.read:,} rows read = {rows.used:,} used + {aside:,} set aside"
+
+
+def refusal(made: Imported) -> Exception:
+    """What ``--strict`` says."""
+    from bftrain.errors import BadInput
+
+    names = ", ".join(each.name for each in made.doubts)
+    kinds = "1 kind" if len(made.doubts) == 1 else f"{len(made.doubts)} kinds"
+    return BadInput(f"--strict: {kinds} of doubt: {names}", fix="see the options in the report above")
+
+
+class FindingsTable:
+    """What was found, what was done about it, and what would change that: a table, or a list where there is no room."""
+
+    def __init__(self, title: str, findings: Sequence[Finding]) -> None:
+        self._title = title
+        self._findings = findings
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Print it; the first line is the same in both forms."""
+        if options.max_width >= ROOM_FOR_TABLE:
+            columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
+            rows = ((each.name, f"{each.count:,}", _hours(each), _told(each)) for each in self._findings)
+            yield table(self._title, columns, rows, left=(0, 3))
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        yield Text(f"{self._title}\n")
+        for each in self._findings:
+            hours = f" ({_hours(each)} node-hours)" if each.node_s else ""
+            yield Text(f"{each.name}: {each.count:,}{hours}")
+            yield Padding(Text(_told(each), overflow="fold"), (0, 0, 0, 2), expand=False)
+        yield ""
+
+
+def _hours(each: Finding) -> str:
+    return f"{each.node_s / 3600:,.1f}" if each.node_s else ""
+
+
+def _told(each: Finding) -> str:
+    from bftrain_datasets.importing.hazard_kinds import HAZARDS
+
+    known = HAZARDS.get(each.name)
+    lines = (known.says if known else each.name, done_about(each), each.first)
+    return "\n".join(line for line in lines if line)
+
+
+def done_about(each: Finding) -> str:
+    """Say what was done about a finding, and which option changes that."""
+    from bftrain_datasets.importing.hazard_kinds import option_for
+
+    option = option_for(each.name)
+    return f"{each.done}; change it with {option}" if option else each.done
+
+
+def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Give findings for programs, each with the option that changes what is done about it."""
+    from bftrain.values import wire
+    from bftrain_datasets.importing.hazard_kinds import option_for
+
+    return [{**wire.plain(each), "option": option_for(each.name) or None} for each in findings]
+
+
+def report(findings: Sequence[Finding]) -> RenderableType:
+    """All findings: doubts apart from what is ordinary."""
+    from rich.console import Group
+
+    from bftrain_datasets.importing.findings import is_doubt
+
+    doubts = [each for each in findings if is_doubt(each)]
+    others = [each for each in findings if not is_doubt(each)]
+    parts: list[RenderableType] = []
+    if doubts:
+        parts.append(FindingsTable("Doubtful: look at these", doubts))
+    if others:
+        parts.append(FindingsTable("Ordinary: counted, and nothing to worry about", others))
+    return Group(*parts) if parts else "Nothing was found that is doubtful."

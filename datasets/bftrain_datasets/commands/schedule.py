@@ -1,0 +1,210 @@
+"""``bftrain schedule``: a main scheduler simulated on an archive's log, and the idle nodes that it leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bftrain import text_formats
+from bftrain.cli.interruption import interruption, unterminated
+from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.overwrite_option import overwrite_option
+from bftrain.cli.settings import settings_of_kind, with_options
+from bftrain.errors import Interrupted
+from bftrain_replay.commands.replay_run import what_remains
+from bftrain_replay.commands.side_by_side import Cell, Row, spreads_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from bftrain_datasets.scheduling.jobs import Workload
+    from bftrain_datasets.scheduling.schedule_figures import ScheduleSummary, Spread
+    from bftrain_datasets.scheduling.schedule_result import Result
+    from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
+
+# setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
+OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
+    "policy": (str, "fcfs, easy, conservative, fairshare, ostrich, a plug-in's, or FILE.py:NAME [easy]."),
+    "estimates": (click.Choice(("limit", "actual", "last2")), "What the policy is told of run times [limit]."),
+    "nodes": (int, "Nodes of the machine [what the log says]."),
+    "cores_per_node": (int, "Processors of a node [what the log says]."),
+    "sharing": (click.Choice(("none", "cores")), "none: a job gets whole nodes; cores: processors [none]."),
+    "time_factor": (float, "Multiplies the gaps between submissions; below 1 the load rises [1]."),
+    "window": (str, "Only jobs submitted in A..B, seconds UTC or ISO times; either may be left out."),
+    "first": (int, "Only the first so many rows of the log."),
+    "until": (str, "When it ends: seconds UTC, an ISO time, or last-submit [when all jobs are done]."),
+    "placement": (click.Choice(("first-fit", "contiguous")), "Which of the free nodes a job gets [first-fit]."),
+    "backfill_depth": (int, "fairshare, ostrich: jobs looked at from the first that has to wait on [50]."),
+    "half_life_s": (float, "fairshare: seconds after which usage counts half; 0 for ever [604800]."),
+    "campaign_gap_s": (float, "Seconds after a campaign's first job from which a job begins a new one [600]."),
+    "shares": (str, "fairshare, ostrich: file of users and their shares [equal shares]."),
+    "max_backlog_s": (float, "More waiting work than the machine does in so many seconds ends it [2592000]."),
+}
+MOST_NAMED: Final = 5  # refused jobs that are named one by one
+
+
+@click.command(
+    epilog="DIR gets idle.npz (the derived log), schedule.swf, summary.json, config.toml and the tables jobs, "
+    "campaigns, users and utilisation; docs/schedule.md explains them. Ctrl-C ends it early and keeps what is done."
+)
+@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder for the result.",
+)
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
+@overwrite_option
+@with_options(OPTIONS)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    default=None,
+    help="TOML file with these settings; options on the command line win.",
+)
+@prints_results
+def command(
+    log: Path,
+    folder: Path,
+    *,
+    tables: str,
+    overwrite: bool,
+    config: Path | None,
+    out: Output,
+    **given: Any,  # noqa: ANN401 - the settings' own types
+) -> None:
+    """Schedule LOG, an SWF file, anew: who waits how long, and which nodes are left idle.
+
+    The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
+    """
+    from bftrain.result_folder import ResultFolder
+    from bftrain_datasets.scheduling import schedule_folder, table_files
+    from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
+
+    settings = settings_of_kind(config, given, ScheduleSettings)
+    table_files.check_form(tables)
+    with ResultFolder(folder, schedule_folder.KIND, overwrite=overwrite) as target:
+        workload = _read(log, settings, out)
+        with unterminated():
+            result = _simulate(workload, settings, out)
+            written = result.summary.ended != "interrupted" or not target.holds_finished
+            if written:
+                target.replace(lambda draft: schedule_folder.write(result, draft, name=str(log), form=tables))
+    _warn(result, out)
+    out.result(schedule_folder.summary(result, str(log)) if out.json else None, lambda: _words(result, str(log)))
+    if written:
+        out.say(f"result: {folder}")
+    if result.summary.ended == "interrupted":
+        raise Interrupted(f"interrupted; {what_remains(folder, written=written)}")
+
+
+def _read(log: Path, settings: ScheduleSettings, out: Output) -> Workload:
+    from bftrain_datasets.scheduling import scheduling
+
+    with out.progress() as bars:
+        size = log.stat().st_size if log.is_file() else None
+        bar = bars.add_task("bytes read", total=size)
+        return scheduling.read(log, settings, tell=lambda count: bars.advance(bar, count))
+
+
+def _simulate(workload: Workload, settings: ScheduleSettings, out: Output) -> Result:
+    """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
+    from bftrain_datasets.scheduling import scheduling
+    from bftrain_replay.commands.replay_progress import ReplayProgress
+
+    with interruption() as interrupted, out.progress() as bars:
+        span_s = workload.jobs.submit_s[-1]
+        progress = ReplayProgress(bars, out, span_s, counted="jobs", done="hours scheduled")
+
+        def watch(simulated_s: float, jobs: int) -> bool:
+            progress.tell(settings.policy, min(simulated_s, span_s), jobs)
+            return not interrupted()
+
+        return scheduling.simulate(workload, settings, watch=watch)
+
+
+def _warn(result: Result, out: Output) -> None:
+    """Tell what may be wrong: jobs that were refused, an early end, rows that were not used, promises not kept."""
+    for text in _warnings(result):
+        out.warn(text)
+
+
+def _warnings(result: Result) -> Iterator[str]:
+    jobs, schedule, summary = result.workload.jobs, result.schedule, result.summary
+    for job in schedule.refused[:MOST_NAMED]:
+        yield f"job {jobs.name(job)} wants {jobs.size[job]:,} {summary.unit}s of {schedule.nodes:,}: refused"
+    if len(schedule.refused) > MOST_NAMED:
+        yield f"{len(schedule.refused):,} jobs in all are larger than the machine; --nodes N says how large that is"
+    if summary.ended == "overload":
+        yield (
+            f"overload: after {summary.simulated_s / 86_400:,.1f} days {summary.waiting:,} jobs wait, more than the "
+            "machine does in --max-backlog; the queue grows without bound, and the schedule ends here"
+        )
+    aside = result.workload.rows.aside
+    if aside:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(aside.items()))
+        yield f"rows set aside: {told}; docs/readers.md explains each"
+    if any(each.name == "no_users" for each in result.workload.findings):
+        yield "no job names its user: shares, campaigns and estimates take all for one user's"
+    unknown = result.workload.unknown_shares
+    if unknown:
+        yield f"--shares names users that no job has: {', '.join(unknown[:MOST_NAMED])}"
+
+
+def _words(result: Result, name: str) -> RenderableType:
+    """Lay the figures out."""
+    from rich.console import Group
+
+    summary, log = result.summary, result.log
+    title = f"{name}: {summary.policy}, estimates {summary.estimates}, {summary.nodes:,} nodes"
+    idle = f"{log.idle_node_s / 3600:,.0f} node-hours, {text_formats.percent(log.idle_share)} of the node-time"
+    return Group(
+        table(title, ("", ""), _rows(summary)),
+        spreads_table(list(_spreads(summary))),
+        f"idle: {idle}; derived, not recorded",
+    )
+
+
+def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
+    from bftrain import text_formats
+
+    yield "ended", summary.ended.replace("_", " ")
+    others = ("running", "waiting", "not_arrived", "refused")
+    more = "".join(
+        f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in others if getattr(summary, name)
+    )
+    yield "jobs done", f"{summary.done:,} of {summary.jobs:,}{more}"
+    yield "time simulated", text_formats.duration(summary.simulated_s)
+    yield "load offered", text_formats.percent(summary.load)
+    yield "utilisation", text_formats.percent(summary.utilisation)
+    yield "overtook another", f"{summary.overtook:,}"
+    yield "outlived their estimate", f"{summary.overran:,}"
+    if summary.promised:
+        yield "promised starts", f"{summary.promised:,}"
+        yield "started later", f"{summary.promises_broken:,}, at most {text_formats.duration(summary.worst_delay_s)}"
+    yield "campaigns beyond their bound", f"{summary.beyond_bound:,} of {summary.campaigns_done:,}"
+
+
+def _spreads(summary: ScheduleSummary) -> Iterator[Row]:
+    from bftrain import text_formats
+
+    def row(name: str, spread: Spread) -> Row:
+        told = text_formats.duration if name == "wait" else _number
+        return Row(name, [Cell(told(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)])
+
+    yield row("wait", summary.wait_s)
+    yield row("slowdown", summary.slowdown)
+    yield row("bounded slowdown", summary.bounded_slowdown)
+    yield row("stretch of campaigns", summary.stretch)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"

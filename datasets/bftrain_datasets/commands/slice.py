@@ -1,0 +1,53 @@
+"""``bftrain slice``: a part of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@click.command()
+@log_argument
+@log_output
+@click.option(
+    "--nodes",
+    help="Nodes to keep: a node set such as nid[0001-0064], a file of them, or A:B for those from place A up to B, "
+    "counted from 0.",
+)
+@click.option("--window", help="Time to keep, A..B: seconds UTC or ISO times; either may be left out.")
+@prints_results
+def command(log: Path, path: Path, nodes: str | None, window: str | None, out: Output) -> None:
+    """Cut a part out of LOG: some of its nodes, or some of its time, or both.
+
+    Nodes keep the order of the log. The part begins with the states that they have when the window begins.
+    """
+    from bftrain.text_formats import duration, percent
+    from bftrain_datasets.importing.nodenames import node_list
+    from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
+    from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window, places_of
+
+    if nodes is None and window is None:
+        raise click.UsageError("give --nodes, --window, or both: they say what to keep")
+    check_log_name(path)
+    whole = load_log(log)
+    chosen: slice | NDArray[np.int64] | None = None
+    if nodes is not None and Path(nodes).is_file():
+        chosen = places_of(whole, node_list(nodes, Path(nodes)), where=nodes)
+    elif nodes is not None:
+        chosen = chosen_nodes(whole, nodes, where="--nodes")
+    part = whole.select(nodes=chosen, window=chosen_window(whole, window or "..", where="--window"))
+    save_log(part, path)
+    words = (
+        f"{path}: {len(part.node_names):,} of {len(whole.node_names):,} nodes, {duration(part.span_s)} of "
+        f"{duration(whole.span_s)}, {percent(part.idle_share)} of the node-time idle"
+    )
+    out.result(figures_of(part, path), lambda: words)

@@ -1,0 +1,252 @@
+"""``bftrain tasks import``: jobs of other systems as tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.records import findings_data
+from bftrain_datasets.commands.taskfiles import FILE, kinds_of, task_output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain_datasets.published.tasks import PublishedTasks
+    from bftrain_datasets.workloads.workload import Workload
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
+
+PUBLISHED: Final = "published"
+FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
+STDIN: Final = "-"
+_PAIR: Final = 2  # files of the published replayer's tasks
+_WORTH_A_BAR: Final = 1 << 18  # bytes
+_MOST_NAMED: Final = 5  # rows that are told one by one
+_OPTION_OF: Final[Mapping[str, str]] = {
+    "speeds": "--speeds",
+    "node_kind": "--node-kind",
+    "kinds": "--kinds",
+    "reference": "--reference",
+    "elastic": "--elastic",
+    "per_node": "--per-node",
+    "nodes": "--nodes",
+    "window": "--window",
+    "first": "--first",
+    "begin": "--begin",
+    "timezone": "--timezone",
+    "strict": "--strict",
+}
+
+
+@click.command(
+    epilog="docs/workloads.md says what each field becomes. A pair of files are the tasks of the published replayer: "
+    "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os)."
+)
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
+)
+@task_output
+@click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="The format, if it is not recognised.")
+@click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table: steps/s by kind, model and gang.")
+@click.option("--kinds", default=None, metavar="KIND,..", help="Kinds of nodes in the table to give speeds on [all].")
+@click.option("--node-kind", "--kind", default=None, help="Speeds of this kind only, as if there were no other.")
+@click.option("--reference", default=None, help="Kind on which a deadline's ideal duration is measured [v100].")
+@click.option("--elastic", is_flag=True, help="All sizes in the table, and not only the gang that a job asked for.")
+@click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors of one node [1].")
+@click.option("--nodes", type=click.IntRange(min=1), default=None, help="Refuse jobs that so many nodes cannot hold.")
+@click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive then, by the clock of the file.")
+@click.option("--first", type=click.IntRange(min=1), default=None, help="Only the first so many jobs of the file.")
+@click.option("--log", type=FILE, default=None, help="The log that the tasks are for: submit_s counts from its start.")
+@click.option("--begin", default=None, metavar="TIME", help="What submit_s counts from: seconds or ISO [first job].")
+@click.option("--timezone", default=None, help="Zone of times that have none, such as America/Los_Angeles [UTC].")
+@click.option("--strict", is_flag=True, help="End at the first row that leaves a doubt.")
+@click.option("--exact", is_flag=True, help="Published tasks: keep speeds even where a profile has them rounded.")
+@prints_results
+def command(
+    *,
+    files: tuple[Path, ...],
+    path: Path,
+    form: str | None,
+    log: Path | None,
+    exact: bool,
+    out: Output,
+    **given: Any,  # noqa: ANN401 - options of a workload
+) -> None:
+    """Read jobs of another system as tasks: Gavel, Philly, Blox, SWF, or the published replayer.
+
+    Formats are recognised by content, packed or not; - is standard input. Each row becomes a task or is counted with
+    its reason. submit_s counts from the first job, unless told otherwise.
+    """
+    from bftrain.taskfiles.files import check_task_name
+
+    check_task_name(path)
+    form = form or (PUBLISHED if len(files) == _PAIR else None)
+    _check(files, form, given, exact=exact)
+    if given["begin"] is not None and log is not None:
+        raise click.UsageError("--log and --begin contradict each other: both say what submit_s counts from")
+    if form == PUBLISHED:
+        _published(files, path, log, exact=exact, out=out)
+    else:
+        _workload(files[0], path, _options(given, form, log), out)
+
+
+def _check(files: Sequence[Path], form: str | None, given: Mapping[str, Any], *, exact: bool) -> None:
+    """Refuse what does not go together."""
+    wanted = _PAIR if form == PUBLISHED else 1
+    if len(files) != wanted:
+        many = "a pair of files, JBND and JNPS" if wanted == _PAIR else "one file"
+        raise click.UsageError(f"{form or 'an import'} takes {many}, not {len(files)}")
+    used = [option for name, option in _OPTION_OF.items() if given[name] not in {None, False}]
+    if form == PUBLISHED and used:
+        raise click.UsageError(f"{used[0]} does not go with tasks of the published replayer")
+    if form != PUBLISHED and exact:
+        raise click.UsageError("--exact goes with tasks of the published replayer only")
+
+
+def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
+    from datetime import UTC
+
+    from bftrain_datasets.importing import time_formats
+    from bftrain_datasets.log.log_files import load_log
+    from bftrain_datasets.workloads.workload_options import WorkloadOptions
+
+    zone = time_formats.zone(given["timezone"]) if given["timezone"] else UTC
+    begin_s = load_log(log).start_s if log else None
+    if given["begin"] is not None:
+        try:
+            begin_s = time_formats.Clock(zone).seconds(given["begin"])
+        except (ValueError, OverflowError) as error:
+            raise click.UsageError(f"--begin: {given['begin']!r} is no time; give seconds or an ISO time") from error
+    window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
+    kinds = kinds_of(given["kinds"])
+    if kinds and given["node_kind"] is not None:
+        raise click.UsageError("--kinds and --node-kind contradict each other")
+    plain = {name: given[name] for name in _OPTION_OF if name not in {"begin", "timezone", "window", "kinds"}}
+    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, window=window, kinds=kinds, **plain)
+
+
+def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> None:
+    from bftrain.taskfiles.files import MADE_BY, save_tasks
+
+    found = _read(file, options, out)
+    words = list(_told(found, options))
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
+    for warning in _warnings(found):
+        out.warn(warning)
+    figures = {
+        "file": str(path),
+        "tasks": len(found.tasks),
+        "format": found.format,
+        "begin_s": found.begin_s,
+        "first_submit_s": found.tasks[0].submit_s,
+        "last_submit_s": found.tasks[-1].submit_s,
+        "node_kind": found.node_kind,
+        "kinds": found.kinds,
+        "reference": found.reference,
+        "rows": found.rows,
+        "findings": findings_data(found.findings),
+        "refused": found.refused,
+        "sources": found.sources,
+    }
+    out.result(figures, lambda: f"{path}: {len(found.tasks):,} tasks\n" + "\n".join(words))
+
+
+def _read(file: Path, options: WorkloadOptions, out: Output) -> Workload:
+    """Read the jobs, with a progress bar where the file is large enough to take a while."""
+    from bftrain_datasets.workloads.workload import import_workload
+
+    if str(file) == STDIN:
+        return import_workload(None, options)
+    size = file.stat().st_size
+    if size < _WORTH_A_BAR:
+        return import_workload(file, options)
+    with out.progress() as bars:
+        bar = bars.add_task("reading, kB", total=size / 1000)
+        return import_workload(file, options, tell=lambda count: bars.advance(bar, count / 1000))
+
+
+def _told(found: Workload, options: WorkloadOptions) -> Iterator[str]:
+    """Say where the tasks come from, and how their fields are meant."""
+    from bftrain_datasets.importing.time_formats import told
+
+    for source in found.sources:
+        yield f"from {source.name}, sha256 {source.sha256}"
+    yield f"format {found.format}; submit_s counts from {told(found.begin_s)}"
+    sizes = "all sizes in the table" if options.elastic else "the gang asked for"
+    if found.kinds:
+        yield f"speeds in steps/s on {', '.join(found.kinds)}, {sizes}; work in steps"
+        yield "where nodes have no kinds, speeds are those on the first of these that a job runs on"
+    elif found.node_kind:
+        yield f"speeds in steps/s on {found.node_kind}, {sizes}; work in steps"
+    else:
+        yield "only durations are known: speed 1 on the nodes asked for, work in seconds"
+    if any(task.deadline_s is not None for task in found.tasks):
+        yield f"deadlines are multiples of the duration on {found.reference}"
+    aside = sum(found.rows.aside.values())
+    yield f"{found.rows.read:,} rows read = {found.rows.used:,} tasks + {aside:,} set aside"
+
+
+def _warnings(found: Workload) -> Iterator[str]:
+    """Say what was refused, by name, and whatever else is doubtful."""
+    from bftrain_datasets.importing.findings import is_doubt
+    from bftrain_datasets.importing.hazard_kinds import HAZARDS
+
+    doubtful = [each for each in found.refused if HAZARDS[each.reason].doubt]
+    for each in doubtful[:_MOST_NAMED]:
+        yield f"{each.where}: {each.what}: refused"
+    for finding in found.findings:
+        hazard = HAZARDS[finding.name]
+        if is_doubt(finding) or hazard.aside:
+            option = f"; change it with {hazard.option}" if hazard.option else ""
+            first = f", first at {finding.first}" if finding.first else ""
+            yield f"{finding.count:,} {finding.name}{first}: {hazard.says}; {finding.done}{option}"
+    early = sum(task.submit_s < 0 for task in found.tasks)
+    if early:
+        yield f"{early:,} tasks are handed in before the time that submit_s counts from"
+
+
+def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bool, out: Output) -> None:
+    from bftrain.taskfiles.files import MADE_BY, save_tasks
+    from bftrain_datasets.log.log_files import load_log
+    from bftrain_datasets.published.tasks import import_tasks
+
+    begin_s = load_log(log).start_s if log else None
+    found = import_tasks(files[0], files[1], begin_s=begin_s, exact=exact)
+    words = list(_published_words(found))
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
+    moments = [task.submit_s for task in found.tasks]
+    figures = {
+        "file": str(path),
+        "tasks": len(found.tasks),
+        "format": PUBLISHED,
+        "objective": found.objective,
+        "begin_s": found.begin_s,
+        "first_submit_s": min(moments),
+        "last_submit_s": max(moments),
+        "profiles": found.profiles,
+        "rounded": found.rounded,
+        "sources": found.sources,
+    }
+    if found.objective is None:
+        out.warn("Os is neither samples/s nor speedup: the task file has no place for it, see docs/objectives.md")
+    if found.unused:
+        out.warn(f"not used: {', '.join(found.unused)}")
+    if min(moments) < 0:
+        out.warn(f"{sum(moment < 0 for moment in moments):,} tasks are handed in before the log begins")
+    out.result(figures, lambda: f"{path}: {len(found.tasks):,} tasks\n" + "\n".join(words))
+
+
+def _published_words(found: PublishedTasks) -> Iterator[str]:
+    """Say where the tasks come from, and what the file cannot hold."""
+    from bftrain.text_formats import moment
+
+    for source in found.sources:
+        yield f"from {source.name}, sha256 {source.sha256}"
+    yield f"submit_s counts from {moment(found.begin_s)}"
+    if found.objective is not None:
+        yield f"Os holds the objective {found.objective}: replay with --objective {found.objective}"
+    if found.rounded:
+        changed = sum(found.profiles.values())
+        yield f"speeds of {changed:,} tasks are those of profiles, changed by {100 * found.rounded:.3f} % at most"

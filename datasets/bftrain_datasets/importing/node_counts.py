@@ -1,0 +1,235 @@
+"""From counts to a log: how many nodes are busy is known, which is not.
+
+Nodes are numbered, and the first ``active`` of them are busy: among all ways to say which, this one needs the fewest
+changes. Of ``total`` nodes the others are idle; nodes beyond ``total`` are down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing import time_formats
+from bftrain_datasets.importing.nodenames import MOST_NODES
+from bftrain_datasets.importing.occupancy import observed
+from bftrain_datasets.importing.repeated_jobs import any_running, told_once
+from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
+from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.importing.job_checks import Intake
+
+MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is made
+UNKNOWN_TOTAL: Final = -1  # where a count does not say how many nodes there are
+_REGULAR: Final = 0.9  # part of the gaps between counts that must be alike before longer ones are doubtful
+_POLL_GAP: Final = 3  # times the usual interval
+_NAME_DIGITS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """From ``times[i]`` on ``active[i]`` nodes are busy of ``total[i]``; the last holds until ``end_s``.
+
+    ``runs_on`` says whether any job still runs then.
+    """
+
+    times: NDArray[np.float64]
+    active: NDArray[np.int64]
+    total: NDArray[np.int64]
+    end_s: float
+    runs_on: bool = False
+
+
+def log_from_counts(intake: Intake) -> EventLog:
+    """Build the log of numbered nodes of which the first ``active`` are busy."""
+    if intake.count_times:
+        steps = _cut(_of_series(intake), intake)
+        largest = int(max(steps.active.max(), steps.total.max()))
+    else:
+        steps = _of_jobs(intake)
+        largest = int(steps.active.max())
+    names = _names(intake, largest)
+    steps = _within_capacity(steps, len(names), intake)
+    intake.tally.note("which_unknown", count=len(steps.times), where="")
+    if not intake.count_times:
+        _note_censored(steps, len(names), intake)
+    return _expanded(steps, names, intake.file_names[0])
+
+
+def _of_series(intake: Intake) -> _Steps:
+    """Sort the counts; of several at one time the last one holds."""
+    times = np.array(intake.count_times, dtype=np.float64)
+    _note_order(times, intake)
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    last = np.append(times[1:] != times[:-1], [True])
+    if not last.all():
+        first_s = float(times[~last][0])
+        intake.tally.unuse("superseded", f"at {time_formats.told(first_s)}", int((~last).sum()), 0.0)
+    active = np.array(intake.count_active, dtype=np.int64)[order][last]
+    total = np.array(intake.count_total, dtype=np.int64)[order][last]
+    steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))
+    _note_gaps(steps, intake)
+    return steps
+
+
+def _note_order(times: NDArray[np.float64], intake: Intake) -> None:
+    falls = np.flatnonzero(np.diff(times) < 0) + 1
+    if falls.size:
+        intake.tally.note("unsorted", count=int(falls.size), where=f"at {time_formats.told(times[falls[0]])}")
+
+
+def _note_gaps(steps: _Steps, intake: Intake) -> None:
+    """Count the gaps in a series that otherwise goes on at one pace."""
+    gaps = np.diff(steps.times)
+    if gaps.size == 0:
+        return
+    usual = float(np.median(gaps))
+    long = np.flatnonzero(gaps > _POLL_GAP * usual)
+    if long.size and float(np.mean(np.abs(gaps - usual) <= usual / 10)) >= _REGULAR:
+        node_s = float((gaps[long] * np.maximum(steps.total[long], steps.active[long])).sum())
+        where = f"at {time_formats.told(steps.times[long[0]])}"
+        intake.tally.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
+
+
+def _of_jobs(intake: Intake) -> _Steps:
+    """Add the sizes of all jobs that run at one time."""
+    jobs, keep = told_once(intake)
+    begin_s, end_s = observed(jobs, keep, intake)
+    runs_on = any_running(jobs, keep)
+    keep &= (jobs.start < end_s) & (jobs.end > begin_s)
+    start = np.maximum(jobs.start[keep], begin_s)
+    ends = jobs.end[keep]
+    inside = ends < end_s
+    count = jobs.count[keep].astype(np.int64)
+    times = np.concatenate(([begin_s], start, ends[inside]))
+    change = np.concatenate(([0], count, -count[inside]))
+    order = np.argsort(times, kind="stable")
+    times, active = times[order], np.cumsum(change[order])
+    last = np.append(times[1:] != times[:-1], [True])
+    return _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
+
+
+def _cut(steps: _Steps, intake: Intake) -> _Steps:
+    """Keep what lies in the window."""
+    begin_s, end_s = intake.options.window
+    low = steps.times[0] if begin_s is None else max(begin_s, float(steps.times[0]))
+    high = steps.end_s if end_s is None else min(end_s, steps.end_s)
+    if low > high:
+        raise BadInput(
+            (
+                f"the counts go from {time_formats.told(steps.times[0])} to {time_formats.told(steps.end_s)}, "
+                "outside of --window"
+            ),
+            where=intake.file_names[0],
+        )
+    first = int(np.searchsorted(steps.times, low, side="right")) - 1
+    last = max(first + 1, int(np.searchsorted(steps.times, high, side="left")))
+    times = steps.times[first:last].copy()
+    times[0] = low
+    return _Steps(times, steps.active[first:last], steps.total[first:last], high)
+
+
+def _names(intake: Intake, largest: int) -> tuple[str, ...]:
+    """Name as many nodes as the options say, or the records, or else as were seen at once."""
+    options = intake.options
+    if options.nodes is not None:
+        return options.nodes
+    count = options.node_count or intake.capacity
+    if not count:
+        count = max(1, largest)
+        done = f"the largest number seen is taken: {count:,}"
+        intake.tally.note("nodes_inferred", count=count, where="", done=done)
+    if count > MOST_NODES:
+        raise BadInput(
+            f"a machine of {count:,} nodes is beyond the limit of {MOST_NODES:,}",
+            where=intake.file_names[0],
+            fix="say with --nodes how many nodes there are",
+        )
+    digits = max(_NAME_DIGITS, len(str(count)))
+    return tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
+
+
+def _within_capacity(steps: _Steps, capacity: int, intake: Intake) -> _Steps:
+    """Cut counts off at the number of nodes that there are, and say how often that happens."""
+    told = np.where(steps.total < 0, capacity, steps.total)
+    total = np.minimum(told, capacity)
+    over = np.maximum(steps.active, told) - total
+    active = np.minimum(steps.active, total)
+    places = np.flatnonzero(over > 0)
+    if places.size:
+        lasting = np.diff(steps.times, append=steps.end_s)
+        intake.tally.note(
+            "over_capacity",
+            count=int(places.size),
+            node_s=float((over * lasting)[places].sum()),
+            where=f"at {time_formats.told(steps.times[places[0]])}",
+        )
+        intake.doubtful.append(curve_of(OVER_CAPACITY, steps.times, np.maximum(over, 0), capacity))
+    return replace(steps, active=active, total=total)
+
+
+def _note_censored(steps: _Steps, node_count: int, intake: Intake) -> None:
+    """Count what is idle after the last start: jobs that ended later may be missing."""
+    if intake.options.window[1] is not None or steps.runs_on:
+        return
+    rises = np.flatnonzero(np.diff(steps.active, prepend=0) > 0)
+    first = int(rises[-1]) if rises.size else 0
+    idle = (node_count - steps.active)[first:]
+    node_s = float((idle * np.diff(steps.times[first:], append=steps.end_s)).sum())
+    if node_s > 0:
+        done = "idle after the last start counts as idle"
+        where = f"at {time_formats.told(float(steps.times[first]))}"
+        intake.tally.note("censored_end", count=int(idle.max()), node_s=node_s, where=where, done=done)
+
+
+def _expanded(steps: _Steps, names: tuple[str, ...], where: str) -> EventLog:
+    """Turn steps into the changes of numbered nodes."""
+    low, high, states = _ranges(steps, len(names))
+    sizes = high - low
+    if int(sizes.sum()) > MOST_CHANGES:
+        raise BadInput(
+            f"the counts lead to more than {MOST_CHANGES:,} changes of nodes",
+            where=where,
+            fix="import it in parts: --window A..B reads only what falls into a part of the time",
+        )
+    counts = sizes.sum(axis=1)
+    kept = counts > 0
+    kept[0] = True
+    low, states, sizes = low.ravel(), states.ravel(), sizes.ravel()
+    nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the place of each change, soon the node in its range
+    nodes += np.repeat((low - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
+    return EventLog(
+        node_names=names,
+        times=steps.times[kept],
+        offsets=np.concatenate(([0], np.cumsum(counts[kept]))),
+        nodes=nodes,
+        states=np.repeat(states, sizes),
+        end_s=steps.end_s,
+    )
+
+
+def _ranges(steps: _Steps, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    """For each step three ranges of nodes that change: where each begins and ends, and what they become.
+
+    Nodes between the old and the new ``active`` become busy; or idle, and down from ``total`` on. Nodes between the
+    old and the new ``total`` that are not among these become idle or down. The ranges are in order, as ``active``
+    never exceeds ``total``. Before the first step all nodes are busy.
+    """
+    active, total = steps.active, steps.total
+    before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (active, total))
+    low, high = np.minimum(active, before), np.maximum(active, before)
+    rises = active > before
+    middle = np.where(rises, high, np.clip(total, low, high))
+    last = np.maximum(np.maximum(total, before_total), high)
+    beyond = np.maximum(np.minimum(total, before_total), high)
+    ends = np.stack((middle, high, last), axis=1)
+    become = np.full(ends.shape, DOWN, dtype=np.int8)
+    become[:, 0] = np.where(rises, BUSY, IDLE)
+    become[total > before_total, 2] = IDLE
+    return np.stack((low, middle, beyond), axis=1), ends, become

@@ -1,0 +1,251 @@
+"""A file as a scheduler left it: compressed or not, or standard input; read once, in blocks, hashed on the way."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import lzma
+import sys
+import tarfile
+import zlib
+from typing import IO, TYPE_CHECKING, Final, Protocol, cast
+
+from bftrain.errors import BadInput
+from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES
+from bftrain_datasets.log.provenance import Source, tellable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from bftrain_datasets.importing.findings import Tally
+
+HEAD_BYTES: Final = 1 << 16  # from which a format is recognised
+_BLOCK_BYTES: Final = 1 << 20
+_MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
+_TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
+_UNPACK: Final = "unpack it first, for example into standard input"
+_UNREADABLE: Final = {
+    b"\x28\xb5\x2f\xfd": ("packed with zstd", _UNPACK),
+    b"\x1f\x9d": ("packed with compress", _UNPACK),
+    b"7z\xbc\xaf": ("packed with 7z", _UNPACK),
+    b"\xff\xfe": ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8"),
+}
+_LOOK_BYTES: Final = 512
+_MEMBER_BYTES: Final = 4096  # of an archive, read at once: where it is cut off, what was read last is lost
+_PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
+    b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+}
+# bz2 says OSError, without a number, for what is no good
+_DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError)
+
+
+class _Hashing(io.RawIOBase):
+    """Hashes all that is read through it, and tells how much that was."""
+
+    def __init__(self, inner: IO[bytes], where: str, tell: Callable[[int], object] | None) -> None:
+        self._inner = inner
+        self._where = where
+        self._tell = tell
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which this is
+        try:
+            block = self._inner.read(len(buffer))
+        except OSError as error:
+            raise BadInput(f"cannot be read: {error.strerror}", where=self._where) from error
+        buffer[: len(block)] = block
+        self.digest.update(block)
+        self.size += len(block)
+        if self._tell is not None:
+            self._tell(len(block))
+        return len(block)
+
+
+class RawFile:
+    """One input. ``head`` is how its content begins; ``lines()`` or ``binary()`` gives all of it, once.
+
+    What is wrong with the bytes themselves, such as a cut-off archive, is counted in the ``tally``: the content ends
+    where the damage begins.
+    """
+
+    def __init__(self, path: Path | None, tally: Tally, tell: Callable[[int], object] | None = None) -> None:
+        self.name = "stdin" if path is None else tellable(path.name)
+        self._tally = tally
+        where = str(path) if path else "stdin"
+        self._outer = sys.stdin.buffer if path is None else path.open("rb")
+        self._owned = path is not None
+        self._raw = _Hashing(self._outer, where, tell)
+        self._damage: list[Exception] = []
+        self._archive: tarfile.TarFile | None = None
+        try:
+            self._stream, self._archive = _unpacked(io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage)
+            head, self._stream = _look(self._stream, HEAD_BYTES)
+            if self._damage and not head:
+                raise self._damage[0]
+        except _DAMAGED as error:
+            self._close()
+            raise BadInput(f"cannot be unpacked: {error}", where=where, fix="fetch the file again") from error
+        except BadInput:
+            self._close()
+            raise
+        self.head = head.removeprefix(_MARK_BYTES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def binary(self) -> IO[bytes]:
+        """Give the unpacked content."""
+        return self._stream
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Give each line with its number, without its end; memory stays bounded whatever the file holds."""
+        number, rest, overlong = 0, b"", False
+        while block := self._stream.read1(_BLOCK_BYTES):
+            *whole, rest = (rest + block).split(b"\n")
+            if whole and (overlong or len(whole[0]) > LONGEST_LINE_BYTES):  # a block is not larger: no other can be
+                number += 1
+                self._leave_out(number)
+                overlong = False
+                del whole[0]
+            for line in whole:
+                number += 1
+                yield number, self._text(line, number)
+            if overlong or len(rest) > LONGEST_LINE_BYTES:
+                overlong, rest = True, b""
+        if overlong:
+            self._leave_out(number + 1)
+        elif rest:
+            if not self._damage:  # which is told as such
+                self._tally.note("unended_line", where=f"{self.name}:{number + 1}")
+            yield number + 1, self._text(rest, number + 1)
+
+    def source(self) -> Source:
+        """Describe the file, once it has been read; what the reader left is read for its hash."""
+        while self._stream.read1(_BLOCK_BYTES):  # to find damage further on
+            pass
+        if self._archive is not None:
+            self._note_members(self._archive)
+        while self._raw.read(_BLOCK_BYTES):
+            pass
+        if self._damage:
+            self._tally.note("truncated")
+        return Source(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
+
+    def _note_members(self, archive: tarfile.TarFile) -> None:
+        try:
+            further = sum(1 for member in archive if member.isfile()) - 1  # it begins again with the one that we read
+        except _DAMAGED as error:
+            self._damage.append(error)
+            return
+        if further:
+            self._tally.note("more_members", count=further)
+
+    def _leave_out(self, number: int) -> None:
+        self._tally.row(number)
+        self._tally.set_aside("overlong")
+
+    def _text(self, line: bytes, number: int) -> str:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            self._tally.line = number
+            self._tally.note("not_utf8")
+            text = line.decode(errors="replace")
+        return (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r")
+
+    def _close(self) -> None:
+        if self._owned:
+            self._outer.close()
+
+
+class _Buffered(Protocol):
+    """What the standard library opens packed files as."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+class _Joined(io.RawIOBase):
+    """What was read of a stream, and the rest of it. It ends where the rest is damaged, which is kept in ``damage``."""
+
+    def __init__(
+        self, head: bytes, rest: _Buffered, damage: list[Exception] | None = None, most: int = _BLOCK_BYTES
+    ) -> None:
+        self._head = head
+        self._rest = rest
+        self._damage = damage
+        self._most = most
+        self._over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which this is
+        block, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
+        block = block or self._next(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def _next(self, size: int) -> bytes:
+        if self._over:
+            return b""
+        try:
+            return self._rest.read1(
+                min(size, self._most)
+            )  # not read(), which would lose what it has when it comes upon damage
+        except _DAMAGED as error:
+            if self._damage is None:
+                raise
+            self._damage.append(error)
+            self._over = True
+            return b""
+
+
+def _look(stream: io.BufferedReader, count: int) -> tuple[bytes, io.BufferedReader]:
+    """Give the first bytes of a stream, and the stream with them still in it; a pipe may bring them in pieces."""
+    head = stream.read(count)
+    return head, io.BufferedReader(_Joined(head, stream), _BLOCK_BYTES)
+
+
+def _unpacked(
+    stream: io.BufferedReader, where: str, damage: list[Exception]
+) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
+    """Unpack by content, whatever the name says; ``damage`` takes what is found to be wrong later."""
+    head, stream = _look(stream, _LOOK_BYTES)
+    for mark, (what, fix) in _UNREADABLE.items():
+        if head.startswith(mark):
+            raise BadInput(what, where=where, fix=fix)
+    opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
+    if opener is not None:
+        packed = _Joined(b"", opener(stream), damage)
+        head, stream = _look(io.BufferedReader(packed, _BLOCK_BYTES), _LOOK_BYTES)
+    return _first_member(stream, where, damage) if head[_TAR_MARK] == b"ustar" else (stream, None)
+
+
+def _first_member(
+    stream: io.BufferedReader, where: str, damage: list[Exception]
+) -> tuple[io.BufferedReader, tarfile.TarFile]:
+    """Open the first file in an archive, as a stream: nothing is ever put on disk."""
+    archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK_BYTES)  # noqa: SIM115 - it lives as long as we do
+    for member in archive:
+        file = archive.extractfile(member) if member.isfile() else None
+        if file is not None:
+            content = _Joined(b"", cast("_Buffered", file), damage, _MEMBER_BYTES)
+            return io.BufferedReader(content, _BLOCK_BYTES), archive
+    raise BadInput("an archive without a file in it", where=where, fix="give the file that should be read")

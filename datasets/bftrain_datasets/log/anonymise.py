@@ -1,0 +1,112 @@
+"""Anonymous logs: who has one learns when nodes were idle, and neither their names nor where the log came from.
+
+Nodes are called by a keyed hash of their names, so that a node has the same name in all logs made with one key, and
+nobody can find the names by trying. They are put in the order of these names, because their old order may tell where
+they stand. Of the log's story only figures are kept.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from dataclasses import replace
+from secrets import token_bytes
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from msgspec.structs import replace as replace_struct
+
+from bftrain.errors import BadInput
+from bftrain.registry import BUILT_IN
+from bftrain_datasets.importing.findings import ASIDE, READ, USED
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log.builder import COUNTS, LogBuilder
+from bftrain_datasets.log.provenance import Finding, Provenance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_datasets.log.eventlog import EventLog
+
+KEY_BYTES: Final = 32
+SHORTEST_KEY_BYTES: Final = 16
+LARGEST_KEY_BYTES: Final = 1 << 16
+STEP: Final = "nodes were given names by a keyed hash, and put in the order of these"
+SHIFTED: Final = "times were moved so that the log begins at 0"
+_PURPOSE: Final = b"bftrain node 1\n"  # the same key elsewhere gives nothing away here
+_NAME_BYTES: Final = 8
+_MAKERS: Final = frozenset(
+    {"hand", "reader parquet", "generator summit-like", *(f"reader {name}" for name in BUILT_IN["reader"])}
+)
+# A reason of a plug-in's own may name something
+_KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in HAZARDS)})
+_PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
+
+
+def new_key() -> bytes:
+    """Draw a key."""
+    return token_bytes(KEY_BYTES)
+
+
+def load_key(path: Path) -> bytes:
+    """Read a key: whatever the file holds, without space around it."""
+    with path.open("rb") as file:
+        key = file.read(LARGEST_KEY_BYTES + 1).strip()
+    if not SHORTEST_KEY_BYTES <= len(key) <= LARGEST_KEY_BYTES:
+        raise BadInput(
+            f"a key has {SHORTEST_KEY_BYTES} to {LARGEST_KEY_BYTES} bytes, this file {len(key)}",
+            where=str(path),
+            fix="name a file that does not exist: a key is made in it",
+        )
+    return key
+
+
+def make_key(path: Path) -> bytes:
+    """Draw a key and keep it in a new file that only its owner may read."""
+    key = new_key().hex().encode()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "wb") as file:  # noqa: PTH123 - from birth private
+        file.write(key + b"\n")
+    return key
+
+
+def others_may_read(path: Path) -> bool:
+    """Whether not only the owner may read the file."""
+    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def pseudonym(name: str, key: bytes) -> str:
+    """Give the name that stands for a node's name under this key."""
+    return f"n{hmac.digest(key, _PURPOSE + name.encode(), 'sha256')[:_NAME_BYTES].hex()}"
+
+
+def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> EventLog:
+    """Give the same log without names; with ``shift_times`` it begins at 0, so that nobody knows when it was."""
+    names = [pseudonym(name, key) for name in log.node_names]
+    order = np.argsort(names)
+    builder = LogBuilder(names[place] for place in order.tolist())
+    places = np.empty(len(names), dtype=np.int32)
+    places[order] = np.arange(len(names), dtype=np.int32)
+    offset_s = log.start_s if shift_times else 0.0
+    builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
+    made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
+    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are told by kind: they must be known
+    story = _story(log.provenance, offset_s, shifted=shift_times)
+    return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)
+
+
+def _story(told: Provenance, offset_s: float, *, shifted: bool) -> Provenance:
+    """Keep the figures and what is known not to name anything: sources, options, places and steps may."""
+    return Provenance(
+        made_by=told.made_by if told.made_by in _MAKERS else "another reader",
+        counts={name: count for name, count in told.counts.items() if name in _KNOWN_COUNTS},
+        findings=tuple(
+            Finding(name=each.name, count=each.count, node_s=each.node_s)
+            for each in told.findings
+            if each.name in HAZARDS
+        ),
+        doubtful=tuple(
+            replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times)) for each in told.doubtful
+        ),
+        steps=(STEP, SHIFTED) if shifted else (STEP,),
+    )

@@ -1,0 +1,190 @@
+"""LogBuilder: the one way to an EventLog. Readers say what they saw; it sorts, merges and counts."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain_datasets.log.change_columns import pack_changes
+from bftrain_datasets.log.eventlog import BUSY, EventLog, NodeState
+from bftrain_datasets.log.provenance import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+COUNTS: Final = ("transitions", "used", "superseded", "repeated", "stated_busy")  # what becomes of transitions
+FIX_ORDER: Final = "give begin_s and end_s that enclose all transitions, or leave them out"
+
+
+class LogBuilder:
+    """Collects transitions ``(time, node, state)`` in any order, and builds the log from them.
+
+    - Nodes get their place by ``node_names``, then in order of first mention. All are busy until mentioned.
+    - Of several transitions of one node at one time the one added last holds; the others are counted as
+      ``superseded``.
+    - A state that the node has already is counted as ``repeated``; ``busy`` as a node's very first state only
+      says that the node exists and is counted as ``stated_busy``.
+    - Where nodes have kinds, each of them has one, and keeps it.
+    - ``transitions = used + superseded + repeated + stated_busy``, always; the counts go into the provenance.
+    """
+
+    def __init__(self, node_names: Iterable[str] = ()) -> None:
+        self._places: dict[str, int] = {}
+        self._kinds: dict[str, str] = {}
+        self._times = array("d")
+        self._nodes = array("i")
+        self._states = array("b")
+        for name in node_names:
+            self.place(name)
+
+    def place(self, name: str) -> int:
+        """Give the index of the node called ``name``; a new name gets the next one."""
+        return self._places.setdefault(name, len(self._places))
+
+    def tell_kind(self, node: str, kind: str) -> None:
+        """Say of which kind ``node`` is."""
+        if self._kinds.setdefault(node, kind) != kind:
+            what = f"node '{node}' is of kind '{self._kinds[node]}' and of kind '{kind}'"
+            raise BadInput(what, where="LogBuilder", fix="give every node one kind")
+        self.place(node)
+
+    def add(self, time_s: float, node: str, state: NodeState) -> None:
+        """Say that ``node`` is in ``state`` from ``time_s`` on (seconds UTC)."""
+        self._times.append(time_s)
+        self._nodes.append(self.place(node))
+        self._states.append(state)
+
+    def add_pool_change(self, time_s: float, joined: Iterable[str], left: Iterable[str]) -> None:
+        """Say which nodes joined and left the pool at ``time_s``; one in both left and came back."""
+        for name in left:
+            self.add(time_s, name, NodeState.BUSY)
+        for name in joined:
+            self.add(time_s, name, NodeState.IDLE)
+
+    def add_columns(
+        self, times: NDArray[np.float64], nodes: NDArray[np.integer[Any]], states: NDArray[np.integer[Any]]
+    ) -> None:
+        """Add many transitions at once; ``nodes`` are indices of nodes that have their place already."""
+        if not times.shape == nodes.shape == states.shape:
+            raise BadInput("columns differ in length", where="LogBuilder.add_columns")
+        if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self._places):
+            raise BadInput(
+                f"indices must lie between 0 and {len(self._places) - 1}",
+                where="LogBuilder.add_columns nodes",
+                fix="name the nodes first",
+            )
+        self._times.frombytes(np.ascontiguousarray(times, dtype=np.float64).tobytes())
+        self._nodes.frombytes(np.ascontiguousarray(nodes, dtype=np.int32).tobytes())
+        self._states.frombytes(np.ascontiguousarray(states, dtype=np.int8).tobytes())
+
+    def build(
+        self,
+        *,
+        begin_s: float | None = None,
+        end_s: float | None = None,
+        provenance: Provenance | None = None,
+    ) -> EventLog:
+        """Make the log, observed from ``begin_s`` to ``end_s``: by default the first and last transition."""
+        times = np.frombuffer(self._times, dtype=np.float64)
+        nodes = np.frombuffer(self._nodes, dtype=np.int32)
+        states = np.frombuffer(self._states, dtype=np.int8)
+        begin_s, end_s = _observed(times, begin_s, end_s)
+        kept, counts = _real_changes(times, nodes, states)
+        packed = pack_changes(begin_s, times[kept], nodes[kept], states[kept])
+        kind_names, node_kinds = self._kind_columns()
+        return EventLog(
+            kind_names=kind_names,
+            node_kinds=node_kinds,
+            node_names=tuple(self._places),
+            times=packed[0],
+            offsets=packed[1],
+            nodes=packed[2],
+            states=packed[3],
+            end_s=end_s,
+            provenance=(provenance or Provenance()).with_counts(counts),
+        )
+
+    def _kind_columns(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        if not self._kinds:
+            return (), np.zeros(0, dtype=np.int32)
+        lacking = next((name for name in self._places if name not in self._kinds), None)
+        if lacking is not None:
+            what = f"node '{lacking}' has no kind, but others have"
+            raise BadInput(what, where="LogBuilder", fix="give every node a kind, or none of them")
+        places = {kind: place for place, kind in enumerate(dict.fromkeys(self._kinds.values()))}
+        return tuple(places), np.array([places[self._kinds[name]] for name in self._places], dtype=np.int32)
+
+
+def log_from_pool_changes(
+    changes: Iterable[tuple[float, Iterable[str], Iterable[str]]],
+    *,
+    node_names: Iterable[str] = (),
+    begin_s: float | None = None,
+    end_s: float | None = None,
+    provenance: Provenance | None = None,
+    kinds: Mapping[str, str] | None = None,
+) -> EventLog:
+    """Build a log from ``(time, names that joined the pool, names that left it)``; ``kinds`` of nodes by name."""
+    builder = LogBuilder(node_names)
+    for node, kind in (kinds or {}).items():
+        builder.tell_kind(node, kind)
+    for time_s, joined, left in changes:
+        builder.add_pool_change(time_s, joined, left)
+    return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)
+
+
+def log_from_transitions(
+    transitions: Iterable[tuple[float, str, NodeState]],
+    *,
+    node_names: Iterable[str] = (),
+    begin_s: float | None = None,
+    end_s: float | None = None,
+    provenance: Provenance | None = None,
+) -> EventLog:
+    """Build a log from ``(time, node, state)``."""
+    builder = LogBuilder(node_names)
+    for time_s, node, state in transitions:
+        builder.add(time_s, node, state)
+    return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)
+
+
+def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | None) -> tuple[float, float]:
+    if times.size == 0:
+        if begin_s is None or end_s is None:
+            fix = "give one row or transition at least, or begin_s and end_s"
+            raise BadInput("no node changes its state", where="LogBuilder", fix=fix)
+        return begin_s, end_s
+    if not np.isfinite(times).all():
+        raise BadInput("a transition has no finite time", where="LogBuilder")
+    first, last = float(times.min()), float(times.max())
+    begin_s = first if begin_s is None else begin_s
+    end_s = last if end_s is None else end_s
+    if begin_s > first:
+        raise BadInput(f"begins at {begin_s!r}, after the transition at {first!r}", where="LogBuilder", fix=FIX_ORDER)
+    if end_s < last:
+        raise BadInput(f"ends at {end_s!r}, before the transition at {last!r}", where="LogBuilder", fix=FIX_ORDER)
+    return begin_s, end_s
+
+
+def _real_changes(
+    times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
+) -> tuple[NDArray[np.intp], dict[str, int]]:
+    """Places of the transitions that change something, and the counts of all."""
+    order = np.lexsort((times, nodes))  # stable: at one time of one node the order of adding is kept
+    same = (nodes[order][1:] == nodes[order][:-1]) & (times[order][1:] == times[order][:-1])
+    last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))
+    order = order[last]
+    state, node = states[order], nodes[order]
+    first = np.ones(order.size, dtype=np.bool_)
+    first[1:] = node[1:] != node[:-1]
+    repeated = np.zeros(order.size, dtype=np.bool_)
+    repeated[1:] = ~first[1:] & (state[1:] == state[:-1])
+    stated_busy = first & (state == BUSY)
+    kept = order[~repeated & ~stated_busy]
+    sizes = (times.size, kept.size, times.size - last.sum(), repeated.sum(), stated_busy.sum())
+    return kept, {name: int(size) for name, size in zip(COUNTS, sizes, strict=True)}

@@ -1,0 +1,352 @@
+"""EventLog: when which node was idle, busy or down. The one form that everything replays.
+
+The log is columnar and sparse: it holds changes, not a matrix of nodes and times. All nodes are busy before
+their first change. The pool between two times is what it was after the first of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain import text_formats
+from bftrain.short_repr import ShortRepr, some
+from bftrain.values.events import NodesJoined, NodesLeft
+from bftrain_datasets.log.change_columns import first_mentioned, pack_changes, states_before
+from bftrain_datasets.log.log_checks import checked_column, checked_names, chosen_places, reject
+from bftrain_datasets.log.provenance import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain.values.events import Event
+
+
+class NodeState(IntEnum):
+    """What a node is at some time; the numbers are those in the files."""
+
+    BUSY = 0
+    IDLE = 1
+    DOWN = 2
+
+
+BUSY: Final = int(NodeState.BUSY)
+IDLE: Final = int(NodeState.IDLE)
+DOWN: Final = int(NodeState.DOWN)
+STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
+
+FORMAT: Final = "bftrain event log 1"  # heads every log file, and what its content hash is made of
+
+_BLOCK: Final = 4096  # times whose nodes are turned into names at once, so that long logs need little memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class EventLog(ShortRepr):
+    """Changes of node states in order of time, from ``times[0]`` to ``end_s`` (seconds, UTC).
+
+    At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``; ``a`` and ``b`` are ``offsets[i]`` and
+    ``offsets[i + 1]``, the nodes are sorted. Each is a real change, never a repeated state. Only the first
+    time may have none; observation begins there. ``before`` holds each node's state before its change.
+
+    Where kinds of nodes are told apart, ``node_kinds`` has a place in ``kind_names`` for every node; else both are
+    empty. Kinds stand in the order in which the nodes have them first. A node keeps its kind.
+    """
+
+    node_names: tuple[str, ...]
+    times: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    nodes: NDArray[np.int32]
+    states: NDArray[np.int8]
+    end_s: float
+    kind_names: tuple[str, ...] = ()
+    node_kinds: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    provenance: Provenance = field(default_factory=Provenance)
+    before: NDArray[np.int8] = field(init=False, repr=False)
+    _digest: str | None = field(init=False, repr=False, default=None)
+    _kind_of: Mapping[str, str] | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Check every column, alone and together."""
+        self._set("node_names", checked_names(self.node_names))
+        self._set("times", checked_column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
+        self._set("offsets", checked_column("offsets", self.offsets, np.int64))
+        self._set("nodes", checked_column("nodes", self.nodes, np.int32))
+        self._set("states", checked_column("states", self.states, np.int8))
+        self._check_times()
+        self._check_changes()
+        self._set("before", states_before(self.nodes, self.states))
+        repeated = np.flatnonzero(self.before == self.states)
+        if repeated.size:
+            reject(
+                "states",
+                f"repeats a node's state at change {repeated[0]}",
+                "use LogBuilder, which counts these",
+            )
+        self._check_kinds()
+        for column in (self.times, self.offsets, self.nodes, self.states, self.before, self.node_kinds):
+            column.flags.writeable = False
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        return "log of idle nodes", {
+            "nodes": f"{len(self.node_names):,}",
+            **({"kinds": some(self.kind_names)} if self.kind_names else {}),
+            "span": text_formats.duration(self.span_s),
+            "from": text_formats.moment(self.start_s),
+            "events": f"{len(self):,}",
+            "idle": (
+                f"{text_formats.count(self.idle_node_s / 3600)} node-hours, {text_formats.percent(self.idle_share)}"
+            ),
+            "made by": self.provenance.made_by or "-",
+        }
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_times(self) -> None:
+        times = self.times
+        if times.size == 0:
+            reject("times", "has no time", "give at least the time when observation begins")
+        if not np.isfinite(times).all():
+            reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
+        falls = np.flatnonzero(np.diff(times) <= 0)
+        if falls.size:
+            reject(
+                "times",
+                f"must rise strictly, but does not at place {falls[0] + 1}",
+                "sort and merge equal times",
+            )
+        try:
+            end_s = float(self.end_s) + 0.0
+        except (TypeError, ValueError):
+            reject("end_s", f"must be a number of seconds, not {self.end_s!r}")
+        if not (math.isfinite(end_s) and end_s >= times[-1]):
+            reject("end_s", f"is {end_s:g}, which is not at or after the last time, {times[-1]:g}")
+        self._set("end_s", end_s)
+
+    def _check_changes(self) -> None:
+        offsets, nodes, states = self.offsets, self.nodes, self.states
+        if offsets.size != self.times.size + 1:
+            reject(
+                "offsets",
+                f"has {offsets.size} values for {self.times.size} times; it needs one more",
+            )
+        counts = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != nodes.size or (counts < 0).any():
+            reject("offsets", f"must rise from 0 to the number of changes, {nodes.size}")
+        if (counts[1:] == 0).any():
+            reject(
+                "offsets",
+                f"gives no change to time {1 + np.flatnonzero(counts[1:] == 0)[0]}",
+                "leave that time out",
+            )
+        if states.size != nodes.size:
+            reject("states", f"has {states.size} values for {nodes.size} nodes")
+        if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self.node_names):
+            reject("nodes", f"must lie between 0 and {len(self.node_names) - 1}")
+        if states.size and not 0 <= int(states.min()) <= int(states.max()) < len(NodeState):
+            reject("states", f"must lie between 0 and {len(NodeState) - 1}")
+        rises = np.diff(nodes) > 0
+        rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = True  # a new time may begin with any node
+        if not rises.all():
+            reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
+
+    def _check_kinds(self) -> None:
+        names, kinds = tuple(self.kind_names), checked_column("node_kinds", self.node_kinds, np.int32)
+        if kinds.size != (len(self.node_names) if names else 0):
+            reject("node_kinds", f"has {kinds.size} values for {len(self.node_names)} nodes, {len(names)} kinds")
+        if names:
+            checked_names(names, "kind_names")
+            if not 0 <= int(kinds.min()) <= int(kinds.max()) < len(names):
+                reject("node_kinds", f"must lie between 0 and {len(names) - 1}")
+            kinds, used = first_mentioned(kinds)
+            names = tuple(names[place] for place in used.tolist())
+        self._set("kind_names", names)
+        self._set("node_kinds", kinds.astype(np.int32))
+
+    def __eq__(self, other: object) -> bool:
+        """Two logs are equal if they say the same and have the same story."""
+        if not isinstance(other, EventLog):
+            return NotImplemented
+        return self.sha256 == other.sha256 and self.provenance == other.provenance
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __len__(self) -> int:
+        """Count the times at which something changed, the begin of observation included."""
+        return int(self.times.size)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of names, kinds, changes and end: the same in memory and in every file, whatever the story."""
+        if self._digest is None:
+            digest = hashlib.sha256(f"{FORMAT}\n".encode())
+            digest.update("\n".join(self.node_names).encode())
+            for column, kind in (
+                (self.times, "<f8"),
+                (self.offsets, "<i8"),
+                (self.nodes, "<i4"),
+                (self.states, "<i1"),
+                (np.array([self.end_s]), "<f8"),
+            ):
+                digest.update(b"\n" + np.ascontiguousarray(column, dtype=kind).tobytes())
+            if self.kind_names:  # logs without kinds keep the hash that they had before there were any
+                digest.update(b"\nkinds\n" + "\n".join(self.kind_names).encode())
+                digest.update(b"\n" + np.ascontiguousarray(self.node_kinds, dtype="<i4").tobytes())
+            self._set("_digest", digest.hexdigest())
+        return str(self._digest)
+
+    @property
+    def start_s(self) -> float:
+        """When observation begins, seconds UTC."""
+        return float(self.times[0])
+
+    @property
+    def span_s(self) -> float:
+        """How long the log observes, seconds."""
+        return self.end_s - self.start_s
+
+    @property
+    def joins(self) -> NDArray[np.bool_]:
+        """For each change, whether the node joined the pool."""
+        return np.equal(self.states, IDLE)
+
+    @property
+    def leaves(self) -> NDArray[np.bool_]:
+        """For each change, whether the node left the pool."""
+        return np.equal(self.before, IDLE)
+
+    @property
+    def time_index(self) -> NDArray[np.int64]:
+        """For each change, the place of its time in ``times``."""
+        return np.repeat(np.arange(self.times.size), np.diff(self.offsets))
+
+    @property
+    def durations_s(self) -> NDArray[np.float64]:
+        """How long the pool stays as it is after each time, seconds."""
+        return np.diff(self.times, append=self.end_s)
+
+    def pool_sizes(self) -> NDArray[np.int64]:
+        """Count the idle nodes after each time."""
+        change = self.joins.astype(np.int64) - self.leaves
+        return np.concatenate(([0], np.cumsum(change)))[self.offsets[1:]]
+
+    @property
+    def idle_node_s(self) -> float:
+        """Idle time of all nodes together, node-seconds; summed without rounding on the way."""
+        return math.fsum((self.pool_sizes() * self.durations_s).tolist())
+
+    @property
+    def idle_share(self) -> float:
+        """Idle part of all node-time, 0 to 1."""
+        whole = self.span_s * len(self.node_names)
+        return self.idle_node_s / whole if whole > 0 else 0.0
+
+    def states_at(self, time_s: float) -> NDArray[np.int8]:
+        """State of every node at ``time_s``, changes at that very time included."""
+        done = self.offsets[np.searchsorted(self.times, time_s, side="right")]
+        states = np.full(len(self.node_names), BUSY, dtype=np.int8)
+        states[self.nodes[:done]] = self.states[:done]  # of several changes of a node the last one stays
+        return states
+
+    def events(self) -> Iterator[Event]:
+        """Pool changes in order of time; nodes that leave come before nodes that join at the same time."""
+        for time_s, left, joined in self.pool_changes():
+            if left:
+                yield NodesLeft(time_s=time_s, nodes=left)
+            for kind, nodes in self.by_kind(joined):
+                yield NodesJoined(time_s=time_s, nodes=nodes, kind=kind)
+
+    @property
+    def kind_of(self) -> Mapping[str, str]:
+        """The kind of every node by name; empty where kinds are not told apart."""
+        if self._kind_of is None:
+            kinds = (self.kind_names[place] for place in self.node_kinds.tolist())
+            self._set("_kind_of", dict(zip(self.node_names, kinds, strict=True)) if self.kind_names else {})
+        return self._kind_of or {}
+
+    def by_kind(self, nodes: tuple[str, ...]) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Part nodes by their kind, in the order of the kinds; without kinds all are one part. No node: no part."""
+        if not self.kind_names or not nodes:
+            return (("", nodes),) if nodes else ()
+        kind_of = self.kind_of
+        parts: dict[str, list[str]] = {kind: [] for kind in self.kind_names}
+        for node in nodes:
+            parts[kind_of[node]].append(node)
+        return tuple((kind, tuple(part)) for kind, part in parts.items() if part)
+
+    def pool_changes(self) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
+        """Give ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
+        names = np.array(self.node_names, dtype=object)
+        leaves, joins = self.leaves, self.joins
+        for first in range(0, len(self), _BLOCK):
+            last = min(first + _BLOCK, len(self))
+            low, high = int(self.offsets[first]), int(self.offsets[last])
+            changed, ends = names[self.nodes[low:high]], self.offsets[first : last + 1] - low
+            (left, left_ends), (joined, joined_ends) = (
+                (changed[wanted].tolist(), np.concatenate(([0], np.cumsum(wanted)))[ends].tolist())
+                for wanted in (leaves[low:high], joins[low:high])
+            )
+            for place, time_s in enumerate(self.times[first:last].tolist()):
+                gone = tuple(left[left_ends[place] : left_ends[place + 1]])
+                come = tuple(joined[joined_ends[place] : joined_ends[place + 1]])
+                if gone or come:
+                    yield time_s, gone, come
+
+    def select(
+        self,
+        *,
+        nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        window: tuple[float | None, float | None] | None = None,
+    ) -> EventLog:
+        """Give a log of its own with some nodes only, or from one time to another, or both.
+
+        The nodes keep the order in which they are given. A window must lie within the log; ``None`` leaves an
+        end open. The new log begins with the states that the nodes have at the window's start.
+        """
+        chosen = chosen_places(nodes, len(self.node_names))
+        begin_s, end_s = self._window(window)
+        place = np.full(len(self.node_names), -1, dtype=np.int32)
+        place[chosen] = np.arange(chosen.size, dtype=np.int32)
+        first = self.states_at(begin_s)[chosen]
+        changed = np.flatnonzero(first != BUSY).astype(np.int32)
+        at = np.repeat(self.times, np.diff(self.offsets))
+        kept = (place[self.nodes] >= 0) & (at > begin_s) & (at < end_s)
+        times, offsets, new_nodes, states = pack_changes(
+            begin_s,
+            np.concatenate((np.full(changed.size, begin_s), at[kept])),
+            np.concatenate((changed, place[self.nodes[kept]])),
+            np.concatenate((first[changed], self.states[kept])),
+        )
+        step = f"kept {chosen.size} of {len(self.node_names)} nodes, from {begin_s!r} s to {end_s!r} s"
+        return EventLog(
+            node_names=tuple(self.node_names[index] for index in chosen.tolist()),
+            times=times,
+            offsets=offsets,
+            nodes=new_nodes,
+            states=states,
+            end_s=end_s,
+            kind_names=self.kind_names,
+            node_kinds=self.node_kinds[chosen] if self.kind_names else self.node_kinds,
+            provenance=self.provenance.and_then(step),
+        )
+
+    def _window(self, window: tuple[float | None, float | None] | None) -> tuple[float, float]:
+        begin, end = window or (None, None)
+        begin_s = self.start_s if begin is None else float(begin)
+        end_s = self.end_s if end is None else float(end)
+        if not self.start_s <= begin_s <= end_s <= self.end_s:
+            reject(
+                "select.window",
+                f"from {begin_s!r} to {end_s!r} does not lie within the log",
+                f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
+            )
+        return begin_s, end_s

@@ -1,0 +1,69 @@
+"""Log files: loading and saving an EventLog, in the format that the file's name asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bftrain.errors import BadInput
+from bftrain.files import by_suffix, check_replaceable, head_of, whole_file
+from bftrain_datasets.log import csv_log, npz_log, parquet_log
+from bftrain_datasets.log.eventlog import FORMAT
+
+if TYPE_CHECKING:
+    from bftrain_datasets.log.eventlog import EventLog
+
+PARQUET: Final = ".parquet"
+LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load, PARQUET: parquet_log.load}
+SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save, PARQUET: parquet_log.save}
+# How log files begin: a zip archive, a Parquet file, and our comment in a CSV file
+_PARQUET_MARK: Final = b"PAR1"
+_CSV_MARK: Final = f"# {FORMAT}".encode()
+_MARKS: Final = (b"PK\x03\x04", _PARQUET_MARK, _CSV_MARK)
+_MARK_BYTES: Final = max(map(len, _MARKS))
+
+
+def load_log(path: Path | str) -> EventLog:
+    """Load the log in this file; its name ends in ``.npz``, ``.csv`` or ``.parquet``."""
+    path = Path(path)
+    return by_suffix(path, LOADERS, "log file", advice="bftrain import makes one of what a scheduler wrote; ")(path)
+
+
+def save_log(log: EventLog, path: Path | str) -> None:
+    """Save the log under this name, which ends in ``.npz``, ``.csv`` or ``.parquet``.
+
+    The file appears complete or not at all. The same log gives the same bytes.
+    """
+    path = Path(path)
+    save = by_suffix(path, SAVERS, "log file")
+    with whole_file(path) as file:
+        save(log, file)
+
+
+def check_log_name(path: Path) -> None:
+    """Refuse a name that no log can be saved under, in no folder that there is, or of a file that is not ours."""
+    by_suffix(path, SAVERS, "log file")
+    if not path.parent.is_dir():
+        raise BadInput("no such folder", where=str(path.parent), fix="make it first, for example with mkdir -p")
+    if path.suffix.lower() == PARQUET:
+        parquet_log.require(str(path))
+    check_replaceable(path, is_own_log)
+
+
+def is_own_log(path: Path) -> bool:
+    """Return whether bftrain wrote the log in this file, by how it begins or, in Parquet, ends."""
+    head = head_of(path)
+    if head.startswith(_PARQUET_MARK):
+        return parquet_log.is_own(path)
+    return head.startswith(_CSV_MARK) or npz_log.is_own(head)
+
+
+def holds_log(path: Path) -> bool:
+    """Whether the file is a log of ours, by how it begins, and not what some scheduler wrote."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(_MARK_BYTES).startswith(_MARKS)
+    except OSError:  # whoever reads it next says so
+        return False

@@ -1,0 +1,278 @@
+"""Generated logs of a machine like Summit, whose idle nodes BFTrainer (arXiv:2106.12091) measured in 2021.
+
+How a log comes about: at random moments a *batch* of nodes becomes idle, as when a large job ends. It consists of
+one or more *groups*; the nodes of a group stay idle equally long and leave together. A slow random wave makes
+groups larger and longer at some hours than at others, which gives the bursts; a second one makes batches more
+frequent. Lengths and sizes follow fixed distributions exactly, whatever the waves do. Groups that would leave at
+about the same time as a larger one leave with it, as when a large job starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.errors import BadValue
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.provenance import Provenance
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.log.eventlog import EventLog
+
+SUMMIT_NODES: Final = 4734
+SUMMIT_IDLE_SHARE: Final = 0.0827
+# Lengths of Summit's idle fragments: this part of them is not longer than so many seconds
+LENGTH_PARTS: Final = (0.0, 0.10, 0.15, 0.25, 0.50, 0.56, 0.75, 0.90, 0.91, 0.95, 0.99, 0.999, 1.0)
+LENGTH_SECONDS: Final = (60, 91, 120, 162, 475, 600, 1397, 3269, 3600, 4723, 9246, 13_000, 20_000)
+# Group sizes are log-normal. Median and spread fit Summit; how they scale with the machine is an assumption
+GROUP_MEDIAN: Final = 2.33
+GROUP_SPREAD: Final = 2.03
+GROUP_SCALING: Final = 0.7
+LARGEST_GROUP_PART: Final = 0.6
+
+GROUPS_PER_BATCH: Final = 1.8
+WAVE_STEP_S: Final = 300.0
+BURST_TIME_S: Final = 3600.0
+RATE_TIME_S: Final = 5400.0
+RATE_SPREAD: Final = 0.6
+# What decides a group's length and size: parts of its variance, as correlations
+LENGTH_WITH_BURST: Final = 0.76
+LENGTH_WITH_BATCH: Final = 0.3
+SIZE_WITH_BURST: Final = 0.42
+SIZE_WITH_BATCH: Final = 0.7
+# Groups smaller than this many nodes (on Summit) leave with a larger one if that shifts them by no more than this part
+LEAVE_WITH: Final = ((60, 0.5), (8, 0.3))
+
+FULLEST_PART: Final = 0.95
+OVERFLOW_ROUNDS: Final = 20
+
+WARM_UP_S: Final = 4 * 3600.0
+DAY_S: Final = 86_400.0
+ATTEMPTS: Final = 5
+SHARE_TOLERANCE: Final = 0.01
+LONGEST_DAYS: Final = 3660
+LARGEST_IDLE_SHARE: Final = 0.5
+
+SAMPLE_NODES: Final = 256
+SAMPLE_DAYS: Final = 2.5
+SAMPLE_SEED: Final = 54
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Groups:
+    """Nodes that join and leave together: when, until when (seconds from the begin of the warm-up), how many."""
+
+    join_s: NDArray[np.float64]
+    leave_s: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+
+
+def generate_log(
+    nodes: int,
+    days: float,
+    seed: int,
+    *,
+    idle_share: float = SUMMIT_IDLE_SHARE,
+    start_s: float = 0.0,
+) -> EventLog:
+    """Generate a log of ``nodes`` nodes over ``days`` days whose idle time is like Summit's.
+
+    The same arguments give the same log. The idle share comes within one per cent of ``idle_share`` where the log
+    is long enough to allow it. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
+    """
+    _check(nodes, days, seed, idle_share)
+    asked = idle_share
+    logs = []
+    for _ in range(ATTEMPTS):
+        log = _generate(nodes, days, seed, asked, idle_share, start_s)
+        logs.append(log)
+        if abs(log.idle_share / idle_share - 1) <= SHARE_TOLERANCE:
+            break
+        # Bursts overflow a machine and logs cut fragments at both ends: ask for what was missing
+        asked *= idle_share / max(log.idle_share, idle_share / 4)
+    return min(logs, key=lambda log: abs(log.idle_share - idle_share))
+
+
+def sample_log() -> EventLog:
+    """Give the built-in sample: a Summit-like machine of 256 nodes for two and a half days."""
+    return generate_log(SAMPLE_NODES, SAMPLE_DAYS, SAMPLE_SEED)
+
+
+def _check(nodes: int, days: float, seed: int, idle_share: float) -> None:
+    if nodes < 1:
+        raise BadValue(f"must be at least 1, not {nodes}", where="generate_log.nodes")
+    if not 0 < days <= LONGEST_DAYS:
+        raise BadValue(f"must be above 0 and at most {LONGEST_DAYS}, not {days:g}", where="generate_log.days")
+    if seed < 0:
+        raise BadValue(f"must not be negative, but is {seed}", where="generate_log.seed")
+    if not 0 < idle_share <= LARGEST_IDLE_SHARE:
+        problem = f"must be above 0 and at most {LARGEST_IDLE_SHARE}, not {idle_share:g}"
+        raise BadValue(problem, where="generate_log.idle_share")
+
+
+def _generate(nodes: int, days: float, seed: int, asked: float, idle_share: float, start_s: float) -> EventLog:
+    span_s = round(days * DAY_S)
+    shape, spots = np.random.default_rng(seed).spawn(2)
+    groups = _draw_groups(nodes, span_s + WARM_UP_S, asked, shape)
+    which, group = _choose_nodes(groups, nodes, spots.random(groups.sizes.size))
+    join, leave = groups.join_s[group] - WARM_UP_S, groups.leave_s[group] - WARM_UP_S
+    seen = (leave > 0) & (join < span_s)
+    which, join, leave = which[seen], np.maximum(join[seen], 0.0), leave[seen]
+    ended = leave < span_s
+    width = len(str(nodes))
+    builder = LogBuilder(f"n{number:0{width}d}" for number in range(1, nodes + 1))
+    builder.add_columns(start_s + join, which, np.full(which.size, NodeState.IDLE))
+    builder.add_columns(start_s + leave[ended], which[ended], np.full(int(ended.sum()), NodeState.BUSY))
+    options = {"nodes": nodes, "days": days, "seed": seed, "idle_share": idle_share, "start_s": start_s}
+    return builder.build(
+        begin_s=start_s,
+        end_s=start_s + span_s,
+        provenance=Provenance(made_by="generator summit-like", options=options),
+    )
+
+
+def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Generator) -> _Groups:
+    """Draw the groups, in order of joining; each quantity has its own stream, so that more groups change little."""
+    streams = iter(rng.spawn(9))
+    steps = int(span_s / WAVE_STEP_S) + 2
+    burst = _wave(steps, BURST_TIME_S, next(streams))
+    rate = np.exp(RATE_SPREAD * _wave(steps, RATE_TIME_S, next(streams)))
+    scale = (nodes / SUMMIT_NODES) ** GROUP_SCALING
+    fragments = idle_share * nodes * span_s / _lengths(_even(10_000)).mean()
+    count = max(1, round(fragments / _sizes(_even(10_000), nodes, scale).mean()))
+    batches = max(1, round(count / GROUPS_PER_BATCH))
+    passed = np.concatenate(([0.0], np.cumsum(rate)))
+    moments = np.interp(next(streams).random(batches), passed / passed[-1], np.arange(steps + 1) * WAVE_STEP_S)
+    extra = (next(streams).random(count - batches) * batches).astype(np.int64)
+    batch = np.concatenate((np.arange(batches), extra))
+    join_s = np.floor(moments[batch])
+    now = burst[np.minimum((join_s / WAVE_STEP_S).astype(np.int64), steps - 1)]
+
+    def mixed(with_burst: float, with_batch: float) -> NDArray[np.float64]:
+        own = np.sqrt(1 - with_burst**2 - with_batch**2)
+        shared = next(streams).standard_normal(batches)[batch]
+        mixture: NDArray[np.float64] = (
+            with_burst * now + with_batch * shared + own * next(streams).standard_normal(count)
+        )
+        return mixture
+
+    sizes = _sizes(_ranks(mixed(SIZE_WITH_BURST, SIZE_WITH_BATCH), np.ones(count)), nodes, scale)
+    lengths = _lengths(_ranks(mixed(LENGTH_WITH_BURST, LENGTH_WITH_BATCH), sizes))
+    join_s = _avoid_full_machine(join_s, lengths, sizes, nodes, span_s, next(streams))
+    leave_s = _leave_with_larger(join_s, np.floor(join_s + lengths), sizes, scale)
+    order = np.argsort(join_s, kind="stable")
+    return _Groups(join_s=join_s[order], leave_s=leave_s[order], sizes=sizes[order].astype(np.int64))
+
+
+def _wave(steps: int, memory_s: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A random walk that is pulled back to 0, of variance 1, and forgets within about ``memory_s``."""
+    kept = float(np.exp(-WAVE_STEP_S / memory_s))
+    kicks = (rng.standard_normal(steps) * np.sqrt(1 - kept**2)).tolist()
+    value = float(rng.standard_normal())
+    wave = []
+    for kick in kicks:
+        value = kept * value + kick
+        wave.append(value)
+    return np.array(wave)
+
+
+def _even(count: int) -> NDArray[np.float64]:
+    return (np.arange(count) + 0.5) / count
+
+
+def _ranks(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Place of each value among all, between 0 and 1, where a value takes as much room as its weight."""
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order])
+    ranks = np.empty(values.size)
+    ranks[order] = (passed - weights[order] / 2) / passed[-1]
+    return ranks
+
+
+def _lengths(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Idle lengths, seconds, at these parts of the distribution."""
+    logarithms: NDArray[np.float64] = np.interp(parts, LENGTH_PARTS, np.log(LENGTH_SECONDS))
+    seconds: NDArray[np.float64] = np.exp(logarithms)
+    return seconds
+
+
+def _sizes(parts: NDArray[np.float64], nodes: int, scale: float) -> NDArray[np.float64]:
+    """Group sizes at these parts of the distribution."""
+    normal = NormalDist()
+    deviations = np.array([normal.inv_cdf(part) for part in parts.tolist()])
+    sizes = np.rint(GROUP_MEDIAN * scale * np.exp(GROUP_SPREAD * deviations))
+    largest = max(1.0, np.floor(LARGEST_GROUP_PART * nodes))
+    clipped: NDArray[np.float64] = np.clip(sizes, 1.0, largest)
+    return clipped
+
+
+def _avoid_full_machine(
+    join_s: NDArray[np.float64],
+    lengths: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    nodes: int,
+    span_s: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Give groups that find no busy nodes another moment, so that the distributions stay what they are."""
+    steps = int((span_s + LENGTH_SECONDS[-1]) / WAVE_STEP_S) + 2
+    for _ in range(OVERFLOW_ROUNDS):
+        begin = (join_s / WAVE_STEP_S).astype(np.int64)
+        end = ((join_s + lengths) / WAVE_STEP_S).astype(np.int64)
+        load = np.cumsum(np.bincount(begin, sizes, steps) - np.bincount(end, sizes, steps))
+        excess = np.maximum(0.0, 1 - FULLEST_PART * nodes / np.maximum(load, 1.0))
+        moved = rng.random(join_s.size) < excess[begin]
+        if not moved.any():
+            break
+        join_s = np.where(moved, np.floor(rng.random(join_s.size) * span_s), join_s)
+    return join_s
+
+
+def _leave_with_larger(
+    join_s: NDArray[np.float64], leave_s: NDArray[np.float64], sizes: NDArray[np.float64], scale: float
+) -> NDArray[np.float64]:
+    """Move departures of small groups to the nearest departure of a large one, where that is near enough."""
+    settled = np.zeros(sizes.size, dtype=np.bool_)
+    for nodes, part in LEAVE_WITH:
+        large = sizes >= max(2.0, nodes * scale)
+        moments = np.unique(leave_s[large])
+        if moments.size == 0:
+            continue
+        after = np.minimum(np.searchsorted(moments, leave_s), moments.size - 1)
+        before = np.maximum(after - 1, 0)
+        nearer = np.where(leave_s - moments[before] < moments[after] - leave_s, moments[before], moments[after])
+        near = (np.abs(nearer - leave_s) <= part * (leave_s - join_s)) & (nearer > join_s)
+        moved = near & ~settled & ~large
+        leave_s = np.where(moved, nearer, leave_s)
+        settled |= moved | large
+    return leave_s
+
+
+def _choose_nodes(
+    groups: _Groups, nodes: int, spots: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give each group neighbouring busy nodes, from a random spot on; a full machine makes groups smaller.
+
+    A node that leaves joins again one second later at the earliest. Gives a node and a group for each fragment.
+    """
+    idle_until = np.full(nodes, -1.0)
+    chosen = []
+    for join_s, leave_s, size, spot in zip(
+        groups.join_s.tolist(), groups.leave_s.tolist(), groups.sizes.tolist(), spots.tolist(), strict=True
+    ):
+        busy = np.flatnonzero(idle_until < join_s)
+        first = int(spot * busy.size)
+        taken = busy[first : first + size]
+        missing = min(size, busy.size) - taken.size
+        if missing > 0:
+            taken = np.concatenate((taken, busy[:missing]))
+        idle_until[taken] = leave_s
+        chosen.append(taken)
+    counts = [taken.size for taken in chosen]
+    return np.concatenate(chosen), np.repeat(np.arange(len(chosen)), counts)

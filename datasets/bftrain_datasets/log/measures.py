@@ -1,0 +1,291 @@
+"""What can be measured on a log: idle fragments, pool percentiles, and how nodes leave the pool."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from bftrain_datasets.log.change_columns import by_node
+from bftrain_datasets.log.eventlog import DOWN
+from bftrain_datasets.log.provenance import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.log.eventlog import EventLog
+
+PERCENTILES: Final = (5, 10, 25, 50, 75, 90, 95, 99)
+LENGTH_BOUNDS_S: Final = (120, 600, 3600)
+AGES_S: Final = (0, 600, 1800, 3600, 7200)
+CHANCE_WITHIN_S: Final = 300
+LARGE_DEPARTURE_NODES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragments:
+    """Every stay of a node in the pool: the node, the times (as places in the log's ``times``) and the length.
+
+    A node still idle at the end of the log has ``leave`` one past the last time; its true length is not known.
+    """
+
+    node: NDArray[np.int32]
+    join: NDArray[np.int64]
+    leave: NDArray[np.int64]
+    length_s: NDArray[np.float64]
+    open: NDArray[np.bool_]
+
+
+class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of idle nodes over time: ``percentiles`` are weighted by time."""
+
+    mean: float
+    largest: int
+    percentiles: dict[int, int]
+
+
+class LengthShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Fragments not longer than ``up_to_s``: their part of all fragments and of all idle time, 0 to 1."""
+
+    up_to_s: int
+    fragments: float
+    idle_time: float
+
+
+class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """How long nodes stay idle, seconds; ``open`` fragments last beyond the end of the log."""
+
+    count: int
+    open: int
+    mean_s: float
+    percentiles_s: dict[int, float]
+    shares: tuple[LengthShare, ...]
+
+
+class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """How nodes leave the pool, as parts from 0 to 1.
+
+    ``together``: of the nodes that joined with others, those that also left with the most of them.
+    ``in_large_departures``: leaving nodes that leave at once with 64 or more.
+    ``at_once``: percentiles over leaving nodes of how many leave at the same time, themselves counted.
+    ``chance_within_300_s``: by age in seconds, the chance that an idle node leaves within the next five minutes.
+    """
+
+    together: float
+    in_large_departures: float
+    at_once: dict[int, int]
+    chance_within_300_s: dict[int, float]
+
+
+class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind: how many, how much of their time is idle, and how many are at most at once."""
+
+    nodes: int
+    idle_share: float
+    idle_node_hours: float
+    largest: int
+
+
+class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures that ``bftrain inspect`` prints; shares are parts of all node-time, 0 to 1."""
+
+    sha256: str
+    nodes: int
+    events: int
+    start_s: float
+    end_s: float
+    span_s: float
+    idle_share: float
+    idle_node_hours: float
+    down_share: float
+    down_node_hours: float
+    mean_gap_s: float
+    median_gap_s: float
+    pool: PoolSummary
+    fragments: FragmentSummary
+    leaving: LeavingSummary
+    provenance: Provenance
+    kinds: dict[str, KindSummary] = {}  # where kinds of nodes are told apart
+
+
+def fragments(log: EventLog) -> Fragments:
+    """List all idle fragments, by node and then by time."""
+    order, first = by_node(log.nodes)
+    time = log.time_index[order]
+    until = np.full(order.size, len(log), dtype=np.int64)
+    followed = ~first[1:]  # where the next change in this order is one of the same node
+    until[:-1][followed] = time[1:][followed]
+    joins = log.joins[order]
+    bounds = np.append(log.times, log.end_s)
+    join, leave = time[joins], until[joins]
+    return Fragments(
+        node=log.nodes[order][joins],
+        join=join,
+        leave=leave,
+        length_s=bounds[leave] - bounds[join],
+        open=leave == len(log),
+    )
+
+
+def idle_node_s_by_kind(log: EventLog, pieces: Fragments | None = None) -> dict[str, float]:
+    """Idle time of the nodes of each kind, node-seconds; nothing where kinds are not told apart."""
+    if not log.kind_names:
+        return {}
+    pieces = pieces or fragments(log)
+    kinds = log.node_kinds[pieces.node]
+    lengths = (pieces.length_s[kinds == number].tolist() for number in range(len(log.kind_names)))
+    return dict(zip(log.kind_names, map(math.fsum, lengths), strict=True))
+
+
+def pool_sizes_by_kind(log: EventLog) -> dict[str, NDArray[np.int64]]:
+    """Count the idle nodes of each kind after each time; without kinds all of them, under an empty name."""
+    if not log.kind_names:
+        return {"": log.pool_sizes()}
+    change = log.joins.astype(np.int64) - log.leaves
+    kinds, found = log.node_kinds[log.nodes], {}
+    for number, kind in enumerate(log.kind_names):
+        sizes = np.concatenate(([0], np.cumsum(np.where(kinds == number, change, 0))))
+        found[kind] = sizes[log.offsets[1:]]
+    return found
+
+
+def largest_by_kind(log: EventLog) -> dict[str, int]:
+    """Count the nodes of each kind that are idle at once at most."""
+    return {kind: int(sizes.max()) for kind, sizes in pool_sizes_by_kind(log).items()}
+
+
+def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
+    """For each percentile the smallest pool size that is not exceeded for that part of the time."""
+    sizes, weights = log.pool_sizes(), log.durations_s
+    order = np.argsort(sizes, kind="stable")
+    passed = np.cumsum(weights[order])
+    wanted = np.array(percentiles) / 100 * passed[-1]
+    places = np.minimum(np.searchsorted(passed, wanted), sizes.size - 1)
+    return dict(zip(percentiles, sizes[order][places].tolist(), strict=True))
+
+
+def leaving_together(pieces: Fragments) -> float:
+    """Of the nodes that joined with others, the part that belongs to the largest set that also left together."""
+    if pieces.join.size == 0:
+        return 0.0
+    width = int(pieces.leave.max()) + 1
+    pairs, counts = np.unique(pieces.join * width + pieces.leave, return_counts=True)
+    joined = np.bincount(pieces.join)
+    largest = np.zeros_like(joined)
+    np.maximum.at(largest, pairs // width, counts)
+    several = joined > 1
+    return float(largest[several].sum() / max(1, int(joined[several].sum())))
+
+
+def in_large_departures(log: EventLog, least: int = LARGE_DEPARTURE_NODES) -> float:
+    """Part of all leaving nodes that leave at once with at least ``least`` nodes, themselves counted."""
+    leaving = np.bincount(log.time_index[log.leaves], minlength=len(log))
+    return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
+
+
+def leaving_at_once(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
+    """For each percentile the smallest number that this part of the leaving nodes do not exceed in leaving at once."""
+    leaving = np.bincount(log.time_index[log.leaves], minlength=1)
+    sizes = np.sort(leaving[leaving > 0])
+    if sizes.size == 0:
+        return {}
+    passed = np.cumsum(sizes)
+    wanted = np.array(percentiles) / 100 * passed[-1]
+    found = sizes[np.minimum(np.searchsorted(passed, wanted), sizes.size - 1)]
+    return dict(zip(percentiles, found.tolist(), strict=True))
+
+
+def down_node_s(log: EventLog) -> float:
+    """Time that nodes are down, all together, node-seconds."""
+    change = np.equal(log.states, DOWN).astype(np.int64) - np.equal(log.before, DOWN)
+    if not change.any():
+        return 0.0
+    down = np.concatenate(([0], np.cumsum(change)))[log.offsets[1:]]
+    return math.fsum((down * log.durations_s).tolist())
+
+
+def leave_chance(pieces: Fragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
+    """Chance that a node that has been idle for ``age_s`` leaves within ``within_s`` more.
+
+    Fragments that are open where the log ends do not tell, and do not count, unless they have outlasted both.
+    """
+    alive = (pieces.length_s > age_s) & ~(pieces.open & (pieces.length_s <= age_s + within_s))
+    gone = alive & (pieces.length_s <= age_s + within_s)
+    return float(gone.sum() / max(1, int(alive.sum())))
+
+
+def summarise(log: EventLog) -> LogSummary:
+    """Measure everything that ``bftrain inspect`` shows."""
+    pieces = fragments(log)
+    gaps = np.diff(log.times)
+    sizes = log.pool_sizes()
+    down_s = down_node_s(log)
+    return LogSummary(
+        sha256=log.sha256,
+        nodes=len(log.node_names),
+        events=len(log),
+        start_s=log.start_s,
+        end_s=log.end_s,
+        span_s=log.span_s,
+        idle_share=log.idle_share,
+        idle_node_hours=log.idle_node_s / 3600,
+        down_share=down_s / max(log.span_s * len(log.node_names), 1e-300),
+        down_node_hours=down_s / 3600,
+        mean_gap_s=float(gaps.mean()) if gaps.size else 0.0,
+        median_gap_s=float(np.median(gaps)) if gaps.size else 0.0,
+        pool=PoolSummary(
+            mean=log.idle_node_s / log.span_s if log.span_s else float(sizes[-1]),
+            largest=int(sizes.max()),
+            percentiles=pool_percentiles(log),
+        ),
+        fragments=_fragment_summary(pieces),
+        leaving=LeavingSummary(
+            together=leaving_together(pieces),
+            in_large_departures=in_large_departures(log),
+            at_once=leaving_at_once(log),
+            chance_within_300_s={age: leave_chance(pieces, age) for age in AGES_S},
+        ),
+        provenance=log.provenance,
+        kinds=_kinds(log, pieces),
+    )
+
+
+def _kinds(log: EventLog, pieces: Fragments) -> dict[str, KindSummary]:
+    idle, largest = idle_node_s_by_kind(log, pieces), largest_by_kind(log)
+    counts = np.bincount(log.node_kinds, minlength=1).tolist()
+    return {
+        kind: KindSummary(
+            nodes=count,
+            idle_share=idle[kind] / max(log.span_s * count, 1e-300),
+            idle_node_hours=idle[kind] / 3600,
+            largest=largest[kind],
+        )
+        for kind, count in zip(log.kind_names, counts, strict=False)
+    }
+
+
+def _fragment_summary(pieces: Fragments) -> FragmentSummary:
+    lengths = pieces.length_s
+    if lengths.size == 0:
+        return FragmentSummary(count=0, open=0, mean_s=0.0, percentiles_s={}, shares=())
+    whole = max(float(lengths.sum()), 1e-300)
+    shares = (
+        LengthShare(
+            up_to_s=bound,
+            fragments=float((lengths <= bound).mean()),
+            idle_time=float(lengths[lengths <= bound].sum() / whole),
+        )
+        for bound in LENGTH_BOUNDS_S
+    )
+    return FragmentSummary(
+        count=int(lengths.size),
+        open=int(pieces.open.sum()),
+        mean_s=float(lengths.mean()),
+        percentiles_s=dict(zip(PERCENTILES, np.percentile(lengths, PERCENTILES).tolist(), strict=True)),
+        shares=tuple(shares),
+    )

@@ -1,0 +1,223 @@
+"""Engine: the clock of the simulated machine. Jobs arrive, end and outlive their estimates; the policy is asked."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from bftrain.errors import BftrainError, BrokenPlugin
+from bftrain.exception_text import raised
+from bftrain_datasets.scheduling.campaigns import Campaigns
+from bftrain_datasets.scheduling.cluster import NEVER, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bftrain.ports import QueuePolicy
+    from bftrain_datasets.scheduling.jobs import Jobs
+    from bftrain_datasets.scheduling.runtime_estimates import Estimator
+
+    # Told how far it is, in seconds since the first submission and in jobs that ended; False stops it
+    Watch = Callable[[float, int], bool]
+
+TELL_EVERY: Final = 256  # moments
+OUR_OWN: Final = "bftrain_datasets."  # how the modules of built-in policies are called
+
+
+class Ended(StrEnum):
+    """Why a simulation ended."""
+
+    ALL_DONE = "all_done"
+    UNTIL = "until"
+    OVERLOAD = "overload"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What became of the jobs. Times are seconds since the first submission, infinite for what did not happen.
+
+    There are ``nodes``, or processors where nodes are shared. ``first_planned_s`` is what each job was believed to run
+    when it was submitted, ``prolonged`` how often it outlived that; ``promised_s`` the first start that the policy
+    promised; ``overtook`` whether it started while a job that was submitted before it still waited. ``refused`` are
+    larger than the machine.
+    """
+
+    jobs: Jobs
+    nodes: int
+    end_s: float
+    ended: Ended
+    start_s: Sequence[float]
+    first_planned_s: Sequence[float]
+    prolonged: Sequence[int]
+    promised_s: Sequence[float]
+    overtook: Sequence[bool]
+    refused: tuple[int, ...]
+    campaigns: Campaigns
+    asked: int
+    most_waiting: int
+
+    def stop_s(self, job: int) -> float:
+        """Give when a job ended, or will have if it still runs."""
+        return self.start_s[job] + self.jobs.run_s[job]
+
+
+class Engine:
+    """One simulation."""
+
+    def __init__(self, jobs: Jobs, nodes: int, policy: QueuePolicy, estimator: Estimator, gap_s: float) -> None:
+        self._jobs = jobs
+        self._policy = policy
+        self._estimator = estimator
+        self._campaigns = Campaigns(jobs, nodes, gap_s)
+        self._cluster = Cluster(jobs, nodes, self._campaigns)
+        self._refused = tuple(job for job, size in enumerate(jobs.size) if size > nodes)
+        self._next = 0  # job to arrive
+        self._ends: list[tuple[float, int]] = []
+        self._overruns: list[tuple[float, int]] = []
+        self._prolonged = array("i", [0]) * len(jobs)
+        self._first_planned_s = array("d", [NEVER]) * len(jobs)
+        self._overtook = bytearray(len(jobs))
+        self._backlog = 0.0  # node-seconds that wait
+        self._done = self._asked = self._most_waiting = 0
+
+    def run(self, until_s: float, max_backlog_s: float, watch: Watch | None = None) -> Schedule:
+        """Go on until all jobs are done, or until ``until_s``, or until too much waits."""
+        cluster = self._cluster
+        most_backlog = max_backlog_s * cluster.nodes
+        ended, moments = Ended.ALL_DONE, 0
+        while (now_s := self._next_s()) < NEVER:
+            if now_s > until_s:
+                ended = Ended.UNTIL
+                break
+            if moments % TELL_EVERY == 0 and watch is not None and not watch(now_s, self._done):
+                ended = Ended.INTERRUPTED
+                break
+            moments += 1
+            self._pass_to(now_s)
+            self._take_in(now_s)
+            self._ask()
+            if self._backlog > most_backlog:
+                ended = Ended.OVERLOAD
+                break
+        if ended is Ended.ALL_DONE and cluster.waiting:
+            raise self._fault(f"leaves job {self._jobs.name(cluster.waiting[0])} waiting though nothing runs")
+        end_s = until_s if ended is Ended.UNTIL else cluster.now_s
+        self._campaigns.virtual.advance(end_s, cluster.nodes - cluster.free)
+        return self._result(end_s, ended)
+
+    def _next_s(self) -> float:
+        """Give when something happens next."""
+        wake_s: float = getattr(self._policy, "wake_s", NEVER) if self._cluster.waiting else NEVER
+        now_s = wake_s if wake_s > self._cluster.now_s else NEVER  # it was asked now
+        if self._next < len(self._jobs):
+            now_s = min(now_s, self._jobs.submit_s[self._next])
+        if self._ends:
+            now_s = min(now_s, self._ends[0][0])
+        if self._overruns:
+            now_s = min(now_s, self._overruns[0][0])
+        return now_s
+
+    def _pass_to(self, now_s: float) -> None:
+        cluster = self._cluster
+        self._campaigns.virtual.advance(now_s, cluster.nodes - cluster.free)
+        cluster.now_s = now_s
+
+    def _take_in(self, now_s: float) -> None:
+        """Take in all that happens now: first ends, then estimates that are outlived, then arrivals."""
+        cluster, jobs = self._cluster, self._jobs
+        while self._ends and self._ends[0][0] <= now_s:
+            _, job = heappop(self._ends)
+            cluster.end(job)
+            self._campaigns.ended(job, cluster.planned_s[job])
+            self._estimator.ended(job)
+            self._done += 1
+        while self._overruns and self._overruns[0][0] <= now_s:
+            self._prolong(heappop(self._overruns)[1])
+        while self._next < len(jobs) and jobs.submit_s[self._next] <= now_s:
+            job = self._next
+            self._next += 1
+            if jobs.size[job] > cluster.nodes:
+                continue
+            planned_s = self._first_planned_s[job] = self._estimator.at_submission(job)
+            cluster.submit(job, planned_s)
+            self._campaigns.submitted(job, planned_s)
+            self._backlog += jobs.size[job] * jobs.run_s[job]
+
+    def _prolong(self, job: int) -> None:
+        """Believe that a job which outlives its estimate will run longer."""
+        cluster = self._cluster
+        self._prolonged[job] += 1
+        before_s = cluster.planned_s[job]
+        ran_s = cluster.now_s - cluster.start_s[job]
+        longer_s = self._estimator.longer(job, self._prolonged[job], max(before_s, ran_s))
+        cluster.prolong(job, longer_s)
+        self._campaigns.prolonged(job, longer_s - before_s)
+        self._watch_estimate(job)
+
+    def _watch_estimate(self, job: int) -> None:
+        """Note when a running job will outlive what is believed of it."""
+        end_s = self._cluster.planned_end_s(job)
+        if end_s < self._cluster.start_s[job] + self._jobs.run_s[job]:
+            heappush(self._overruns, (end_s, job))
+
+    def _ask(self) -> None:
+        """Ask the policy who starts, and start them."""
+        cluster, jobs = self._cluster, self._jobs
+        try:
+            started = list(self._policy.starts(cluster))
+        except Exception as error:
+            if type(self._policy).__module__.startswith(OUR_OWN):
+                raise  # a fault of ours
+            raise self._fault(raised(error)) from error
+        self._asked += 1
+        cluster.told()
+        for job in started:
+            self._check(job)
+            cluster.start(job)
+            heappush(self._ends, (cluster.now_s + jobs.run_s[job], job))
+            self._watch_estimate(job)
+            self._backlog -= jobs.size[job] * jobs.run_s[job]
+        waiting = cluster.waiting
+        if waiting:
+            for job in started:
+                self._overtook[job] = waiting[0] < job
+            self._most_waiting = max(self._most_waiting, len(waiting))
+
+    def _check(self, job: int) -> None:
+        """Refuse what no policy may do."""
+        cluster = self._cluster
+        place = bisect_left(cluster.waiting, job)
+        if place == len(cluster.waiting) or cluster.waiting[place] != job:
+            raise self._fault(f"starts job number {job}, which does not wait")
+        if cluster.size[job] > cluster.free:
+            what = f"starts job {self._jobs.name(job)} on {cluster.size[job]} nodes where {cluster.free} are free"
+            raise self._fault(what)
+
+    def _fault(self, what: str) -> BftrainError:
+        where = f"policy '{self._policy.name}', {self._cluster.now_s:g} s after the first submission"
+        return BrokenPlugin(what, where=where, fix="repair the policy")
+
+    def _result(self, end_s: float, ended: Ended) -> Schedule:
+        cluster = self._cluster
+        promises: dict[int, float] = getattr(self._policy, "promises", {})
+        return Schedule(
+            jobs=self._jobs,
+            nodes=cluster.nodes,
+            end_s=end_s,
+            ended=ended,
+            start_s=cluster.start_s,
+            first_planned_s=self._first_planned_s,
+            prolonged=self._prolonged,
+            promised_s=[promises.get(job, math.inf) for job in range(len(self._jobs))],
+            overtook=[bool(each) for each in self._overtook],
+            refused=self._refused,
+            campaigns=self._campaigns,
+            asked=self._asked,
+            most_waiting=self._most_waiting,
+        )

@@ -1,0 +1,69 @@
+"""Books: every row of a workload becomes a task or is refused for a reason that is counted and can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.workloads.job import Unusable
+
+if TYPE_CHECKING:
+    from bftrain_datasets.importing.findings import Tally
+    from bftrain_datasets.importing.time_formats import Clock
+
+MOST_KEPT: Final = 1000  # refusals whose words are kept; all of them are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A row that became no task: the ``reason`` is the name of a hazard; ``where`` it stands, ``what`` is wrong."""
+
+    reason: str
+    where: str
+    what: str
+
+
+class Books:
+    """The tally of one file, with the words of what was refused; the tally alone counts what is refused after those."""
+
+    def __init__(self, tally: Tally, *, strict: bool) -> None:
+        self.tally = tally
+        self.strict = strict
+        self.refused: list[Refused] = []
+
+    def row(self, line: int) -> None:
+        """Begin a row."""
+        self.tally.row(line)
+
+    def use(self) -> None:
+        """Use the row."""
+        self.tally.use()
+
+    def note(self, name: str, *, count: int = 1, where: str | None = None) -> None:
+        """Count something about rows that are used; the first place is the one being read, if none is given."""
+        self.tally.note(name, count=count, where=where)
+
+    def note_clock(self, clock: Clock) -> None:
+        """Count what was assumed of times."""
+        for count, name, what in (
+            (clock.without_zone, "local_times", "without_zone"),
+            (clock.in_ms, "epoch_ms", "in_ms"),
+            (clock.twice, "twice_times", "twice"),
+        ):
+            if count:
+                self.note(name, count=count, where=clock.first[what])
+
+    def set_aside(self, reason: str) -> None:
+        """Leave the row unused, without further words."""
+        self.refuse(Unusable(reason, HAZARDS[reason].says))
+
+    def refuse(self, why: Unusable) -> None:
+        """Leave the row unused; a strict import ends here if that is doubtful."""
+        where = self.tally.where
+        self.tally.set_aside(why.reason)
+        if self.strict and HAZARDS[why.reason].doubt:
+            raise BadInput(why.what, where=where, fix=why.fix)
+        if len(self.refused) < MOST_KEPT:
+            self.refused.append(Refused(reason=why.reason, where=where, what=why.what))

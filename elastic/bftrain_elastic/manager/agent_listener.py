@@ -1,0 +1,120 @@
+"""Where agents reach the manager: each connection proves that it knows the secret, and ends when it falls silent."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.manager.agent_connection import AgentConnection
+from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.nonblocking_socket import Wire
+
+_SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
+_STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
+_STRANGERS: Final = 256
+_PAUSE_S: Final = 1.0  # before connections are accepted again that could not be
+
+
+class AgentListener:
+    """Hands on what agents say.
+
+    ``on_message`` is called with each message of a connection that has proven that it knows the secret, ``on_lost``
+    once when a connection has ended, with the reason.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        secret: bytes,
+        address: tuple[str, int],
+        *,
+        on_message: Callable[[AgentConnection, Message], None],
+        on_lost: Callable[[AgentConnection, str], None],
+    ) -> None:
+        self._selector = selector
+        self._secret = secret
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._socket = socket.create_server(address, backlog=1024)
+        self._socket.settimeout(0)
+        self._connections: set[AgentConnection] = set()
+        self._opened = False
+        self._paused_until = 0.0  # on the monotonic clock; 0: it accepts connections
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+
+    def open(self) -> None:
+        """Accept connections from now on; once is enough."""
+        if not self._opened:
+            self._opened = True
+            self._listen()
+
+    def tick(self, now: float) -> None:
+        """Look at the clock: end connections of which nothing was heard for too long, and accept new ones again."""
+        if self._paused_until and now >= self._paused_until:
+            self._paused_until = 0.0
+            self._listen()
+        for connection in list(self._connections):
+            silent_s = now - (connection.heard_at or connection.since)
+            if silent_s > (_SILENCE_S if connection.node else _STRANGER_S):
+                connection.end(f"nothing heard for {silent_s:.0f} s")
+
+    def end_all(self) -> None:
+        """End all connections."""
+        for connection in list(self._connections):
+            connection.end("the hub ends")
+
+    def close(self) -> None:
+        """Accept no connection any more; the selector is closed already."""
+        self._socket.close()
+
+    def _listen(self) -> None:
+        self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept())
+
+    def _pause(self, error: OSError) -> None:
+        """Accept nothing for a moment: the selector would report the connections that wait without end."""
+        sys.stderr.write(f"bftrain: no agent can connect: {error.strerror}; it is tried again in {_PAUSE_S:g} s\n")
+        self._selector.unregister(self._socket)
+        self._paused_until = time.monotonic() + _PAUSE_S
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:  # no descriptor is free, or no memory
+            self._pause(error)
+            return
+        if sum(not connection.node for connection in self._connections) >= _STRANGERS:
+            accepted.close()
+            return
+        connection = AgentConnection(Sealed(self._secret, "manager"), time.monotonic())
+        self._connections.add(connection)
+        connection.wire = Wire(
+            self._selector,
+            accepted,
+            lambda data: self._arrived(connection, data),
+            lambda reason: self._lost(connection, reason),
+        )
+        connection.wire.send(connection.sealed.greeting)
+
+    def _arrived(self, connection: AgentConnection, data: bytes) -> None:
+        try:
+            for message in connection.sealed.feed(data):
+                connection.heard_at = time.monotonic()
+                self._on_message(connection, message)
+        except BadMessage as error:
+            connection.end(str(error))
+        except Exception:  # noqa: BLE001 - an error with one agent must not end the others
+            traceback.print_exc()
+            connection.end("it said what this manager cannot take")
+
+    def _lost(self, connection: AgentConnection, reason: str) -> None:
+        self._connections.discard(connection)
+        self._on_lost(connection, reason)

@@ -1,0 +1,143 @@
+"""Measuring: how fast a task is at each size, and what it costs to change the size, from the lines it reports.
+
+A speed is the median over windows of some steps, without the first steps after a change: so neither warming up nor
+one slow step counts, and what comes back regularly (a commit, an evaluation) does. A cost is the gap across a change,
+up to the first step that goes beyond the last one before it, less one median step. Steps in a row are timed by the
+clock of the node that reports them, gaps by the manager's: another node may report after a change.
+
+Lines can be lost, and an agent that comes back to a manager repeats the last line of a worker. So steps count as in a
+row only if their numbers are, and a change costs what was seen only if no line is missing around it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+from typing import Final, Literal
+
+from bftrain_elastic.wire.messages import Message
+
+Change = Literal["grow", "shrink", "start"]
+
+WARM_UP: Final = 3  # steps after a change that do not count
+WINDOW: Final = 5  # steps that are looked at together
+ENOUGH: Final = 3  # windows after which the speed at a size is known
+ENOUGH_S: Final = 30.0  # or so many seconds of them, where steps are slow
+_WINDOWS: Final = 200  # remembered for each size
+_CHANGES: Final = 20  # remembered of each kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One reported step."""
+
+    t: float  # on the reporting node's clock
+    heard: float  # on the manager's
+    step: int
+    size: int
+    samples: int
+
+
+class Measuring:
+    """What is known of one task. Feed it everything that is told of the task."""
+
+    def __init__(self) -> None:
+        self._windows: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
+        self._watched_s: defaultdict[int, float] = defaultdict(float)  # seconds in windows, forgotten ones too
+        self._steps: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
+        self._costs: defaultdict[Change, deque[float]] = defaultdict(lambda: deque(maxlen=_CHANGES))
+        self._last: _Line | None = None  # the furthest step, and the last one at its size
+        self._run: list[_Line] = []  # steps in a row at one size
+        self._stride: int | None = None  # between the numbers of the last two lines at one size
+        self._starting_at: float | None = None
+        self._first_after_start = False  # the next line is the first one after that
+        self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
+
+    def hear(self, told: Message) -> bool:
+        """Take in what is told; tell whether a speed or a cost is known better now."""
+        if told.get("told") == "starting":
+            self._starting_at, self._last, self._stride = float(told["t"]), None, None
+            self._first_after_start = True
+        if told.get("told") in {"starting", "confirmed", "paused"}:
+            self._run = []
+        if told.get("told") != "report":
+            return False
+        t = float(told["t"])
+        repeated = self._first_after_start and self._starting_at is not None and t < self._starting_at
+        self._first_after_start = False
+        if repeated:  # an agent told again what one of the former processes said last
+            return False
+        line = _Line(t, float(told.get("heard", t)), int(told["step"]), int(told["size"]), int(told["samples"]))
+        learned = self._cost_of_change(line)
+        if self._last is not None and line.step <= self._last.step:
+            self._run = []  # done before: what it costs is in the gap
+            return learned
+        if self._last is not None and line.size == self._last.size:
+            self._stride = line.step - self._last.step
+        self._last = line
+        if self._run and (self._run[-1].size != line.size or line.step != self._run[-1].step + 1):
+            self._run = []
+        self._run.append(line)
+        return self._speed(line) or learned
+
+    # -- what is known
+
+    def speeds(self) -> dict[int, float]:
+        """Samples/s at each size that was measured."""
+        return {size: median(found) for size, found in sorted(self._windows.items()) if found}
+
+    def settled(self) -> frozenset[int]:
+        """Give the sizes whose speed is known well enough to go on to the next one."""
+        return frozenset(
+            size for size, found in self._windows.items() if len(found) >= ENOUGH or self._watched_s[size] >= ENOUGH_S
+        )
+
+    def step_s(self, size: int) -> float | None:
+        """Seconds that a step takes at ``size``, in the median."""
+        found = self._steps.get(size)
+        return median(found) if found else None
+
+    def costs(self) -> dict[Change, float]:
+        """Seconds that a change costs, of each kind that was seen."""
+        return {change: median(found) for change, found in self._costs.items() if found}
+
+    def changes(self) -> dict[Change, list[float]]:
+        """Give every cost that is remembered."""
+        return {change: list(found) for change, found in self._costs.items()}
+
+    # -- how it is found
+
+    def _speed(self, line: _Line) -> bool:
+        counted = self._run[WARM_UP:]
+        if len(counted) > 1:
+            self._steps[line.size].append(counted[-1].t - counted[-2].t)
+        if len(counted) <= WINDOW or (len(counted) - 1) % WINDOW:
+            return False
+        window = counted[-WINDOW - 1 :]
+        took = window[-1].t - window[0].t
+        if took <= 0:  # a clock that was set back
+            return False
+        rate = sum(one.samples for one in window[1:]) / took
+        if not isfinite(rate):  # so short that it is none
+            return False
+        self._windows[line.size].append(rate)
+        self._watched_s[line.size] += took
+        return True
+
+    def _cost_of_change(self, line: _Line) -> bool:
+        if self._starting_at is not None:
+            change: Change = "start"
+            gap = line.heard - self._starting_at - (self.step_s(line.size) or 0.0)
+            self._starting_at = None
+        elif self._last is None or line.step <= self._last.step or line.size == self._last.size:
+            return False
+        elif self._stride is None or line.step - self._last.step > self._stride:
+            return False  # lines between the two were lost, and with them when the change began or ended
+        else:
+            change = "grow" if line.size > self._last.size else "shrink"
+            gap = line.heard - self._last.heard - (self.step_s(self._last.size) or self.step_s(line.size) or 0.0)
+        self._costs[change].append(max(0.0, gap))
+        self.latest = (change, max(0.0, gap))
+        return True

@@ -1,0 +1,205 @@
+"""Courses: one task's life under one launcher, without I/O. A course is told what happened and says what to do.
+
+All calls happen in the hub's thread, and none may block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.wire.messages import Message, inner_of, text_of, whole_of
+from bftrain_elastic.wire.worker_messages import checked
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker ended: its exit code (negative: the signal that killed it) and its last output.
+
+    ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file.
+    ``stopped``: the program said that it ended on request; an exit code of 0 then means nothing more.
+    ``ago_s``: how long ago it ended, if it ended while no manager listened.
+    """
+
+    code: int
+    tail: str = ""
+    finished: bool = False
+    stopped: bool = False
+    ago_s: float = 0.0
+
+    @classmethod
+    def read(cls, plain: Message) -> Exit:
+        """Read what an agent says of the end of a worker."""
+        return cls(
+            code=whole_of(plain, "code"),
+            tail=text_of(plain, "tail"),
+            finished=plain.get("finished") is True,
+            stopped=plain.get("stopped") is True,
+            ago_s=float(plain.get("ago_s", 0.0)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker that went on without its manager, as the agent on its node knows it.
+
+    ``report`` is the last step that it reported, as a worker's message. ``exit`` is there if the worker has ended.
+    """
+
+    worker: str
+    slot: int
+    step: int  # the last one it spoke of; -1: of none
+    generation: int  # of the group that it was told to form last; 0: of none
+    rank: int  # there
+    workers: int  # there
+    ready: Message | None  # what it said when it left that group, or was born
+    done: bool  # it said so
+    report: Message | None = None
+    exit: Exit | None = None
+
+    @classmethod
+    def read(cls, plain: Message) -> Left:
+        """Read what an agent says of a worker."""
+        go = inner_of(plain, "go") if plain.get("go") else {}
+        return cls(
+            worker=text_of(plain, "worker"),
+            slot=whole_of(plain, "slot"),
+            step=whole_of(plain, "step"),
+            generation=whole_of(go, "generation") if go else 0,
+            rank=whole_of(go, "rank") if go else 0,
+            workers=whole_of(go, "workers") if go else 0,
+            ready=checked(inner_of(plain, "ready")) if plain.get("ready") else None,
+            done=plain.get("done") is True,
+            report=checked(inner_of(plain, "report")) if plain.get("report") else None,
+            exit=Exit.read(inner_of(plain, "exit")) if plain.get("exit") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """The place of a worker in the group that it is started for; the agent gives it back to a later manager."""
+
+    generation: int
+    rank: int
+    workers: int
+
+
+class Floor(Protocol):
+    """What a course may ask for."""
+
+    @property
+    def settle_s(self) -> float:
+        """Return how many seconds a preemption may take to reach all processes of a node and its agent.
+
+        Whether a worker ended by itself or because its node was taken is not known before that.
+        """
+        ...
+
+    def now(self) -> float:
+        """Seconds on a clock that does not run backwards."""
+        ...
+
+    def slots(self, node: str) -> int:
+        """How many workers a node takes; 0 where no agent is registered."""
+        ...
+
+    def address(self, node: str) -> str:
+        """Where other nodes reach this one."""
+        ...
+
+    def name(self, node: str, slot: int) -> str:
+        """Give a name for a new worker, which no other has or had."""
+        ...
+
+    def spawn(  # noqa: PLR0913 - a process has so many properties
+        self,
+        node: str,
+        worker: str,
+        *,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        slot: int = 0,
+        warm: bool = True,
+        want_port: bool = False,
+        all_gpus: bool = False,
+        place: GroupPlace | None = None,
+        finish_code: int | None = None,
+        finish_file: str = "",
+    ) -> None:
+        """Start ``worker`` on ``node`` as soon as no other task is left there.
+
+        A warm one is a script, run by a fork of a process that has imported torch; the other is any command.
+        With ``want_port`` a free port of the node is chosen, told to the course, and put into MASTER_PORT.
+        It sees the GPU of its slot, or with ``all_gpus`` all that are its agent's. ``place`` comes back in
+        :class:`Left`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
+        """
+        ...
+
+    def inspect(self, worker: str) -> None:
+        """Have the stacks of a worker written into its log; ``inspected`` receives the state of its process."""
+        ...
+
+    def say(self, worker: str, message: Message) -> None:
+        """Send a worker a message."""
+        ...
+
+    def stop(self, worker: str, *, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL ``grace_s`` later; 0: SIGKILL at once."""
+        ...
+
+    def tell(self, told: Message) -> None:
+        """Tell the manager; task and time are added."""
+        ...
+
+
+class Course(Protocol):
+    """What a launcher does with one task."""
+
+    def want(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
+        """Hold these nodes, oldest first; leave those ``at_once`` now, and others when it costs nothing."""
+        ...
+
+    def node_up(self, node: str) -> None:
+        """Know that an agent registered."""
+        ...
+
+    def node_gone(self, node: str) -> None:
+        """Know that an agent left; the ends of its workers were told before."""
+        ...
+
+    def adopt(self, node: str, left: Left) -> bool:
+        """Take over a worker that was started for a manager that is no more; if not, it is killed.
+
+        It is asked before ``node_up``. With ``left.exit`` the worker has ended already;
+        its agent forgets it if the answer is false, or when the task is dropped or a worker is started on its slot.
+        """
+        ...
+
+    def notice(self, node: str, grace_s: float) -> None:
+        """Leave a node that the scheduler takes in ``grace_s`` seconds: hand the state over, or save it."""
+        ...
+
+    def inspected(self, worker: str, process_state: str) -> None:
+        """Know the state of a worker's process as Linux names it: ``T`` is stopped; "" if it is gone."""
+        ...
+
+    def spawned(self, worker: str, port: int) -> None:
+        """Know that a worker was started, and which port was found if one was wanted."""
+        ...
+
+    def said(self, worker: str, message: Message) -> None:
+        """Hear what a worker says."""
+        ...
+
+    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - the field's word
+        """Know that a worker ended, and how."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Look at the clock, ten times a second."""
+        ...
+
+
+MakeCourse = Callable[[str, Job, Floor], Course]

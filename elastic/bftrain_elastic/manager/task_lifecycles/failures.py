@@ -1,0 +1,187 @@
+"""Failures: decide which ends of workers count against their program.
+
+Whether a worker died by itself or because its node was taken shows only a moment later: a scheduler signals every
+process of a node at once, and workers end before their agent has said a word. So each death waits for ``settle_s``
+seconds. If a node of its group leaves meanwhile it was a preemption and is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from bftrain_elastic.manager.task_lifecycles import Exit
+
+ALLOWED: Final = 3  # deaths by the program's own fault without a step between
+ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that were killed from outside
+_LETTERS: Final = 200
+_SHELL: Final = 128  # what shells add to the number of a signal
+_FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
+# What errors say when a connection or a member is lost; any other end of a group is the program's own fault
+_CONNECTION: Final = (
+    "connection",
+    "timed out",
+    "timeout",
+    "broken pipe",
+    "refused",
+    "unreachable",
+    "socket",
+    "peer",
+    "remote process",
+    "store",
+    "shut down",
+    "shutdown",
+    "aborted",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a worker, or of a whole group, that was not ordered."""
+
+    text: str  # who ended, and how
+    node: str
+    nodes: frozenset[str]  # of its group, its own included
+    exit: Exit
+    began_s: float  # when it was started, or when its group was formed
+    started: bool = True  # it had got through its start-up
+    fatal: bool = False  # it will do no better the next time
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether a signal ended it that programs do not send themselves."""
+        code = self.exit.code
+        number = -code if code < 0 else code - _SHELL
+        return number in _FROM_OUTSIDE
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What follows from deaths: notes to tell, and why the task has failed if it has."""
+
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class _Pending:
+    death: Death
+    at_s: float
+    step: int  # how far the task was
+    counts: bool  # it is not the consequence of another death
+
+
+class FailurePolicy:
+    """Counts the deaths of one task; a step further sets the count back to 0."""
+
+    def __init__(self, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._pending: list[_Pending] = []
+        self._left: dict[str, float] = {}  # node -> when it left, or was said to leave
+        self._last_s = -math.inf  # of the last death
+        self._step = -1
+        self._own = 0
+        self._outside = 0
+        self.start_up_s = 0.0  # how long the program took to start, as learned
+
+    def started(self, took_s: float) -> None:
+        """Learn how long the program takes to start."""
+        self.start_up_s = max(took_s, self.start_up_s / 2)
+
+    def died(self, death: Death, now: float, step: int) -> None:
+        """Take in a death; it is judged later."""
+        if self.left_lately(death.nodes, now):
+            return
+        follows = death.began_s < self._last_s
+        self._last_s = now
+        self._pending.append(_Pending(death, now, step, counts=not follows))
+
+    def left_lately(self, nodes: Iterable[str], now: float) -> bool:
+        """Return whether any of these nodes left a moment ago."""
+        return any(now - self._left.get(node, -math.inf) <= self._settle_s for node in nodes)
+
+    def node_leaves(self, node: str, now: float) -> None:
+        """Know that a node leaves: what died on it, or with it, was preempted."""
+        self._left[node] = now
+        self._left = {name: at_s for name, at_s in self._left.items() if now - at_s <= self._settle_s}
+        self._pending = [one for one in self._pending if node not in one.death.nodes]
+
+    def reset(self) -> None:
+        """Forget all deaths: the task was given another try."""
+        self._pending = []
+        self._step, self._own, self._outside = -1, 0, 0
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the deaths that are not judged yet could fail the task, so that another try should wait."""
+        waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
+        return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
+
+    def lost_lately(self, now: float) -> bool:
+        """Return whether a death or a leaving node explains why members lost each other."""
+        recent = max(self._last_s, max(self._left.values(), default=-math.inf))
+        return now - recent <= max(self._settle_s, 1.0)
+
+    def judge(self, now: float) -> Judgement:
+        """Decide on the deaths that a preemption would have explained by now."""
+        due = [one for one in self._pending if now - one.at_s > self._settle_s]
+        if not due:
+            return Judgement()
+        self._pending = [one for one in self._pending if one not in due]
+        notes: list[str] = []
+        for one in due:
+            if one.counts and (reason := self._count(one.death, one.step)):
+                # Those that followed may say why, also if they were heard of first
+                wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
+                return Judgement(tuple(notes), _with_last_words(reason, one.death, wave))
+            notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
+        return Judgement(tuple(notes))
+
+    def _count(self, death: Death, step: int) -> str:
+        """Count a death; return how it ended if it was one too many."""
+        if death.fatal:
+            return death.text
+        if step > self._step:
+            self._step, self._own, self._outside = step, 0, 0
+        if not death.from_outside:
+            self._own += 1
+            return death.text if self._own >= ALLOWED else ""
+        if not death.started:
+            return ""  # a program that is killed while it loads has not had its chance
+        self._outside += 1
+        return f"{death.text}, as others before it" if self._outside >= ALLOWED_FROM_OUTSIDE else ""
+
+
+def told_how(worker: str, code: int) -> str:
+    """Say how a worker ended."""
+    return f"{worker} ended with {code}" if code >= 0 else f"{worker} was killed by {_signal(-code)}"
+
+
+def last_word(tail: str) -> str:
+    """Give the last line of what a worker wrote, to be put behind how it ended."""
+    last = tail.strip().rpartition("\n")[2].strip()
+    return f" ({last[:_LETTERS]})" if last else ""
+
+
+def is_connection_trouble(reason: str) -> bool:
+    """Return whether an error means that a connection or another member was lost, and not that the program is wrong."""
+    text = reason.lower()
+    return any(word in text for word in _CONNECTION) and "preamble" not in text
+
+
+def _with_last_words(reason: str, death: Death, wave: list[Death]) -> str:
+    """Add the output of the death that explains the others: one that does not speak of lost connections."""
+    found = [death, *(other for other in wave if other is not death)]
+    words = [one.exit.tail.strip() for one in found if one.exit.tail.strip()]
+    own = [text for text in words if not is_connection_trouble(text.rpartition("\n")[2])]
+    return f"{reason}\n{next(iter(own or words), '')}".strip()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,37 @@
+"""The torchrun course: the process course with ``torchrun`` on each node, which starts the node's workers itself.
+
+For scripts that insist on torchrun. Its workers are forks that have torch already, but start anew at each change.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from bftrain_elastic.errors import BadJob
+from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.task_lifecycles import Floor
+from bftrain_elastic.manager.task_lifecycles.group_process import GroupProcess
+from bftrain_elastic.manager.task_lifecycles.process import ProcessCourse
+from bftrain_elastic.starters import torchrun
+
+STARTER: Final = str(torchrun.__file__)
+
+
+class TorchrunCourse(ProcessCourse):
+    """One task under the torchrun launcher."""
+
+    launcher: ClassVar = "torchrun"
+
+    def __init__(self, task: str, job: Job, floor: Floor) -> None:
+        if not job.argv[0].endswith(".py"):
+            raise BadJob("torchrun starts Python scripts", where="argv", fix="use the process launcher")
+        super().__init__(task, job, floor)
+
+    def _slots(self, node: str) -> int:  # noqa: ARG002 - torchrun itself starts one worker a slot
+        return 1
+
+    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:
+        workers = self._job.workers_per_node or self._floor.slots(process.node)
+        # Rank 0's agent finds a port, and puts it there
+        where = f"{address}:{port or '$MASTER_PORT'}"
+        return (STARTER, str(self._size_of_group), str(process.rank), str(workers), where, *self._job.argv)

@@ -1,0 +1,243 @@
+"""Readiness: can a script be resized while it runs? It is run on this machine and watched.
+
+It gets one node, a second one, and then loses the first: what only the first worker knows would be lost with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from bftrain_elastic.errors import BadCommit
+from bftrain_elastic.tryout.try_script import Trying
+from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.worker import checkpoint_file
+
+NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
+SIZES: Final = tuple(map(len, NODES))
+STEPS: Final = 20  # at each size
+_STEP: Final = "bftrain.step"  # among the values of a state
+_STALL: Final = "no step for "  # notes on a script that has stopped making steps begin so
+_DRIFT: Final = "the models of its workers differ"
+_FALLING: Final = 0.02  # relative: what a loss may rise by chance
+_POLL_S: Final = 0.02
+
+RUN: Final = "put the training into run(state, train), as docs/elastic.md shows"
+REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_elastic import report"
+COMMIT: Final = "call state.commit() where it is safe to stop, best after each step"
+LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; ``fix`` says what to do if it is not ``ok``."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+@dataclass(slots=True)
+class Watched:
+    """What was seen of a script beside what was told: the sizes at which it did its steps, and values on disk."""
+
+    reached: list[int] = field(default_factory=list)
+    values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
+
+
+def watch(trying: Trying, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> Watched:
+    """Run a script on each of the sets of nodes, until it did its steps there or has stopped making steps."""
+    seen = Watched()
+    for nodes in NODES:
+        size, since, deadline = len(nodes), len(trying.told), time.monotonic() + patience_s
+        trying.hold(*nodes)
+        while trying.count(size, since) < steps and not stopped() and time.monotonic() < deadline:
+            if trying.until(lambda size=size, since=since: trying.count(size, since) >= steps, _POLL_S):  # type: ignore[misc]  # bound at once
+                break
+            _look_at_values(trying.folder, seen)
+            if _notes(trying.told[since:], _STALL):
+                break
+        _look_at_values(trying.folder, seen)
+        if trying.count(size, since) < steps:
+            break
+        seen.reached.append(size)
+    return seen
+
+
+def _look_at_values(folder: Path, seen: Watched) -> None:
+    with suppress(OSError, ValueError, BadCommit):
+        values = checkpoint_file.numbers_of(folder)
+        seen.values[int(values.pop(_STEP, 0))] = values
+
+
+def _notes(told: Sequence[Message], beginning: str) -> list[str]:
+    return [one["text"] for one in told if one["told"] == "note" and one["text"].startswith(beginning)]
+
+
+def findings(told: Sequence[Message], seen: Watched, script: Path) -> Iterator[Finding]:
+    """Say what was seen of a script that was watched; the first of several things that follow from each other."""
+    reached = seen.reached
+    lines = [one for one in told if one["told"] == "report"]
+    runs = _runs(told, script)
+    if runs is not None:
+        yield runs
+    if lines or runs is None:
+        yield _reports(lines)
+        yield _commits(told)
+        yield _resizes(told, reached)
+        yield from _keeps_going(told)
+    if len(reached) > 1:
+        if runs is None:  # or that is why steps are done again
+            yield _keeps_progress(lines)
+        yield _keeps_values(told, seen)
+        yield _workers_agree(told)
+    if len(reached) > 1 or any(one.get("nan") for one in lines):
+        yield _loss_falls(lines)
+
+
+def advice(reason: str, script: Path) -> str:
+    """Say what to do about a script that fails with ``reason``."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    if "never called" in reason:
+        if "hvd.elastic" in text and "bftrain_elastic.run" in reason:
+            return "it is for Horovod: --backend horovod"
+        if "State(" in text and "hvd.elastic" in reason:
+            return "it is for plain PyTorch: --backend native"
+        return f"{RUN}; a program that cannot be resized needs --backend process"
+    return "repair what it says, and try it alone first: python SCRIPT"
+
+
+def last_line(reason: str) -> str:
+    """Give what a reason ends with: of a traceback the error itself."""
+    return reason.strip().rpartition("\n")[2].strip()
+
+
+def _runs(told: Sequence[Message], script: Path) -> Finding | None:
+    """Say why it does not run, or not for long; nothing if it does."""
+    failed = next((one["reason"] for one in told if one["told"] == "failed"), "")
+    if failed:
+        first = failed.partition("\n")[0]
+        detail = first if "never called" in first else last_line(failed)
+        return Finding("runs", ok=False, detail=detail, fix=advice(failed, script))
+    notes = [one["text"] for one in told if one["told"] == "note" and not one["text"].startswith(_STALL)]
+    deaths = [text for text in notes if "started again" in text]
+    if deaths:
+        return Finding("runs", ok=False, detail=deaths[0], fix="repair what it says: it died by itself")
+    return None
+
+
+def _reports(lines: Sequence[Message]) -> Finding:
+    if not lines:
+        return Finding("reports", ok=False, detail="no step was reported", fix=REPORT)
+    if all(one["loss"] is None and not one.get("nan") for one in lines):
+        return Finding("reports", ok=False, detail="steps without a loss", fix=LOSS)
+    return Finding("reports", ok=True, detail=f"{len(lines)} steps, {lines[-1]['samples']} samples each")
+
+
+def _commits(told: Sequence[Message]) -> Finding:
+    if any(one["told"] in {"in_memory", "on_disk"} for one in told):
+        return Finding("commits", ok=True, detail="its state is kept")
+    started = any(one["told"] == "confirmed" for one in told)
+    return Finding("commits", ok=False, detail="nothing was committed", fix=COMMIT if started else f"{RUN}; {COMMIT}")
+
+
+def _resizes(told: Sequence[Message], reached: Sequence[int]) -> Finding:
+    if list(reached) == list(SIZES):
+        return Finding("resizes", ok=True, detail=f"trained on {' -> '.join(map(str, reached))} nodes")
+    confirmed = [one["size"] for one in told if one["told"] == "confirmed"]
+    got = " -> ".join(map(str, reached)) or "none"
+    if _notes(told, _STALL):
+        fix = "see why it made no more steps"
+    elif any(one["told"] == "done" for one in told) or len(reached) < len(confirmed):
+        fix = "more steps are needed to see it: let the script train longer"
+    elif not any(one["told"] in {"in_memory", "on_disk"} for one in told):
+        fix = "it can change only where it commits"
+    else:
+        fix = "see what it says: bftrain train -v"
+    return Finding("resizes", ok=False, detail=f"of the sizes 1, 2, 1 it trained at: {got}", fix=fix)
+
+
+def _keeps_going(told: Sequence[Message]) -> Iterator[Finding]:
+    """Say where a script hangs, if it does."""
+    for text in _notes(told, _STALL)[-1:]:
+        if "state.commit()" in text:
+            fix = "let every worker call state.commit() equally often: not inside of 'if state.rank == 0'"
+        else:
+            fix = "every worker must take part in what they do together; with bftrain train --folder the logs are kept"
+        yield Finding("keeps going", ok=False, detail=text.partition("; the stacks")[0], fix=fix)
+
+
+def _keeps_values(told: Sequence[Message], seen: Watched) -> Finding:
+    """Say which count in the state went back when the nodes were changed."""
+    changes = [int(one["step"]) for one in told if one["told"] == "confirmed"]
+    for name in sorted({name for values in seen.values.values() for name in values}):
+        if name.startswith("bftrain."):
+            continue
+        series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
+        if fall := _fall(series, changes):
+            fix = "let train() go on with what the state holds, and not set it back"
+            detail = (
+                f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
+            )
+            return Finding("keeps its values", ok=False, detail=detail, fix=fix)
+    return Finding("keeps its values", ok=True, detail="without the first node too")
+
+
+def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
+    """Return between which values a count fell that otherwise only rose, if its falls are where the nodes changed."""
+    falls = [(one, other) for one, other in pairwise(series) if other[1] < one[1]]
+    rises = any(other[1] > one[1] for one, other in pairwise(series))
+    counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, go up and down
+    at_changes = all(any(one[0] <= step < other[0] for step in changes) for one, other in falls)
+    return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
+
+
+def _workers_agree(told: Sequence[Message]) -> Finding:
+    """Say whether all workers train the same model."""
+    notes = _notes(told, _DRIFT)
+    if not notes:
+        return Finding("workers agree", ok=True, detail="their models are the same")
+    fix = (
+        "train with state.parallel(), which exchanges the gradients, and begin with the same weights: torch.manual_seed"
+    )
+    return Finding("workers agree", ok=False, detail=notes[0], fix=fix)
+
+
+def _keeps_progress(lines: Sequence[Message]) -> Finding:
+    back = [(one["step"], other["step"]) for one, other in pairwise(lines) if other["step"] <= one["step"]]
+    if back:
+        fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
+        detail = f"steps were done again: {back[0][0]} -> {back[0][1]}"
+        return Finding("keeps its progress", ok=False, detail=detail, fix=fix)
+    restarted = next((one["step"] for one in lines if one.get("restarted")), None)
+    if restarted is not None:
+        fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
+        detail = f"its own count of steps began again at step {restarted}"
+        return Finding("keeps its progress", ok=False, detail=detail, fix=fix)
+    return Finding("keeps its progress", ok=True, detail=f"steps 1 to {lines[-1]['step']}, none done again")
+
+
+def _loss_falls(lines: Sequence[Message]) -> Finding:
+    bad = next((one["step"] for one in lines if one.get("nan")), None)
+    if bad is not None:
+        fix = "try a smaller learning rate, and look at the data of that step"
+        return Finding("goes on learning", ok=False, detail=f"the loss is not a number at step {bad}", fix=fix)
+    losses = [float(one["loss"]) for one in lines if one["loss"] is not None]
+    third = len(losses) // 3
+    if not third:
+        return Finding("goes on learning", ok=False, detail="too few losses to tell", fix=LOSS)
+    first, last = mean(losses[:third]), mean(losses[-third:])
+    if last > first + abs(first) * _FALLING:
+        fix = "see that model and optimizer are in the state, and that train() does not make them anew"
+        return Finding("goes on learning", ok=False, detail=f"the loss rises: {first:.4g} -> {last:.4g}", fix=fix)
+    return Finding("goes on learning", ok=True, detail=f"loss {first:.4g} -> {last:.4g}")

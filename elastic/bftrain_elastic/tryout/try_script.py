@@ -1,0 +1,167 @@
+"""Trying a script: agents on this machine, a launcher, and sizes that change as told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+from bftrain_elastic.agent.prefork_server import PRELOADED
+from bftrain_elastic.errors import BadScript, ElasticError
+from bftrain_elastic.manager.agent_hub import Hub, Tell
+from bftrain_elastic.manager.speed_measurement import Measuring
+from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.shared_secret import make_secret
+
+TASK: Final = "trial"
+_OVER: Final = frozenset({"done", "failed"})
+_GRACE_S: Final = 10.0  # for a planned stop
+_SPARE_S: Final = 2.0
+
+
+class Runs(Protocol):
+    """A launcher, as far as it is needed here."""
+
+    def add(self, task: str, job: Mapping[str, Any]) -> None: ...  # noqa: D102 - as in bftrain.ports
+    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None: ...  # noqa: D102 - as in the port Launcher
+    def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From ``at_s`` seconds on the task shall have ``size`` nodes."""
+
+    size: int
+    at_s: float
+
+
+def schedule(text: str) -> tuple[Change, ...]:
+    """Read changes such as ``1@0,3@5,2@10``: 1 node at the start, 3 after 5 seconds, 2 after 10."""
+    changes = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
+        if not found:
+            raise ElasticError(f"'{part}' is not SIZE@SECONDS", fix="such as 1@0,3@5,2@10")
+        changes.append(Change(int(found[1]), float(found[2])))
+    if changes[0].at_s != 0:
+        raise ElasticError("the first size must be given for second 0", fix=f"{changes[0].size}@0,{text}")
+    if any(after.at_s <= before.at_s for before, after in pairwise(changes)):
+        raise ElasticError("times must rise", fix="such as 1@0,3@5,2@10")
+    return tuple(changes)
+
+
+class Trying:
+    """One task on local agents. What is told is kept in ``told``."""
+
+    def __init__(
+        self,
+        make: Callable[[Tell, Hub], Runs],
+        argv: Sequence[str],
+        *,
+        nodes: int,
+        folder: Path | None = None,
+        preload: Sequence[str] = PRELOADED,
+    ) -> None:
+        if not Path(argv[0]).is_file():
+            raise BadScript("there is no such file", where=argv[0])
+        self._make = make
+        self._argv = (str(Path(argv[0]).resolve()), *argv[1:])
+        self._names = tuple(f"node{number}" for number in range(1, nodes + 1))
+        self._given_folder = folder
+        self._preload = preload
+        self._news = threading.Condition()
+        self._drained = 0
+        self.told: list[Message] = []
+        self.measuring = Measuring()
+        self.held: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as begun:  # what has begun is ended if the rest cannot begin
+            self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
+            begun.callback(shutil.rmtree, self._own, ignore_errors=True)
+            self.folder = self._given_folder or self._own / "task"
+            self.hub = Hub(self._hear, make_secret(self._own / "secret"))
+            self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
+            begun.callback(self._agents.close)
+            begun.callback(self.hub.close)
+            self._launcher = self._make(self._hear, self.hub)
+            begun.callback(self._launcher.close)
+            self._launcher.add(TASK, {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S})
+            self._agents.start(*self._names)
+            self._begun = begun.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._begun.close()
+
+    def is_warm(self) -> bool:
+        """Tell whether all agents are there and have imported what scripts need."""
+        return len(self._all("warm")) >= len(self._names)
+
+    def resize(self, size: int) -> None:
+        """Let the task have ``size`` nodes."""
+        self.hold(*range(1, size + 1))
+
+    def hold(self, *numbers: int) -> None:
+        """Let the task have these nodes, which are counted from 1."""
+        wanted, held = tuple(self._names[number - 1] for number in numbers), self.held
+        new, gone = ([node for node in one if node not in other] for one, other in ((wanted, held), (held, wanted)))
+        self.held = wanted
+        for action, nodes in (("grow" if held else "start", new), ("shrink", gone)):
+            if nodes:
+                kind = "stop" if action == "shrink" and not wanted else action
+                self._launcher.apply([{"action": kind, "task": TASK, "nodes": nodes}])
+
+    def pause(self) -> None:
+        """Take all nodes away and wait until the state is in the folder."""
+        if self.held and not self.ended:
+            self.resize(0)
+            self.until(lambda: bool(self._all("paused")), _GRACE_S + _SPARE_S)
+
+    def count(self, size: int, since: int) -> int:
+        """Give how many steps at ``size`` nodes were told of after the first ``since`` things that were told."""
+        return len([one for one in self.told[since:] if one["told"] == "report" and one["size"] == size])
+
+    def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until something is true, the task is over, or the time is up; tell whether one of the first two is."""
+        with self._news:
+            return self._news.wait_for(lambda: true() or bool(self.ended), timeout_s)
+
+    def news(self) -> list[Message]:
+        """Give what was told since this was asked for last."""
+        with self._news:
+            new = self.told[self._drained :]
+            self._drained = len(self.told)
+        return new
+
+    @property
+    def ended(self) -> str:
+        """``done`` or ``failed`` once the task is over."""
+        return next((one["told"] for one in self.told if one["told"] in _OVER), "")
+
+    @property
+    def failure(self) -> str:
+        """Why it failed; nothing if it did not."""
+        return next((one["reason"] for one in self.told if one["told"] == "failed"), "")
+
+    def lines(self) -> list[Message]:
+        """Give all reported steps."""
+        return self._all("report")
+
+    def _all(self, what: str) -> list[Message]:
+        return [one for one in self.told if one["told"] == what]
+
+    def _hear(self, told: Message) -> None:
+        with self._news:
+            self.told.append(told)
+            if told.get("task") == TASK:
+                self.measuring.hear(told)
+            self._news.notify_all()

@@ -1,0 +1,129 @@
+"""The channel between a worker and the agent on its node: a Unix socket that keeps messages apart.
+
+A worker finds it by the environment. Messages that arrive are read by a thread, so that a script that computes need
+not look for them: what is asked of it stands in an attribute.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, decode, encode
+from bftrain_elastic.worker.script_position import script_line
+
+SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
+WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
+_PATH_LIMIT: Final = 108  # bytes, with the zero at its end
+
+
+@contextmanager
+def reachable(path: str) -> Iterator[str]:
+    """Give a name of a socket that the kernel takes, which has room for 107 bytes, for as long as it is used."""
+    if len(os.fsencode(path)) < _PATH_LIMIT:
+        yield path
+        return
+    folder, _, name = path.rpartition("/")
+    number = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{number}/{name}"
+    finally:
+        os.close(number)
+
+
+class Channel:
+    """A worker's end. ``gather`` is the largest generation it was asked to gather for.
+
+    ``position`` gives what the worker is doing and how often its group committed; the line of the script that the
+    thread is in which opened the channel is found without it.
+    """
+
+    def __init__(self, path: str, worker: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with reachable(path) as name:
+                self._socket.connect(name)
+        except OSError:
+            self._socket.close()
+            raise
+        self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self.gather = 0
+        self.on_abort = _nothing
+        self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
+        self._thread = threading.get_ident()
+        self._unsent: dict[str, bytes] = {}  # of each kind the last for which there was no room
+        self.say({"say": "hello", "worker": worker})
+        self._reader: threading.Thread | None = None
+
+    @classmethod
+    def from_environment(cls) -> Channel | None:
+        """Connect to the agent that the environment names; nothing without one."""
+        path = os.environ.get(SOCKET)
+        return cls(path, os.environ.get(WORKER, "")) if path else None
+
+    def listen(self) -> None:
+        """Begin to read what arrives."""
+        self._reader = threading.Thread(target=self._read, name="bftrain-channel", daemon=True)
+        self._reader.start()
+
+    def say(self, message: Message) -> None:
+        """Send a message, waiting until it can be sent."""
+        self._send_unsent(0)
+        self._socket.sendall(encode(message, limit=PACKET_LIMIT))
+
+    def mention(self, kind: str, text: bytes) -> None:
+        """Send an encoded message without waiting. If there is no room, the last of its kind is sent when there is."""
+        self._unsent[kind] = text
+        self._send_unsent(socket.MSG_DONTWAIT)
+
+    def _send_unsent(self, flags: int) -> None:
+        with suppress(KeyError):
+            while True:
+                kind, text = self._unsent.popitem()
+                try:
+                    self._socket.send(text, flags)
+                except BlockingIOError:
+                    self._unsent.setdefault(kind, text)
+                    return
+
+    def next(self, timeout_s: float | None = None) -> Message | None:
+        """Wait for the next message but ``gather``; nothing if the agent is gone, or the time is up."""
+        try:
+            return self._arrived.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._reader is not None:
+            self._reader.join()
+        self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            while packet := self._socket.recv(PACKET_LIMIT):
+                message = decode(packet)
+                if message.get("do") == "gather":
+                    self.gather = max(self.gather, int(message["generation"]))
+                elif message.get("do") == "abort":
+                    self.on_abort()
+                elif message.get("do") == "position":
+                    place, commits = self.position()
+                    self.say({"say": "position", "place": place, "line": script_line(self._thread), "commits": commits})
+                else:
+                    self._arrived.put(message)
+        except OSError:
+            pass
+        finally:  # also after an error in what a message asks for: a worker must not wait for orders that never come
+            self._arrived.put(None)
+
+
+def _nothing() -> None:
+    """Do nothing when told to abort: there is no group."""

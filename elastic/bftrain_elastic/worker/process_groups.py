@@ -1,0 +1,304 @@
+"""Groups: torch.distributed process groups that come and go while the processes stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from bftrain_elastic.agent.network_interfaces import networking
+from bftrain_elastic.worker.open_sockets import cut, sockets
+from bftrain_elastic.worker.state_tree import Shape, Tensor, Tree, as_bytes
+
+FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
+TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
+# A group's destructor holds Python's lock while it waits for Gloo's threads, and these may just be waiting for that
+# lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
+_left: Final[deque[object]] = deque(maxlen=2)
+_BUCKET_BYTES: Final = 64 * 1024 * 1024
+_TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
+# What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
+_LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "process group", "broken pipe")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A worker's place in a group: which generation, which of how many workers, on how many nodes."""
+
+    generation: int = 0
+    rank: int = 0
+    workers: int = 1
+    size: int = 1
+
+
+class Store:
+    """A meeting point that other workers reach at ``address``; it listens there and nowhere else."""
+
+    def __init__(self, address: str, port: int = 0) -> None:
+        import torch.distributed as dist
+
+        door = socket.create_server((address, port), backlog=1024)
+        self.host, self.port = door.getsockname()[:2]
+        self.store = dist.TCPStore(
+            self.host,
+            self.port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=FORMING,
+            master_listen_fd=door.detach(),
+        )
+
+
+def listen_on(address: str) -> None:
+    """Let Gloo and NCCL use the interface that has ``address``, unless the environment says otherwise."""
+    for name, value in networking(address).items():
+        os.environ.setdefault(name, value)
+
+
+def outlive_others() -> None:
+    """Let NCCL leave it to us what happens when a member dies: by itself it ends the whole process."""
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+
+
+def claim_device() -> None:
+    """Make the worker's own GPU, if it has one, the one that CUDA means unless told otherwise."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(own_gpu())
+
+
+def own_gpu() -> int:
+    """Give the number of the worker's GPU: the only one it sees, or as under torchrun the one of its local rank."""
+    import torch
+
+    return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
+
+
+def aside(tree: Tree) -> AbstractContextManager[object]:
+    """Do something with a tree while the GPU may be stuck in what it was told before: beside that, not behind it."""
+    if not any(one.device.type == "cuda" for one in tree.tensors):
+        return nullcontext()
+    import torch
+
+    stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.Stream())
+    return stream
+
+
+class Group:
+    """The group that this process is a member of, if any."""
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self._before: set[int] = set()
+        self._joined = False
+        self._hook: Callable[..., object] = sys.excepthook
+
+    def join(self, place: Place, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
+        """Become rank ``place.rank`` of a new group."""
+        self.place = place
+        if place.workers == 1:
+            return
+        import torch
+        import torch.distributed as dist
+
+        claim_device()
+        self._before = sockets()
+        self._hook = sys.excepthook
+        self._joined = True
+        count_groups_anew()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=dist.PrefixStore(f"bftrain/{place.generation}", store),
+            rank=place.rank,
+            world_size=place.workers,
+            timeout=FORMING,
+        )
+
+    def settle(self) -> None:
+        """Know that all members are there: from now on steps may take their time."""
+        if self._joined:
+            import torch.distributed as dist
+
+            with suppress(AttributeError):  # not every version of torch can change it
+                dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
+
+    def leave(self, *, broken: bool = False) -> None:
+        """Leave the group, if there is one. From a broken one the others are let go, who may wait for us."""
+        if broken:
+            self.abort()
+        if self._joined:
+            _destroy()
+            if (
+                getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK
+            ):  # else every group would add one around the others
+                sys.excepthook = self._hook
+        self._joined = False
+        self._before = set()
+
+    def abort(self) -> None:
+        """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
+        if not self._joined:
+            return
+        cut(sockets() - self._before)
+        import torch
+        import torch.distributed as dist
+
+        group = dist.group.WORLD
+        if group is not None and torch.cuda.is_available():
+            with suppress(RuntimeError):  # it was aborted already
+                # Not torch's own function for that: it also makes torch forget the group, which is in use
+                group.abort()
+
+    # -- what members do together
+
+    def largest(self, number: int) -> int:
+        """Give the largest of all members' numbers."""
+        return self.largest_each([number])[0]
+
+    def largest_each(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return of each number the largest that a member has; all must have as many."""
+        if self.place.workers == 1:
+            return numbers
+        import torch
+        import torch.distributed as dist
+
+        box = torch.tensor(numbers, dtype=torch.int64)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        found: list[int] = box.tolist()
+        return found
+
+    def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
+        """Return the smallest and the largest that members have of each number; all must have as many."""
+        import torch
+        import torch.distributed as dist
+
+        box = torch.tensor([*numbers, *(-number for number in numbers)], dtype=torch.float64)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        found = box.tolist()
+        return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
+
+    def shared(self, tree: Tree | None) -> Tree:
+        """Give rank 0's tree to all members."""
+        header = b""
+        if tree is not None:
+            shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(Shape.of, tree.tensors)]
+            header = json.dumps([tree.plain, shapes], separators=(",", ":")).encode()
+        plain, shapes = json.loads(self._share_bytes(header))
+        tensors: Sequence[Tensor]
+        if tree is not None:
+            tensors = tree.tensors
+        else:
+            tensors = [Shape(dtype, tuple(sizes), device).empty() for dtype, sizes, device in shapes]
+        for device in sorted({tensor.device.type for tensor in tensors}):
+            self._share_tensors([one for one in tensors if one.device.type == device and one.numel()])
+        return Tree(plain, tensors)
+
+    def _share_bytes(self, data: bytes) -> bytes:
+        import torch
+        import torch.distributed as dist
+
+        length = torch.tensor([len(data)], dtype=torch.int64)
+        dist.broadcast(length, src=0)
+        box = (
+            torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if data
+            else torch.empty(int(length), dtype=torch.uint8)
+        )
+        dist.broadcast(box, src=0)
+        return bytes(box.tolist())
+
+    def _share_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Broadcast in few large pieces: each broadcast has a price of its own."""
+        bucket: list[Tensor] = []
+        for place, tensor in enumerate(tensors):
+            bucket.append(tensor)
+            full = sum(one.numel() * one.element_size() for one in bucket) >= _BUCKET_BYTES
+            if full or place == len(tensors) - 1:
+                self._share_bucket(bucket)
+                bucket = []
+
+    def _share_bucket(self, bucket: list[Tensor]) -> None:
+        import torch
+        import torch.distributed as dist
+
+        with torch.no_grad():
+            flat = torch.cat([as_bytes(one) for one in bucket])
+            dist.broadcast(flat, src=0)
+            if self.place.rank:
+                pieces = flat.split([one.numel() * one.element_size() for one in bucket])
+                for one, piece in zip(bucket, pieces, strict=True):
+                    # A copy of the piece: a tensor of eight-byte numbers must begin where its numbers may
+                    one.copy_(piece.clone().view(one.dtype).reshape(one.shape))
+
+
+def lost(error: RuntimeError) -> bool:
+    """Tell whether an error means that another member is gone, and not that the script is wrong."""
+    import torch.distributed as dist
+
+    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in _LOST)
+
+
+def warm_up() -> None:
+    """Do once what is slow the first time: connections, gradients, a wrapped model."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    hook = sys.excepthook
+    try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        model = DistributedDataParallel(torch.nn.Linear(2, 1))
+        model(torch.zeros(1, 2)).sum().backward()
+        box = torch.zeros(1)
+        dist.all_reduce(box)
+        dist.broadcast(box, src=0)
+    finally:
+        _destroy()
+        sys.excepthook = hook
+
+
+def count_groups_anew() -> None:
+    """Let torch number this process's next group as it does in a fresh process.
+
+    Members of a group look for each other in the store under the number of the group, which every process counts by
+    itself. torch resets the count when a group is destroyed, but not after one that did not form.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0  # noqa: SLF001 - there is no public way
+
+
+def _destroy() -> None:
+    """Make torch forget all groups, subgroups of the script too, also broken ones."""
+    import torch.distributed as dist
+
+    c10d = dist.distributed_c10d
+    _left.append(list(c10d._world.pg_names))  # noqa: SLF001 - there is no public way to subgroups
+    for end in (dist.destroy_process_group, c10d._abort_process_group, _forget):  # noqa: SLF001 - as above
+        if not dist.is_initialized():
+            break
+        with suppress(RuntimeError, ValueError, AssertionError):  # what is broken already cannot be closed well
+            end()
+    count_groups_anew()
+
+
+def _forget() -> None:
+    """Clear torch's lists of groups, as destroy_process_group does when nothing goes wrong."""
+    import torch.distributed as dist
+
+    c10d = dist.distributed_c10d
+    world = c10d._world  # noqa: SLF001 - there is no public way
+    c10d._update_default_pg(None)  # noqa: SLF001 - as above
+    for known in ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag", "tags_to_pg"):
+        getattr(world, known).clear()
+    world.pg_coalesce_state.clear()
+    c10d._unregister_all_process_groups()  # noqa: SLF001 - as above

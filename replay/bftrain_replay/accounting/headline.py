@@ -1,0 +1,122 @@
+"""Headline: what a replay of idle nodes came to, as figures and as one sentence that does not overstate them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bftrain import text_formats
+from bftrain_replay.accounting import decider_counts
+from bftrain_replay.accounting.node_time_ledger import Unused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bftrain_datasets.log.idle_doubts import IdleDoubts
+    from bftrain_replay.accounting.result import Summary
+
+RAN_OUT: Final = "tasks ran out"
+_LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
+ENOUGH_WORK: Final = "for enough work replay without --tasks"
+
+
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """The harvest in node-hours of work that counts and in samples, and the shares that belong beside it.
+
+    ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
+    then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
+    ``decided`` says who decided in the solver's place where it had no plan, and is empty if it always had one.
+    ``assumed`` says in few words how tasks keep their progress.
+    ``caveats`` say what the log is, if it is not out of records, and how much of its idle node-time is doubtful.
+    """
+
+    sentence: str
+    idle_node_h: float
+    harvest_node_h: float
+    harvest_samples: float
+    harvest_share: float | None
+    used_share: float | None
+    no_task_share: float | None
+    efficiency: float | None
+    tasks_ran_out: bool
+    assumed: str = ""
+    doubtful_share: float | None = None
+    caveats: tuple[str, ...] = ()
+    decided: str = ""
+
+
+def headline_of(figures: Summary, doubts: IdleDoubts | None = None, assumed: str = "") -> Headline:
+    """Return the headline of a replay's figures, with the doubts about the log and what is assumed of progress.
+
+    >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
+    >>> from bftrain_replay.study import study
+    >>> from bftrain_datasets.log.log_generator import sample_log
+    >>> from bftrain_datasets.workloads.task_generators import sample_tasks
+    >>> found = study(sample_log(), sample_tasks()[:2], ReplaySettings(solver="equal-share"))
+    >>> headline_of(found.result.summary()).tasks_ran_out
+    True
+    """
+    idle_h = figures.idle_node_h
+    harvest_h = harvest_node_h(figures)
+    no_task = figures.unused_node_h.get(Unused.NO_TASK, 0.0) / idle_h if idle_h else None
+    found = Headline(
+        sentence="",
+        idle_node_h=idle_h,
+        harvest_node_h=harvest_h,
+        harvest_samples=figures.harvested,
+        harvest_share=harvest_h / idle_h if idle_h else None,
+        used_share=figures.coverage,
+        no_task_share=no_task,
+        efficiency=figures.efficiency,
+        tasks_ran_out=ran_out(figures),
+        assumed=assumed,
+        doubtful_share=doubts.share if doubts is not None else None,
+        caveats=doubts.caveats if doubts is not None else (),
+        decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
+    )
+    return msgspec.structs.replace(found, sentence=_sentence(found))
+
+
+def harvest_node_h(figures: Summary) -> float:
+    """Return the node-hours of work that counts: those that tasks held, less those that were lost."""
+    return figures.used_node_h - math.fsum(lost.node_h for lost in figures.lost.values())
+
+
+def ran_out(figures: Summary) -> bool:
+    """Return whether the tasks limited the harvest: all were finished, or for a while none was left."""
+    return told_ran_out(msgspec.structs.asdict(figures))
+
+
+def told_ran_out(told: Mapping[str, Any]) -> bool:
+    """Return the same of figures as ``summary.json`` holds them."""
+    idle_h = float(told["idle_node_h"])
+    if not idle_h or told.get("cluster") is not None:
+        return False
+    without = float(told["unused_node_h"].get(Unused.NO_TASK, 0.0))
+    return bool(told["tasks_finished"] == told["tasks"] or without >= _LEAST_NO_TASK * idle_h)
+
+
+def told_efficiency(told: Mapping[str, Any]) -> str:
+    """Return U in words, marked where it only says that the tasks were done."""
+    text = text_formats.percent(told["efficiency"])
+    return f"{text} ({RAN_OUT})" if told["efficiency"] is not None and told_ran_out(told) else text
+
+
+def _sentence(found: Headline) -> str:
+    if not found.idle_node_h:
+        return "No node was idle: there was nothing to harvest"
+    harvest, idle = (
+        text_formats.count(found.harvest_node_h),
+        f"{text_formats.count(found.idle_node_h)} idle node-hours",
+    )
+    samples = f"{text_formats.large(found.harvest_samples)} samples"
+    used = text_formats.percent(found.used_share)
+    if found.tasks_ran_out:
+        return (
+            f"The tasks ran out: they needed {used} of {idle}; harvest {harvest} node-hours, {samples}. "
+            f"U says nothing then; {ENOUGH_WORK}"
+        )
+    text = f"Harvest: {harvest} of {idle} ({text_formats.percent(found.harvest_share)}), {samples}"
+    return f"{text}; U {text_formats.percent(found.efficiency)}" if found.efficiency is not None else text

@@ -1,0 +1,112 @@
+"""Oddities: what is odd about a log, its tasks or its decisions; allowed, but seldom meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bftrain import text_formats
+from bftrain.config import Settings
+from bftrain.registry import note_on_name
+from bftrain.values.kinds import ANY_KIND
+from bftrain_datasets.log.measures import largest_by_kind
+from bftrain_replay.accounting import decider_counts
+from bftrain_replay.simulation.fixed_cluster import fits
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import as_replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.rounds.round_settings import RoundSettings
+
+_MOST_NAMED = 5
+
+
+def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
+    """Say what is odd about the inputs: allowed, but seldom meant."""
+    if log.span_s <= 0.0:
+        yield "the log has no duration, so nothing can be harvested from it"
+    elif log.idle_node_s <= 0.0:
+        yield "no node is ever idle in the log"
+    repeated = log.provenance.counts.get("repeated", 0)
+    if repeated:
+        yield f"entries of the log that give a node the state it has already and so change nothing: {repeated:,}"
+    if not tasks:
+        yield "there are no tasks"
+    yield from _misfits(log, tasks)
+    late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
+    if late:
+        yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
+
+
+def odd_settings(settings: Settings | RoundSettings, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
+    """Say which names in the settings are old, or name a user or a kind of nodes that does not exist."""
+    renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
+    if renamed:
+        yield renamed
+    if isinstance(settings, ReplaySettings):
+        yield from _never_started(settings, tasks)
+    users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
+    if users:
+        yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
+    priced = sorted({*settings.prices}.difference(kinds))
+    if priced:
+        yield f"no node is of a kind that has a price: {', '.join(priced[:_MOST_NAMED])}"
+
+
+def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Iterator[str]:
+    """Name tasks whose start takes as long as a fixed horizon, and so is never worth it."""
+    horizon_s = settings.horizon_s
+    if isinstance(horizon_s, str):
+        return
+    never = [spec.name for spec in as_replayed(tasks, settings) if spec.start_cost_s >= horizon_s]
+    if never:
+        start = (
+            f"{_some(never, 'takes', 'take')} as long to start as the horizon of "
+            f"{text_formats.duration(horizon_s)}, or longer"
+        )
+        yield f"{start}, so no start is worth it: replay with --horizon auto, or a longer one"
+
+
+def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
+    """Say who can never run: with fewer nodes of one kind idle at once than it needs on any that it runs on."""
+    largest = largest_by_kind(log)
+    if not log.kind_names:
+        most = largest[ANY_KIND]
+        misfits = [spec.name for spec in tasks if spec.min_nodes > most]
+        more = f"more nodes than the {most} that are idle at most"
+    else:
+        misfits = [spec.name for spec in tasks if not fits(spec, largest)]
+        told = ", ".join(f"{count} {kind}" for kind, count in largest.items())
+        more = f"more nodes of a kind to run on than are idle at most ({told})"
+    if misfits:
+        yield (
+            f"{_some(misfits)} {more}, so {_it(misfits)} can never run, "
+            f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
+        )
+
+
+def odd_decisions(results: Mapping[str, Result | None]) -> Iterator[str]:
+    """Say which solver did not decide everything itself: what its column shows is another one's work too."""
+    for solver, result in results.items():
+        if result is not None and result.decisions.fallbacks:
+            reason = next(iter(result.decisions.fallbacks.values()))
+            decided = result.decisions
+            told = decider_counts.sentence(
+                result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by, called=solver
+            )
+            yield f"{told}. The first: {reason}"
+
+
+def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:
+    if len(names) == 1:
+        return f"task '{names[0]}' {one}"
+    named = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
+    return f"{len(names):,} tasks ({named}{', ...' if len(names) > _MOST_NAMED else ''}) {many}"
+
+
+def _it(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "they"

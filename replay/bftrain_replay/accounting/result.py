@@ -1,0 +1,331 @@
+"""Result: what a replay found, as figures, as one record a task, and as series for charts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from bftrain import text_formats
+from bftrain.short_repr import ShortRepr
+from bftrain_replay.accounting import decider_counts
+from bftrain_replay.accounting.decision_log import Bin, Spread, bins_ms, spread_ms
+from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.metrics.kind_figures import KindFigures, cost_of
+from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.metrics.task_figures import TaskFigures, UserFigures, task_figures
+from bftrain_replay.output import dataframes
+from bftrain_replay.simulation.task_progress import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+    from pandas import DataFrame
+
+    from bftrain.config import Settings
+    from bftrain.errors import BrokenPlugin
+    from bftrain_replay.accounting.allocations import Allocations
+    from bftrain_replay.accounting.decision_log import DecisionColumns
+    from bftrain_replay.accounting.harvest_curve import HarvestOverTime
+    from bftrain_replay.simulation.fixed_cluster import Ended
+
+SECONDS_AN_HOUR = 3600.0
+
+
+class TaskState(StrEnum):
+    """What had become of a task when the replay ended."""
+
+    FINISHED = "finished"
+    RUNNING = "running"
+    WAITING = "waiting"  # it had arrived, and held no node
+    DROPPED = "dropped"  # cancelled, or failed for good: in what a journal recorded only
+    NOT_ARRIVED = "not_arrived"
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
+
+    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up. Its work
+    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything.
+    """
+
+    name: str
+    state: TaskState
+    submit_s: float
+    first_start_s: float | None = None
+    finish_s: float | None = None
+    starts: int = 0
+    rescales: int = 0
+    preemptions: int = 0
+    waits: int = 0
+    waited_s: float = 0.0
+    node_s: float = 0.0
+    work_samples: float | None = None
+    done_samples: float = 0.0
+    lost_preemption_samples: float = 0.0
+    lost_rescaling_samples: float = 0.0
+    lost_start_up_samples: float = 0.0
+    lost_unnoticed_samples: float = 0.0
+    owed_samples: float = 0.0
+    user: str = ""
+    campaign: str = ""
+    deadline_s: float | None = None
+    shortest_s: float | None = None
+    alone_s: float | None = None
+
+    @property
+    def node_h(self) -> float:
+        """Node-hours that it held."""
+        return self.node_s / SECONDS_AN_HOUR
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cause of loss took: samples, and the node-hours in which they would have been done."""
+
+    samples: float
+    node_h: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one replay; ``harvested`` counts samples. What cannot be told is ``None``."""
+
+    complete: bool
+    solver: str
+    objective: str
+    decisions: int
+    simulated_s: float
+    idle_node_h: float
+    used_node_h: float
+    unused_node_h: dict[str, float]
+    coverage: float | None
+    harvested: float
+    owed_samples: float
+    efficiency: float | None
+    ceiling_efficiency: float | None
+    dedicated_nodes: int | None
+    dedicated_samples: float | None
+    ceiling_samples: float | None
+    lost: dict[str, Lost]
+    starts: int
+    rescales: int
+    preemptions: int
+    tasks: int
+    tasks_finished: int
+    makespan_s: float | None
+    fallbacks: int
+    notes: int
+    tasks_endless: int
+    tasks_unfinished: int
+    tasks_never_started: int
+    completion_s: Percentiles | None
+    completion_at_least_s: float | None
+    response_s: Percentiles | None
+    waited_s: Percentiles | None
+    slowdown: Percentiles | None
+    rho: Percentiles | None
+    rho_over_1: float | None
+    deadlines: int
+    deadlines_missed: int
+    late_s: Percentiles | None
+    users: dict[str, UserFigures]
+    kinds: dict[str, KindFigures]
+    cost: float | None
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    infeasible_decisions: int = 0
+    fallback_causes: dict[str, int] = msgspec.field(default_factory=dict)
+    decided_by: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured with a real clock, and so differs from run to run."""
+
+    wall_s: float
+    decisions_per_s: float
+    solve_ms: Spread
+    decide_ms: Spread
+    decide_ms_bins: tuple[Bin, ...]
+
+
+class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a harvest is held against: a dedicated pool without costs, and the same log without costs."""
+
+    dedicated_nodes: int
+    dedicated_samples: float
+    ceiling_samples: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Result(ShortRepr):
+    """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
+
+    settings: Settings
+    complete: bool
+    simulated_s: float
+    wall_s: float
+    tasks: tuple[TaskRecord, ...]
+    decisions: DecisionColumns
+    allocations: Allocations | None = None  # taken down for the replay that was asked for only
+    times_s: NDArray[np.float64]
+    pool: NDArray[np.int64]
+    used: NDArray[np.int64]
+    harvest: HarvestOverTime
+    idle_node_s: float
+    used_node_s: float
+    unused_node_s: Mapping[Unused, float]
+    lost_samples: Mapping[Loss, float]
+    lost_node_s: Mapping[Loss, float]
+    kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where they are not told apart
+    yardsticks: Yardsticks | None = None
+    warnings: tuple[str, ...] = field(default=())
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
+    broken_metrics: tuple[BrokenPlugin, ...] = ()
+    ended: Ended | None = None  # why, on nodes that never leave
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        done = sum(task.state is TaskState.FINISHED for task in self.tasks)
+        return f"replay by {self.column_label}{'' if self.complete else ', a part'}", {
+            "objective": self.settings.objective,
+            "simulated": text_formats.duration(self.simulated_s),
+            "idle node-hours": text_formats.count(self.idle_node_s / SECONDS_AN_HOUR),
+            "used": text_formats.percent(self.coverage),
+            "harvested samples": text_formats.large(self.harvested_samples),
+            "decisions": f"{len(self.decisions):,}",
+            "tasks finished": f"{done:,} of {len(self.tasks):,}",
+        }
+
+    @property
+    def harvested_samples(self) -> float:
+        """Work done on idle nodes, samples."""
+        return math.fsum(task.done_samples for task in self.tasks)
+
+    @property
+    def efficiency(self) -> float | None:
+        """Harvest as a share of what a dedicated pool of the same node-time does."""
+        return _share(self.harvested_samples, self.yardsticks.dedicated_samples if self.yardsticks else None)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the idle node-time that tasks held."""
+        return _share(self.used_node_s, self.idle_node_s)
+
+    @property
+    def tasks_finished(self) -> int:
+        """How many tasks finished their work."""
+        return sum(task.state is TaskState.FINISHED for task in self.tasks)
+
+    def lost_share(self, *losses: Loss) -> float | None:
+        """Share of the idle node-time that tasks held and that went to these losses."""
+        return _share(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
+
+    @property
+    def makespan_s(self) -> float | None:
+        """From the first submission to the last finish; ``None`` unless every task finished."""
+        finishes = [task.finish_s for task in self.tasks if task.finish_s is not None]
+        if not finishes or len(finishes) < len(self.tasks):
+            return None
+        return max(finishes) - max(min(task.submit_s for task in self.tasks), 0.0)
+
+    @property
+    def task_figures(self) -> TaskFigures:
+        """How long tasks took, how fairly, how punctually."""
+        return task_figures(TaskColumns.of_records(self.tasks), self.simulated_s)
+
+    @property
+    def column_label(self) -> str:
+        """Name of its column: its solver, and who decided in its place if others did."""
+        return decider_counts.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
+
+    def decisions_frame(self) -> DataFrame:
+        """Give the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
+        return dataframes.decisions(self)
+
+    def tasks_frame(self) -> DataFrame:
+        """Give the table of tasks as a DataFrame."""
+        return dataframes.tasks(self)
+
+    def allocations_frame(self) -> DataFrame:
+        """Give the table of allocations as a DataFrame; there is one for the replay that was asked for only."""
+        return dataframes.allocations(self)
+
+    def over_time_frame(self) -> DataFrame:
+        """Give the table of what was idle, used and done over time as a DataFrame."""
+        return dataframes.over_time(self)
+
+    def campaigns_frame(self) -> DataFrame:
+        """Give the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
+        return dataframes.campaigns(self)
+
+    def summary(self) -> Summary:
+        """Give the figures that depend on the inputs alone."""
+        figures = Summary(
+            complete=self.complete,
+            solver=self.settings.solver,
+            objective=self.settings.objective,
+            decisions=len(self.decisions),
+            simulated_s=self.simulated_s,
+            idle_node_h=self.idle_node_s / SECONDS_AN_HOUR,
+            used_node_h=self.used_node_s / SECONDS_AN_HOUR,
+            unused_node_h={str(why): seconds / SECONDS_AN_HOUR for why, seconds in self.unused_node_s.items()},
+            coverage=self.coverage,
+            harvested=self.harvested_samples,
+            owed_samples=math.fsum(task.owed_samples for task in self.tasks),
+            efficiency=None,
+            ceiling_efficiency=None,
+            dedicated_nodes=None,
+            dedicated_samples=None,
+            ceiling_samples=None,
+            lost={
+                str(loss): Lost(samples=samples, node_h=self.lost_node_s[loss] / SECONDS_AN_HOUR)
+                for loss, samples in self.lost_samples.items()
+            },
+            starts=sum(task.starts for task in self.tasks),
+            rescales=sum(task.rescales for task in self.tasks),
+            preemptions=sum(task.preemptions for task in self.tasks),
+            tasks=len(self.tasks),
+            tasks_finished=self.tasks_finished,
+            makespan_s=self.makespan_s,
+            fallbacks=len(self.decisions.fallbacks),
+            infeasible_decisions=self.decisions.infeasible,
+            fallback_causes=dict(sorted(self.decisions.fallback_causes.items())),
+            decided_by=dict(sorted(self.decisions.decided_by.items())),
+            notes=self.decisions.notes_counted,
+            metrics=dict(self.metrics),
+            kinds=dict(self.kinds),
+            cost=cost_of(self.kinds, self.settings.prices),
+            **msgspec.structs.asdict(self.task_figures),
+        )
+        return held_against(figures, self.yardsticks) if self.yardsticks else figures
+
+    def timings(self) -> Timings:
+        """Give the figures that depend on the machine too."""
+        return Timings(
+            wall_s=self.wall_s,
+            decisions_per_s=len(self.decisions) / self.wall_s if self.wall_s > 0 else 0.0,
+            solve_ms=spread_ms(self.decisions.solve_s),
+            decide_ms=spread_ms(self.decisions.decide_s),
+            decide_ms_bins=bins_ms(self.decisions.decide_s),
+        )
+
+
+def held_against(figures: Summary, yardsticks: Yardsticks) -> Summary:
+    """Give the figures with what they are a share of."""
+    dedicated = yardsticks.dedicated_samples
+    return msgspec.structs.replace(
+        figures,
+        efficiency=_share(figures.harvested, dedicated),
+        ceiling_efficiency=_share(yardsticks.ceiling_samples, dedicated),
+        dedicated_nodes=yardsticks.dedicated_nodes,
+        dedicated_samples=dedicated,
+        ceiling_samples=yardsticks.ceiling_samples,
+    )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -1,0 +1,120 @@
+"""Advice: changes of settings that answer the large causes of loss, and what replays with them gain.
+
+This module says what is to be replayed and what its rows are; :mod:`bftrain_replay.sweeping.alternatives` replays it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from bftrain.deciding.node_stay import AUTO
+from bftrain.values import wire
+from bftrain_replay.accounting.headline import harvest_node_h
+from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.simulation.progress_assumptions import MEMORY, ProgressKept
+from bftrain_replay.simulation.task_progress import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain_replay.accounting.result import Summary
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
+
+LEAST_GAIN: Final = 0.001  # of the harvest; a change that gains less is no advice
+_LARGE: Final = 0.002  # of the idle node-time; a smaller cause is no reason for a change
+_MIN_INTERVAL_S: Final = 60.0
+
+
+class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay with ``option`` gains over the one that was asked for, and how many changes of tasks it takes.
+
+    ``cause`` is the loss, or the reason for unused node-time, that the option answers. ``gain`` is the gain in samples
+    as a share of the harvest, 1 if there was none. ``rescales``, ``starts`` and ``preemptions`` are differences: below
+    0 there are fewer.
+    """
+
+    cause: str
+    option: str
+    gain: float
+    gain_samples: float
+    gain_node_h: float
+    rescales: int
+    starts: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceTrial:
+    """One change of the settings that is to be tried."""
+
+    cause: str
+    option: str
+    settings: ReplaySettings
+
+    def row(self, main: Summary, tried: Summary) -> AdviceRow:
+        """Return what it gains, from the figures of both replays."""
+        samples = tried.harvested - main.harvested
+        return AdviceRow(
+            cause=self.cause,
+            option=self.option,
+            gain=samples / main.harvested if main.harvested else float(samples > 0.0),
+            gain_samples=samples,
+            gain_node_h=harvest_node_h(tried) - harvest_node_h(main),
+            rescales=tried.rescales - main.rescales,
+            starts=tried.starts - main.starts,
+            preemptions=tried.preemptions - main.preemptions,
+        )
+
+
+def trials(main: Summary, settings: ReplaySettings) -> list[AdviceTrial]:
+    """Return the changes of ``settings`` to try, at most one for each large cause in the figures of the replay."""
+    node_h = {**main.unused_node_h, **{cause: lost.node_h for cause, lost in main.lost.items()}}
+    least_h = _LARGE * main.idle_node_h
+    large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
+    if main.tasks > settings.max_tasks:
+        large.add(Unused.TASK_CAP)  # tasks that compete may hold all nodes, and those that wait make more of them
+    return [each for each in _changes(settings) if each.cause in large]
+
+
+def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
+    """Give the change of settings that answers each cause, where there is one."""
+    most = 2 * settings.max_tasks
+    yield AdviceTrial(cause=Unused.TASK_CAP, option=f"--max-tasks {most}", settings=replace(settings, max_tasks=most))
+    if settings.min_interval_s > 0.0:
+        at_once = replace(settings, min_interval_s=0.0)
+        yield AdviceTrial(cause=Unused.UNDECIDED, option="--min-interval 0", settings=at_once)
+    if settings.min_interval_s < _MIN_INTERVAL_S:
+        rarer = replace(settings, min_interval_s=_MIN_INTERVAL_S)
+        yield AdviceTrial(cause=Loss.RESCALING, option=f"--min-interval {_MIN_INTERVAL_S:g}", settings=rarer)
+    if not isinstance(settings.horizon_s, str):
+        fitted = replace(settings, horizon_s=AUTO)
+        yield AdviceTrial(cause=Unused.NOT_WORTH, option=f"--horizon {AUTO}", settings=fitted)
+    if settings.progress is not None and ProgressKept.parse(settings.progress).kept != MEMORY:
+        in_memory = replace(settings, progress=MEMORY)
+        yield AdviceTrial(cause=Loss.PREEMPTION, option=f"--progress {MEMORY}", settings=in_memory)
+
+
+def rows_of(found: Sequence[AdviceTrial], main: Summary, tried: Mapping[int, Summary]) -> tuple[AdviceRow, ...]:
+    """Return a row for each change that was tried, the largest gain first; ``tried`` has the figures by place."""
+    rows = [found[place].row(main, figures) for place, figures in tried.items()]
+    return tuple(sorted(rows, key=lambda row: -row.gain))
+
+
+def gaining(rows: Sequence[AdviceRow]) -> tuple[AdviceRow, ...]:
+    """Return those that gain enough to be advice."""
+    return tuple(row for row in rows if row.gain >= LEAST_GAIN)
+
+
+def to_plain(rows: Sequence[AdviceRow] | None) -> dict[str, Any]:
+    """Return what ``summary.json`` holds of it: the advice, and the options without a gain; ``None`` if not tried."""
+    if rows is None:
+        return {"advice": None, "tried_without_gain": None}
+    kept = gaining(rows)
+    return {
+        "advice": [dict(wire.plain(row)) for row in kept],
+        "tried_without_gain": [row.option for row in rows if row not in kept],
+    }

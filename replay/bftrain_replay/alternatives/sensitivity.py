@@ -1,0 +1,156 @@
+"""Sensitivity: the usual alternatives to what a replay assumes, each varied alone, and what they come to.
+
+This module says what is to be replayed and what its rows are; :mod:`bftrain_replay.sweeping.alternatives` replays it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from bftrain.errors import UsageError
+from bftrain.values import wire
+from bftrain_replay.simulation.progress_assumptions import MEMORY
+from bftrain_replay.simulation.replay_settings import PUBLISHED
+from bftrain_replay.simulation.rules import as_replayed
+from bftrain_replay.simulation.task_progress import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_replay.accounting.result import Result, Summary
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
+
+PROGRESS: Final = "progress"
+COSTS: Final = "costs"
+START: Final = "start"
+AS_TASKS_SAY: Final = "as the tasks say"
+_KEPT: Final = (MEMORY, "disk:300", "disk:1800", "disk:3600")
+_FACTORS: Final = ((0.25, "1/4"), (1.0, "1"), (4.0, "4"))
+_STARTS_S: Final = (0.0, 60.0, 300.0)
+
+
+class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one alternative comes to; ``what`` is varied, and the ``chosen`` settings stand among the others."""
+
+    what: str
+    setting: str
+    chosen: bool
+    efficiency: float | None
+    harvested: float
+    lost_preemption: float | None  # share of the idle node-time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One alternative; without ``settings`` it is what was chosen, or comes to the same."""
+
+    what: str
+    setting: str
+    chosen: bool
+    settings: ReplaySettings | None = None
+
+    def row(self, figures: Figures, dedicated_samples: float) -> SensitivityRow:
+        """Give its row from the figures of its replay."""
+        return SensitivityRow(
+            what=self.what,
+            setting=self.setting,
+            chosen=self.chosen,
+            efficiency=figures.harvested / dedicated_samples if dedicated_samples else None,
+            harvested=figures.harvested,
+            lost_preemption=figures.lost_preemption,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What is told of one replay."""
+
+    harvested: float
+    lost_preemption: float | None
+
+    @classmethod
+    def of(cls, summary: Summary) -> Self:
+        """Take them from all figures of a replay."""
+        idle_h = summary.idle_node_h
+        share = summary.lost[Loss.PREEMPTION].node_h / idle_h if idle_h else None
+        return cls(harvested=summary.harvested, lost_preemption=share)
+
+
+def check(settings: ReplaySettings) -> None:
+    """Refuse a table by the published rules, which say themselves what a preemption takes."""
+    if settings.semantics == PUBLISHED:
+        fix = "leave the table out, or replay realistic"
+        raise UsageError("is for the realistic rules", where="sensitivity", fix=fix)
+
+
+def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Alternative]:
+    """Give the usual alternatives to ``settings``, those that come to the same marked so.
+
+    A group of which all members come to the same is left out: where nothing costs anything, there is nothing to scale.
+    """
+    chosen = _inputs(settings, tasks)
+    found: list[Alternative] = []
+    for group in (_kept(settings), _factors(settings), _starts(settings, tasks)):
+        told = [
+            Alternative(
+                what=what,
+                setting=setting,
+                chosen=is_chosen,
+                settings=None if _inputs(other, tasks) == chosen else other,
+            )
+            for what, setting, is_chosen, other in group
+        ]
+        if any(each.settings is not None for each in told):
+            found += told
+    return found
+
+
+def _inputs(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> tuple[object, ...]:
+    """Give what decides how a replay comes out, so far as alternatives differ in it."""
+    return settings.progress, as_replayed(tasks, settings)
+
+
+def _kept(settings: ReplaySettings) -> Iterator[tuple[str, str, bool, ReplaySettings]]:
+    """Vary how progress is kept."""
+    own = settings.progress or MEMORY
+    for text in dict.fromkeys((*_KEPT, own)):
+        yield PROGRESS, text, text == own, replace(settings, progress=text)
+
+
+def _factors(settings: ReplaySettings) -> Iterator[tuple[str, str, bool, ReplaySettings]]:
+    """Vary what growing, shrinking and starting cost, all of it alike."""
+    for factor, text in _FACTORS:
+        yield COSTS, text, factor == 1.0, replace(settings, cost_factor=settings.cost_factor * factor)
+
+
+def _starts(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> Iterator[tuple[str, str, bool, ReplaySettings]]:
+    """Vary what a start costs, in seconds after all factors."""
+    own = {spec.start_cost_s for spec in as_replayed(tasks, settings)}
+    same = own.pop() if len(own) == 1 else None
+    if same not in _STARTS_S:
+        yield START, AS_TASKS_SAY if same is None else f"{same:g}", True, settings
+    for start_s in _STARTS_S:
+        yield START, f"{start_s:g}", start_s == same, _starting(settings, start_s)
+
+
+def _starting(settings: ReplaySettings, start_s: float) -> ReplaySettings:
+    if settings.cost_factor > 0.0:
+        return replace(settings, start_cost_s=start_s / settings.cost_factor)
+    return replace(settings, cost_factor=1.0, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=start_s)
+
+
+def rows_of(found: Sequence[Alternative], main: Result, replayed: Mapping[int, Figures]) -> tuple[SensitivityRow, ...]:
+    """Give the rows: of alternatives that were ``replayed``, by their places; the others are as the main replay."""
+    own = Figures.of(main.summary())
+    dedicated = main.yardsticks.dedicated_samples if main.yardsticks else 0.0
+    return tuple(each.row(replayed.get(place, own), dedicated) for place, each in enumerate(found))
+
+
+def told(rows: Sequence[SensitivityRow] | None) -> list[dict[str, Any]] | None:
+    """Return what ``summary.json`` says of it."""
+    return None if rows is None else [dict(wire.plain(row)) for row in rows]

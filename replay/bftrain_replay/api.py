@@ -1,0 +1,191 @@
+"""``bftrain.replay``: what the command does, for people who work in Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bftrain.config import Settings
+from bftrain.errors import BftrainError, UsageError, suggestion
+from bftrain.parts.objectives import as_objective
+from bftrain.ports import Objective
+from bftrain.result_folder import IN_PYTHON, ResultFolder, write_page
+from bftrain.short_repr import ShortRepr
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_replay.accounting.result import Result
+from bftrain_replay.alternatives.advice import AdviceRow, gaining
+from bftrain_replay.alternatives.sensitivity import SensitivityRow, check
+from bftrain_replay.drawing import picture_files
+from bftrain_replay.output import replay_folder, summary_json
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.reporting import report
+from bftrain_replay.reporting.report_data import Material, of_study
+from bftrain_replay.simulation.log_selection import saturating_workload
+from bftrain_replay.simulation.progress_assumptions import agreed
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import Study, Watch, study
+from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
+from bftrain_replay.sweeping.sweep_inputs import LogFile, TaskFile
+
+_IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
+_TABLE: Final = "sensitivity"  # as watchers are told
+
+
+@dataclass(frozen=True, repr=False)
+class Replayed(ShortRepr):
+    """A replay and what it is compared with; its results have ``decisions_frame()`` and the like."""
+
+    study: Study
+    source: Source
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        title, figures = self.study.shown()
+        told = self.study.headline
+        if told is None:
+            return title, figures
+        found = {
+            "headline": ". ".join(filter(None, (told.sentence.rstrip("."), told.decided, *told.caveats, told.assumed))),
+            "objective": figures["objective"],
+        }
+        return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}
+
+    @property
+    def result(self) -> Result:
+        """The replay that was asked for."""
+        return self.study.result
+
+    @property
+    def baseline(self) -> Result | None:
+        """The same with the simple solver, if one was named."""
+        return self.study.baseline
+
+    @property
+    def ceiling(self) -> Result | None:
+        """The same without costs."""
+        return self.study.ceiling
+
+    @property
+    def sensitivity(self) -> tuple[SensitivityRow, ...] | None:
+        """What the usual alternatives to what is assumed come to, if that was asked for."""
+        return self.study.sensitivity
+
+    @property
+    def advice(self) -> tuple[AdviceRow, ...] | None:
+        """Changes of settings that were tried and gain, the largest gain first, if ``sensitivity`` was asked for."""
+        return None if self.study.advice is None else gaining(self.study.advice)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """All figures, as in ``summary.json``."""
+        return summary_json.summary(self.study, self.source)
+
+    def write(self, folder: str | Path, *, tables: str = replay_folder.CSV, overwrite: bool = False) -> None:
+        """Write the files that the command writes; a finished result is replaced only if ``overwrite`` says so."""
+        replay_folder.check_tables(tables)
+        with ResultFolder(Path(folder), replay_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
+            result.replace(lambda draft: replay_folder.write(self.study, draft, self.source, tables=tables))
+
+    def report(self, path: str | Path, *, title: str = "") -> None:
+        """Write the page of the replay, which needs no other file and no network; refuse to replace other files."""
+        write_page(Path(path), report.render(self._material, title))
+
+    def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
+        """Write the pictures of the page as files of their own, svg or png; gives where they are."""
+        if form not in picture_files.FORMS:
+            raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, picture_files.FORMS))
+        replay_folder.prepare(Path(folder))
+        return report.write_figures(self._material, Path(folder), form)
+
+    @cached_property
+    def _material(self) -> Material:
+        return of_study(self.study, self.source)
+
+
+def replay(
+    log: EventLog | str | Path,
+    tasks: Sequence[TaskSpec] | str | Path | None = None,
+    settings: Settings | None = None,
+    *,
+    baseline: str = "",
+    objective: str | Objective | Callable[..., object] | None = None,
+    watch: Watch | None = None,
+    sensitivity: bool = False,
+    **options: object,
+) -> Replayed:
+    """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
+
+    Without ``tasks`` identical trials are replayed, more than the idle nodes of the log can do.
+
+    ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``objective`` is a
+    name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
+    moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed and the changes of settings
+    that may be advice are replayed too, in other processes, which takes about four times as long on two processors.
+
+    >>> import bftrain
+    >>> done = bftrain.replay("log.npz", "tasks.toml", progress="disk:300")  # doctest: +SKIP
+    >>> done.result.efficiency  # doctest: +SKIP
+    """
+    known = ReplaySettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"there is no setting '{name}'", where="replay", fix=suggestion(name, known))
+    given: dict[str, Any] = {**msgspec.structs.asdict(ReplaySettings.of(settings or Settings())), **agreed(options)}
+    metric = None
+    if isinstance(objective, str):
+        given["objective"] = objective
+    elif objective is not None:
+        called = str(getattr(objective, "name", None) or getattr(objective, "__name__", type(objective).__name__))
+        metric = as_objective(called, objective)
+        given["objective"] = metric.name
+    how = ReplaySettings(**given)
+    if sensitivity:
+        check(how)
+        if metric is not None:
+            what = "replays in other processes, which a function cannot be handed to"
+            raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
+    events = load_log(Path(log)) if isinstance(log, str | Path) else log
+    workload = saturating_workload(events, how) if tasks is None else None
+    if workload is not None:
+        tasks = workload.tasks
+    specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks or ()
+    source = Source(
+        log=str(log) if isinstance(log, str | Path) else "",
+        tasks=str(tasks) if isinstance(tasks, str | Path) else "",
+        baseline=baseline,
+        workload=workload,
+    )
+    done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
+    if sensitivity and done.complete:
+        done = _with_table(done, how, source, watch)
+    return Replayed(done, source)
+
+
+def _with_table(done: Study, how: ReplaySettings, source: Source, watch: Watch | None) -> Study:
+    """Return the study with its sensitivity table; what was given as values is written to files for the workers."""
+    span_s = done.part.span_s
+
+    def going(over: float, of: int) -> bool:
+        return watch is None or watch(_TABLE, span_s * over / of, int(over))
+
+    with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
+        log, tasks = Path(source.log or f"{folder}/log.npz"), Path(source.tasks or f"{folder}/tasks.toml")
+        if not source.log:
+            save_log(done.log, log)
+        if not source.tasks:
+            save_tasks(done.tasks, tasks)
+        files = LogFile(path=str(log.absolute())), TaskFile(path=str(tasks.absolute()))
+        found = replay_alternatives(plan(done, how, *files), going)
+    if found.failed:
+        raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)
+    return with_changes(done, sensitivity=found.rows, advice=found.advice)

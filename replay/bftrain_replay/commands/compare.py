@@ -1,0 +1,147 @@
+"""``bftrain compare``: the same figures of several replays side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bftrain.cli.output import Output, prints_results, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from bftrain_replay.comparing.compared_figures import Figure
+    from bftrain_replay.comparing.comparison import Comparison
+
+_TWO: Final = 2
+
+
+@click.command(
+    epilog="* marks the best of a row. Replays of different logs, or of different parts of one, are refused: their "
+    "figures do not tell which settings are better. docs/tutorials/comparing.md explains the rows."
+)
+@click.argument(
+    "folders",
+    metavar="DIR DIR...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+)
+@click.option(
+    "-o",
+    "--output",
+    "page",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a page with charts too.",
+)
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME", help="What to call a replay; one for each DIR, in their order."
+)
+@click.option("--difference", is_flag=True, help="Show how much the others differ from the first, not their values.")
+@click.option("--force", is_flag=True, help="Compare replays of different logs all the same.")
+@prints_results
+def command(
+    folders: tuple[Path, ...],
+    page: Path | None,
+    labels: tuple[str, ...],
+    difference: bool,  # noqa: FBT001 - click's way
+    force: bool,  # noqa: FBT001 - click's way
+    out: Output,
+) -> None:
+    """Put the figures of replays side by side: what each DIR holds that bftrain replay wrote."""
+    from bftrain_replay.comparing.comparison import compare
+
+    found = compare(*folders, labels=labels, force=force)
+    if page is not None:
+        found.write(page)
+    for note in (*([f"compared because of --force: {found.forced}"] if found.forced else ()), *found.notes):
+        out.warn(note)
+    data = {**found.told(), "page": str(page) if page else None} if out.json else None
+    out.result(data, lambda: _words(found, difference=difference))
+    if page is not None:
+        out.say(f"page: {page}")
+
+
+def _words(found: Comparison, *, difference: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from bftrain_replay.commands.side_by_side import SideBySide
+
+    parts: list[RenderableType] = []
+    if found.forced:
+        parts.append(Text(f"Compared because of --force, though {found.forced}\n"))
+    change = "change" if len(found.sides) == _TWO and not difference else ""
+    parts.append(
+        SideBySide("", found.labels, list(_figures(found, difference=difference, change=bool(change))), change)
+    )
+    if found.making.differs:
+        parts.append(SideBySide("What differs in how they were made", found.labels, [_differences(found)]))
+    else:
+        parts.append(Text("Nothing differs in how they were made.\n"))
+    parts.append(table("The same in all", ("", ""), _same(found), left=(0, 1)))
+    return Group(*parts)
+
+
+def _figures(found: Comparison, *, difference: bool, change: bool) -> Iterator[Any]:
+    from bftrain_replay.commands.side_by_side import Row, Rows
+
+    for group in found.groups:
+        rows = [
+            Row(figure.label, _cells(figure, difference=difference), figure.change(1) if change else "")
+            for figure in group.figures
+        ]
+        yield Rows(group.title, rows)
+
+
+def _cells(figure: Figure, *, difference: bool) -> Sequence[Any]:
+    from bftrain_replay.commands.side_by_side import Cell
+
+    said = figure.said
+    if difference:
+        said = (said[0], *(figure.change(place) for place in range(1, len(said))))
+    return [Cell(text, place in figure.best) for place, text in enumerate(said)]
+
+
+def _differences(found: Comparison) -> Any:  # noqa: ANN401 - rows, whose module is imported when they are printed
+    from bftrain_replay.commands.side_by_side import Cell, Row, Rows
+
+    rows = [
+        Row(name.removeprefix("settings."), [Cell(_value(value)) for value in values])
+        for name, values in found.making.differs.items()
+    ]
+    return Rows("", rows)
+
+
+def _same(found: Comparison) -> Iterator[tuple[str, str]]:
+    """Say what is the same: settings only where they are not what they are by default."""
+    from bftrain_replay.comparing.settings_differences import usual_settings
+
+    same = found.making.same
+    for name in ("log", "tasks"):
+        if name in same:
+            yield name, str(same[name])
+    if same.get("baseline"):
+        yield "baseline", same["baseline"]
+    usual = usual_settings(found.sides[0].told)
+    settings = {name.removeprefix("settings."): value for name, value in same.items() if name.startswith("settings.")}
+    set_so = [f"{name} = {_value(value)}" for name, value in settings.items() if value != usual.get(name)]
+    differing = any(name.startswith("settings.") for name in found.making.differs)
+    rest = f"{'the other' if differing or set_so else 'all'} settings as by default"
+    yield "settings", "; ".join([*set_so, rest])
+    versions = [
+        f"{name.removeprefix('versions.')} {value}" for name, value in same.items() if name.startswith("versions.")
+    ]
+    if versions:
+        yield "versions", ", ".join(versions)
+
+
+def _value(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)

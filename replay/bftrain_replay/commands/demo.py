@@ -1,0 +1,127 @@
+"""``bftrain demo``: a first look in seconds, on a sample log and sample tasks."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrain import text_formats
+from bftrain.cli.output import Output, prints_results
+from bftrain_replay.commands.sensitivity import quick_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bftrain.result_folder import ResultFolder
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+
+_BASELINE = "equal-share"
+_LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
+
+
+@click.command(epilog="An earlier demo in DIR is replaced; other files are never touched.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo"),
+    help="Folder for all files [demo].",
+)
+@quick_option
+@prints_results
+def command(folder: Path, *, quick: bool, out: Output) -> None:
+    """Replay a sample log with the default solver and with equal shares, and write a report."""
+    from bftrain.result_folder import REPORT_FILE
+    from bftrain_datasets.log.log_generator import sample_log
+    from bftrain_datasets.workloads.task_generators import sample_tasks
+    from bftrain_replay.commands.replay_run import leave_if_interrupted, replay, show
+    from bftrain_replay.commands.sensitivity import SensitivityTable
+    from bftrain_replay.drawing import vega
+    from bftrain_replay.output import replay_folder
+    from bftrain_replay.output.provenance import Source
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
+
+    log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
+    source = Source(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
+    settings, lacking = ReplaySettings(), vega.lacking()
+
+    def write_demo(into: Path) -> None:
+        _write_inputs(log, tasks, into)
+        if not lacking:
+            shutil.copyfile(folder / _REPLAY / REPORT_FILE, into / REPORT_FILE)
+
+    with _demo_folder(folder) as demo, _replay_folder(folder, log, tasks) as result, TemporaryDirectory() as scratch:
+        if result.holds_finished:
+            out.say(f"replacing the earlier demo in {folder}")
+        inputs = Path(scratch)
+        _write_inputs(log, tasks, inputs)
+        table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=not quick)
+        study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
+        written = study.complete or not result.holds_finished
+        if written:
+            result.replace(lambda draft: replay_folder.write(study, draft, source))
+            demo.replace(write_demo)
+    title = f"{len(log.node_names):,} nodes, {text_formats.duration(log.span_s)}, {len(tasks):,} tasks"
+    show(study, source, out, title=title, report=None if lacking else str(report))
+    out.say(f"no page: {lacking}" if lacking else f"report: {report}")
+    leave_if_interrupted(study, folder / _REPLAY, written=written)
+    table.leave_if_interrupted(folder / _REPLAY)
+
+
+def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> None:
+    from bftrain.taskfiles.files import save_tasks
+    from bftrain_datasets.log.log_files import save_log
+
+    save_log(log, folder / _LOG)
+    save_tasks(tasks, folder / _TASKS, note="The sample tasks of bftrain")
+
+
+def _demo_folder(folder: Path) -> ResultFolder:
+    """Return the folder for the inputs and the page; an earlier demo in it is replaced."""
+    from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
+
+    summary = f"{_REPLAY}/summary.json"
+    names = frozenset({_LOG, _TASKS, REPORT_FILE})
+
+    kind = ResultKind(title="demo", form="bftrain replay", summary=summary, names=names)
+    return ResultFolder(folder, kind, goes_on=True)
+
+
+def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> ResultFolder:
+    """Return the folder for the replay; a replay of other inputs than a demo's is not replaced."""
+    from bftrain.result_folder import ResultFolder
+    from bftrain.taskfiles.files import load_tasks
+    from bftrain_datasets.log.log_files import load_log
+    from bftrain_replay.output import replay_folder
+    from bftrain_replay.output.read_folder import Saved
+
+    log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
+    own = False
+    if (path / "summary.json").exists():
+        replayed = _replayed_hashes(Saved(path).summary)
+        own = replayed == _hashes(log, tasks)  # a demo that was killed may lack its log and its tasks
+        if not own and log_file.exists() and task_file.exists():
+            own = replayed == _hashes(load_log(log_file), load_tasks(task_file))  # of another version's demo
+    return ResultFolder(path, replay_folder.KIND, overwrite=own, advice="name another folder")
+
+
+def _replayed_hashes(summary: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the hashes of log and tasks that a summary names, if it names them."""
+    try:
+        inputs = summary["inputs"]
+        return inputs["log"]["sha256"], inputs["tasks"]["sha256"]
+    except (LookupError, TypeError):
+        return None
+
+
+def _hashes(log: EventLog, tasks: Sequence[TaskSpec]) -> tuple[str, str]:
+    from bftrain_replay.output.provenance import tasks_sha256
+
+    return log.sha256, tasks_sha256(tasks)

@@ -1,0 +1,76 @@
+"""``bftrain report``: a replay as one page, or its pictures as files for papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bftrain.cli.output import Output, prints_results
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bftrain_replay.drawing.html_page import Page
+
+_folder = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(
+    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it."
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    "page",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The page [DIR/report.html].",
+)
+@click.option("--title", default="", help="Title of the page.")
+@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")
+@click.option("--png", "png", metavar="DIR", type=_folder, help="Write the pictures as PNG there, and no page.")
+@prints_results
+def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, png: Path | None, out: Output) -> None:
+    """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
+    from bftrain.result_folder import REPORT_FILE, holding, settle
+
+    elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
+    if page is not None or elsewhere:
+        settle(folder)
+        written = _write(_page_of(folder, title), page, elsewhere)
+    else:
+        with holding(folder):
+            written = _write(_page_of(folder, title), folder / REPORT_FILE, {})
+    out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
+
+
+def _write(drawn: Page, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
+    """Write the pictures into folders, by their form, and the page if it has a name; return what was written."""
+    from bftrain.result_folder import write_page
+    from bftrain_replay.drawing import picture_files
+    from bftrain_replay.drawing.html_page import html
+    from bftrain_replay.output import replay_folder
+
+    written: list[Path] = []
+    for form, folder in folders.items():
+        replay_folder.prepare(folder)
+        written += picture_files.write(drawn.figures, folder, form)
+    if page is not None:
+        write_page(page, html(drawn))
+        written.append(page)
+    return written
+
+
+def _page_of(folder: Path, title: str) -> Page:
+    """Lay out the page of the result in a folder: a replay, or a run in rounds."""
+    from bftrain_replay.output.read_folder import Saved
+    from bftrain_replay.reporting import report, report_data
+    from bftrain_replay.rounds import round_page as in_rounds
+    from bftrain_replay.rounds.round_folder import FORMAT
+
+    if Saved.form_of(folder) == FORMAT:
+        return in_rounds.page(in_rounds.of_folder(folder), title)
+    return report.page(report_data.of_folder(folder), title)

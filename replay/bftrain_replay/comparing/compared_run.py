@@ -1,0 +1,266 @@
+"""Sides: the replays that are compared, each with its figures, its tasks and its course over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain.values import wire
+from bftrain_replay.accounting.node_time_ledger import PLAIN
+from bftrain_replay.accounting.result import Summary
+from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.output import table_schema
+from bftrain_replay.output.read_folder import Saved
+from bftrain_replay.reporting.report_data import log_of_folder
+from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
+from bftrain_replay.rounds.round_page import READ, TABLES, plain
+from bftrain_replay.rounds.round_result import RoundSummary
+from bftrain_replay.simulation.task_progress import Loss
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.api import Replayed
+
+# Gives these columns of a table, row by row
+Rows = Callable[..., Iterable[Sequence[Any]]]
+
+_TABLES: Final[dict[str, Callable[[Result], Iterable[Sequence[Any]]]]] = {
+    "tasks": table_schema.task_rows,
+    "over_time": table_schema.over_time_rows,
+}
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Median and 99th percentile of measured times, milliseconds."""
+
+    p50: float
+    p99: float
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay was made from."""
+
+    name: str
+    sha256: str
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The log or the cluster (rounds) and the tasks of a replay."""
+
+    log: Input
+    tasks: Input
+    cluster: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The simple replay beside the one that was asked for."""
+
+    solver: str
+
+
+class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that never leave, by kind, until when at most, and why each solver's replay ended."""
+
+    nodes: dict[str, int]
+    until_s: float | None
+    ended: dict[str, str]
+
+
+class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the idle node-time is doubtful, and whether the log comes from records."""
+
+    source: str
+    share: float | None
+    caveats: tuple[str, ...]
+
+
+class Told(Summary, frozen=True, kw_only=True):
+    """What is read of a replay's ``summary.json``."""
+
+    wall_s: float
+    decide_ms: Times
+    solve_ms: Times
+    baseline: Baseline | None
+    warnings: tuple[str, ...]
+    inputs: Inputs
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    figures_sha256: str
+    cluster: OnCluster | None = None
+    doubtful: Doubtful | None = None  # earlier versions wrote none
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """The nodes of a cluster; of a log there are none."""
+        return self.cluster.nodes if self.cluster is not None else {}
+
+    @property
+    def until_s(self) -> float | None:
+        """When a replay on a cluster was to end at the latest."""
+        return self.cluster.until_s if self.cluster is not None else None
+
+    @property
+    def why(self) -> str:
+        """Why a replay on a cluster ended; a log has an end of its own."""
+        return self.cluster.ended.get(str(self.settings["solver"]), "") if self.cluster is not None else ""
+
+    def __post_init__(self) -> None:
+        """Make sure of every cause and reason that is compared."""
+        for known, told, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (Loss, self.lost, "lost")):
+            missing = [str(each) for each in known if each not in told]
+            if missing:
+                raise ValueError(f"{name} lacks {missing[0]}")
+
+
+class ToldInRounds(RoundSummary, frozen=True, kw_only=True):
+    """What is read of the ``summary.json`` of time shared in rounds."""
+
+    tasks_unfinished: int
+    completion_at_least_s: float | None
+    response_s: Percentiles | None
+    rho: Percentiles | None
+    rho_over_1: float | None
+    deadlines: int
+    deadlines_missed: int
+    wall_s: float
+    inputs: Inputs
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    figures_sha256: str
+    baseline: Baseline | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """The nodes of a cluster; of a log there are none."""
+        return self.inputs.cluster
+
+    @property
+    def until_s(self) -> float | None:
+        """When it was to end at the latest."""
+        until_s: float | None = self.settings.get("until_s")
+        return until_s
+
+    @property
+    def why(self) -> str:
+        """Why it ended."""
+        return self.ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTimes:
+    """What became of the tasks, by column."""
+
+    columns: TaskColumns
+    waits: int
+
+    @property
+    def waited_s(self) -> NDArray[np.float64]:
+        """How long each held no node; NaN: it never arrived."""
+        return self.columns.waiting_s
+
+    @cached_property
+    def finished(self) -> dict[str, float]:
+        """Seconds from coming to finishing, of those that finished; what came before the log comes at its start."""
+        taken = self.columns.completion_s.tolist()
+        return {name: took for name, took in zip(self.columns.name, taken, strict=True) if took == took}  # noqa: PLR0124 - NaN is not itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """Idle and used nodes on average, and samples done, in stretches of time. Seconds since the log's start."""
+
+    from_s: NDArray[np.float64]
+    to_s: NDArray[np.float64]
+    idle: NDArray[np.float64]
+    used: NDArray[np.float64]
+    harvested: NDArray[np.float64]
+
+
+class Side:
+    """One of the replays. Tables are read when they are asked for."""
+
+    def __init__(
+        self, label: str, place: str, told: Told | ToldInRounds, rows: Rows, log: Callable[[], EventLog]
+    ) -> None:
+        self.label = label
+        self.place = place  # its folder; "" for one in memory
+        self.told = told
+        self._rows = rows
+        self._log = log
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether time was shared in rounds."""
+        return isinstance(self.told, ToldInRounds)
+
+    @cached_property
+    def log(self) -> EventLog:
+        """The part of the log that was replayed; a run in rounds keeps none."""
+        return self._log()
+
+    @cached_property
+    def tasks(self) -> TaskTimes:
+        """What became of the tasks; in rounds of those that are measured."""
+        names = READ if self.in_rounds else tuple(column.name for column in table_schema.TASKS)
+        rows = [dict(zip(names, row, strict=True)) for row in self._rows("tasks", *names)]
+        if self.in_rounds:
+            rows = [row for row in rows if plain(row)["measured"] == "true"]
+        return TaskTimes(columns=TaskColumns.of_rows(rows), waits=sum(row["waits"] for row in rows))
+
+    @cached_property
+    def over_time(self) -> OverTime:
+        """Its course over time."""
+        columns = [column.name for column in table_schema.OVER_TIME]
+        read = _columns(self._rows("over_time", *columns), len(columns))
+        return OverTime(**{name: _numbers(column) for name, column in zip(columns, read, strict=True)})
+
+
+def side_of_folder(label: str, folder: Path) -> Side:
+    """Read the folder of a replay, or of time shared in rounds."""
+    in_rounds = Saved.form_of(folder) == ROUNDS
+    saved = Saved(folder, ROUNDS, TABLES) if in_rounds else Saved(folder)
+    where = str(folder / "summary.json")
+    try:
+        told = _told(saved, where, in_rounds=in_rounds)
+    except BadInput as error:
+        what = f"not the summary of a replay: {error.what}"
+        raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
+    return Side(label, str(folder), told, saved.rows, partial(log_of_folder, folder))
+
+
+def _told(saved: Saved, where: str, *, in_rounds: bool) -> Told | ToldInRounds:
+    if in_rounds:
+        return wire.convert(saved.summary, ToldInRounds, where=where)
+    return wire.convert(saved.summary, Told, where=where)
+
+
+def side_of_replayed(label: str, done: Replayed) -> Side:
+    """Take a replay that was made in this process."""
+
+    def rows(name: str, *columns: str) -> Iterable[Sequence[Any]]:
+        places = [[column.name for column in table_schema.TABLES[name]].index(column) for column in columns]
+        return ([row[place] for place in places] for row in _TABLES[name](done.result))
+
+    return Side(label, "", wire.convert(done.summary, Told), rows, lambda: done.study.part)
+
+
+def _columns(rows: Iterable[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:
+    read = list(rows)
+    return list(zip(*read, strict=True)) if read else [()] * count
+
+
+def _numbers(cells: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)

@@ -1,0 +1,334 @@
+"""Pictures of several replays: what each used over time, how far each came, where the node-time went, who finished."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain import text_formats
+from bftrain_replay.accounting.result import SECONDS_AN_HOUR
+from bftrain_replay.comparing.compared_run import Told
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.html_page import Html
+from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time
+from bftrain_replay.reporting.loss_causes import CAUSES, Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from bftrain_replay.comparing.compared_run import Side
+
+_ROW: Final = 40  # pixels of a replay in a picture with one row each
+_POINTS: Final = 500  # of a line
+_STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
+_BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
+# Roles, so that they are lighter on a dark page; the last is one of the few colours that can be read on both
+_HUES: Final = ("@used", "@rescaling", "@good", "@start", "@preempted", "@unnoticed", "#7b61a8")
+_DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # for those who share a hue
+_SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
+_USEFUL: Final = "Work that counts"
+
+
+def strip(sides: Sequence[Side], moments: Moments) -> Figure:
+    """Give the strip: the idle nodes over all of the time, small, with a brush."""
+    return Figure(
+        name="time",
+        title="",
+        alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
+        caption="Drag over this strip, or over any picture over time, to look closer; all of them follow. "
+        "A double click shows everything again.",
+        height=46,
+        moments=moments,
+        series=[_nodes(sides[0])],
+        chooses_time=True,
+        spec={
+            "params": [{"name": "brush", "select": _BRUSH}],
+            "mark": {**_STEPS, "color": "@idle"},
+            "encoding": {
+                "x": {**moments.axis(), "axis": None},
+                "y": {"field": "idle", "type": "quantitative", "axis": None},
+            },
+        },
+    )
+
+
+def used_nodes(sides: Sequence[Side], moments: Moments) -> Iterator[Figure]:
+    """Give one picture a replay, all to one scale: lines across each other could not be told apart."""
+    highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
+    for place, side in enumerate(sides):
+        hours = side.told.simulated_s / SECONDS_AN_HOUR or 1.0
+        used = f"{text_formats.percent(side.told.coverage)} of the {'' if side.in_rounds else 'idle '}node-time used"
+        yield Figure(
+            name=f"used-{place + 1}",
+            title=f"{side.label}: {used}",
+            alt=(
+                f"{side.label}: idle and used nodes over time; on average "
+                f"{text_formats.count(side.told.used_node_h / hours)} "
+                f"of {text_formats.count(side.told.idle_node_h / hours)} idle nodes worked."
+            ),
+            height=110,
+            moments=moments,
+            series=[_nodes(side)],
+            spec={
+                "encoding": {
+                    "x": _bare(moments) if side is not sides[-1] else moments.axis(),
+                    "y": _nodes_axis(highest),
+                },
+                "layer": [
+                    {"mark": {**_STEPS, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
+                    {"mark": {**_STEPS, "color": _HUES[place % len(_HUES)]}, "encoding": {"y": {"field": "used"}}},
+                ],
+            },
+        )
+
+
+def harvests(sides: Sequence[Side], moments: Moments) -> Figure:
+    """Give the harvest so far, a line each."""
+    unit, name = _size(max(side.told.harvested for side in sides))
+    told = "; ".join(f"{side.label} {text_formats.large(side.told.harvested)} samples" for side in sides)
+    return Figure(
+        name="harvest",
+        title="Harvest so far",
+        alt=f"Samples done up to each moment by each replay. In the end: {told}.",
+        height=300,
+        moments=moments,
+        series=[_line(side, _harvest(side) / unit, name) for side in sides],
+        stepped=False,
+        spec=_lines(sides, moments, name),
+    )
+
+
+def leads(sides: Sequence[Side], moments: Moments) -> Figure:
+    """Give how far each is ahead of the first: where lines of the harvest lie on each other, these do not."""
+    first_s, first = _times(sides[0]), _harvest(sides[0])
+    ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
+    unit, name = _size(max(float(np.abs(each).max(initial=0.0)) for each in ahead))
+    label = sides[0].label
+    told = "; ".join(
+        f"{side.label} {text_formats.large(abs(float(each[-1])))} {'ahead' if each[-1] >= 0.0 else 'behind'}"
+        for side, each in zip(sides[1:], ahead[1:], strict=True)
+    )
+    return Figure(
+        name="ahead",
+        title=f"Ahead of {label}",
+        alt=f"How many samples more than {label} each replay had done up to each moment. In the end: {told}.",
+        caption=f"Above zero a replay has done more than {label} up to then, below zero less.",
+        height=220,
+        moments=moments,
+        series=[_line(side, each / unit, name) for side, each in zip(sides, ahead, strict=True)],
+        stepped=False,
+        spec=_lines(sides, moments, name),
+    )
+
+
+def node_time(sides: Sequence[Side]) -> tuple[()] | tuple[Html, Figure]:
+    """Give one bar a replay, of work that counts, what was lost, and what was not used; and the key to its colours.
+
+    In rounds nobody says why nodes were left.
+    """
+    replays = [(side, side.told) for side in sides if isinstance(side.told, Told)]
+    if len(replays) < len(sides):
+        return ()
+    rows = [row for side, told in replays for row in _bar(side, told)]
+    order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # what was lost stands beside what counts
+    shown = [name for name in order if any(row["part"] == name for row in rows)]
+    looks = {_USEFUL: ("@used", 1.0), **{cause.name: (cause.colour, _strength(cause)) for cause in CAUSES}}
+    said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
+    figure = Figure(
+        name="node-time",
+        title="",
+        alt=f"Where the idle node-time of each replay went. {said}.",
+        caption="Point at a part of a bar to see how much it is.",
+        height=_ROW * len(sides),
+        spec={
+            "data": {
+                "values": [
+                    {**row, "place": order.index(row["part"]), "colour": looks[row["part"]][0],
+                     "strength": looks[row["part"]][1]}
+                    for row in rows
+                ]
+            },
+            "mark": {
+                "type": "bar",
+                "height": {"band": 0.72},
+                "stroke": "@page",
+                "strokeWidth": 1,
+                "tooltip": {"expr": "datum.told"},
+            },
+            "encoding": {
+                "y": _replays_axis(sides),
+                "x": {
+                    "field": "hours",
+                    "type": "quantitative",
+                    "title": "node-hours",
+                    "scale": {"nice": False},
+                    "axis": {"tickCount": 5},
+                },
+                "order": {"field": "place", "type": "quantitative"},
+                "color": {"field": "colour", "type": "nominal", "scale": None},
+                "fillOpacity": {"field": "strength", "type": "quantitative", "scale": None},
+            },
+        },
+    )  # fmt: skip
+    return key([(name, *looks[name]) for name in shown]), figure
+
+
+def key(entries: Iterable[tuple[str, str, float]]) -> Html:
+    """Give the key to colours, by their role and strength; unlike one in a picture it breaks into lines."""
+    items = "".join(
+        f'<span><i style="background:var(--{role.removeprefix("@")});opacity:{strength:.2f}"></i>{escape(name)}</span>'
+        for name, role, strength in entries
+    )
+    return Html(f'<p class="key">{items}</p>')
+
+
+def completions(sides: Sequence[Side]) -> Figure | None:
+    """Give the share of tasks that were done within a time from coming; none where nobody finished any."""
+    lines = [Line(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
+    if not any(line.known.any() for line in lines):
+        return None
+    told = "; ".join(
+        f"{line.name}: {line.known.size:,} of {line.tasks:,}"
+        + (f", half of these within {text_formats.duration(float(np.median(line.known)))}" if line.known.size else "")
+        for line in lines
+    )
+    return Figure(
+        name="finished",
+        title="Tasks finished within a time from coming",
+        alt=f"The share of all tasks that were finished within a time from when they came. {told}.",
+        caption="The higher and the further to the left, the better. A line ends level: what it lacks to 100 % was "
+        f"not finished {'in the end' if any(side.told.nodes for side in sides) else 'when the log ended'}.",
+        height=260,
+        spec=over_time(lines, "from coming to finishing", _told_apart(sides)),
+    )
+
+
+def fairness(sides: Sequence[Side]) -> Figure | None:
+    """Give the share of tasks below each rho; none where it is known of nobody."""
+    lines = [Line(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
+    if not any(line.known.size for line in lines):
+        return None
+    told = "; ".join(
+        (
+            f"{side.label}: {text_formats.percent(side.told.rho_over_1)} of "
+            f"{text_formats.counted(side.told.rho.count, 'task')} above 1, "
+            f"the largest {text_formats.ratio(side.told.rho.max)}"
+        )
+        for side in sides
+        if side.told.rho is not None
+    )
+    return Figure(
+        name="rho",
+        title="Finish-time fairness",
+        alt=f"The share of all tasks below each rho. {told}.",
+        caption="rho is the completion time over that on an n-th part of everything, n being the tasks that are there. "
+        "Right of the dashed line tasks paid for others; the further a line reaches there, the less fair.",
+        height=240,
+        spec=over_ratios(lines, "rho", _told_apart(sides)),
+    )
+
+
+def _nodes(side: Side) -> Series:
+    course = side.over_time
+    return Series(
+        times_s=course.from_s, end_s=float(course.to_s[-1]), columns={"idle": course.idle, "used": course.used}
+    )
+
+
+def _harvest(side: Side) -> np.ndarray:
+    return np.concatenate(([0.0], side.over_time.harvested))
+
+
+def _times(side: Side) -> np.ndarray:
+    return np.concatenate(([0.0], side.over_time.to_s))
+
+
+def _line(side: Side, amounts: np.ndarray, name: str) -> Series:
+    """Thin a line out to as many points as are drawn apart: its first, its last, and some between."""
+    times = _times(side)
+    kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
+    return Series(times_s=times[kept], end_s=float(times[-1]), columns={name: amounts[kept]}, of=side.label)
+
+
+def _lines(sides: Sequence[Side], moments: Moments, name: str) -> dict[str, Any]:
+    return {
+        "mark": {"type": "line", "strokeWidth": 2, "clip": True},
+        "encoding": {
+            "x": moments.axis(),
+            "y": {"field": name, "type": "quantitative", "title": name, "axis": {"tickCount": 5}},
+            **_told_apart(sides),
+        },
+    }
+
+
+def _told_apart(sides: Sequence[Side]) -> dict[str, Any]:
+    """Give each replay a hue; when hues run out they come again with dashes."""
+    labels = [side.label for side in sides]
+    hues = [_HUES[place % len(_HUES)] for place in range(len(labels))]
+    dashes = [list(_DASHES[place // len(_HUES) % len(_DASHES)]) for place in range(len(labels))]
+    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
+    apart: dict[str, Any] = {
+        "color": {"field": "of", "type": "nominal", "scale": {"domain": labels, "range": hues}, "legend": legend}
+    }
+    if len(labels) > len(_HUES):
+        apart["strokeDash"] = {"field": "of", "type": "nominal", "scale": {"domain": labels, "range": dashes}}
+    return apart
+
+
+def _bare(moments: Moments) -> dict[str, Any]:
+    """Leave the words out below pictures that stand close above each other."""
+    axis = moments.axis()
+    return {**axis, "axis": {**axis["axis"], "title": None}}
+
+
+def _nodes_axis(highest: float) -> dict[str, Any]:
+    scale = {"domain": [0, highest], "nice": True}
+    return {"type": "quantitative", "title": "nodes", "scale": scale, "axis": {"tickCount": 3}}
+
+
+def _replays_axis(sides: Sequence[Side]) -> dict[str, Any]:
+    look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
+    labels = [side.label for side in sides]
+    return {
+        "field": "replay",
+        "type": "nominal",
+        "sort": None,
+        "scale": {"domain": labels},
+        "title": None,
+        "axis": look,
+    }
+
+
+def _bar(side: Side, told: Told) -> Iterator[dict[str, Any]]:
+    useful = told.used_node_h - sum(each.node_h for each in told.lost.values())
+    yield _piece(side, _USEFUL, max(useful, 0.0))
+    for cause in CAUSES:
+        hours = _hours(told, cause)
+        if hours > 0.0:
+            yield _piece(side, cause.name, hours)
+
+
+def _strength(cause: Cause) -> float:
+    """All that is unused is grey, and one reason must be told from the next."""
+    unused = [each for each in CAUSES if not each.lost]
+    return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)
+
+
+def _hours(told: Told, cause: Cause) -> float:
+    return told.lost[cause.key].node_h if cause.lost else told.unused_node_h.get(cause.key, 0.0)
+
+
+def _piece(side: Side, part: str, hours: float) -> dict[str, Any]:
+    share = text_formats.percent(hours / side.told.idle_node_h if side.told.idle_node_h else None)
+    short = f"{text_formats.count(hours)} h, {share}"
+    told = f"{side.label}, {part}: {short} of the idle node-time"
+    return {"replay": side.label, "part": part, "hours": hours, "words": short, "told": told}
+
+
+def _size(most: float) -> tuple[float, str]:
+    """Give the unit in which so many samples are few."""
+    return next(((size, f"{name} samples") for size, name in _SIZES if most >= size), (1.0, "samples"))

@@ -1,0 +1,138 @@
+"""Making: what differs in how replays were made, what is the same, and whether they can be compared at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.values import wire
+from bftrain_replay.comparing.compared_run import ToldInRounds
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.simulation.fixed_cluster import Ended
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain_replay.comparing.compared_run import Side, Told
+
+_PART: Final = ("window", "nodes", "skip_events")  # settings that say which part of a log is replayed
+_TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that say what it was
+_MEASURE: Final = "measure"
+_UNTIL: Final = "until_s"  # a setting of rounds; a replay has it beside its settings
+_IN_ROUNDS: Final = "time shared in rounds"
+_SHORT_SUM: Final = 12  # letters of a SHA-256 that tell files apart for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """By name (``settings.solver``, ``tasks``, ``versions.numpy``): ``differs`` for each replay, ``same`` once."""
+
+    differs: Mapping[str, tuple[Any, ...]]
+    same: Mapping[str, Any]
+
+
+def making_of(sides: Sequence[Side]) -> Making:
+    """Hold the settings, inputs, baselines and versions of all against each other."""
+    # Settings of a replay and of rounds are others: of those that only one side has, what nobody set tells nothing
+    mixed = len({side.in_rounds for side in sides}) > 1
+    told = [dict(_told(side.told, whole=not mixed)) for side in sides]
+    if len({side.told.inputs.tasks.sha256 for side in sides}) == 1:
+        for each in told:  # the same tasks, whatever their file is called
+            each["tasks"] = told[0]["tasks"]
+    if len({_nodes_of(side.told) for side in sides}) == 1:
+        for each in told:
+            each["log"] = told[0]["log"]
+    names = list(dict.fromkeys(name for each in told for name in each))
+    rows = {name: tuple(each.get(name) for each in told) for name in names}
+    same = {name: values[0] for name, values in rows.items() if all(value == values[0] for value in values)}
+    return Making(differs={name: values for name, values in rows.items() if name not in same}, same=same)
+
+
+def hindrances(sides: Sequence[Side]) -> Iterator[str]:
+    """Say why these replays are not of one and the same idle time; nothing if they are."""
+    logs = {_nodes_of(side.told) for side in sides}
+    if len(logs) > 1:
+        what = "clusters" if all(side.told.nodes for side in sides) else "logs"
+        yield f"they are of {len(logs)} different {what}"
+        return
+    if all(side.told.nodes for side in sides):
+        return  # these nodes are there for as long as it takes
+    parts = {tuple(side.told.settings.get(name) or None for name in _PART) for side in sides}
+    measured = {(side.told.idle_node_h, side.told.simulated_s) for side in sides}
+    if len(parts) > 1 and len(measured) > 1:  # the same part may be written in two ways
+        yield "they are of different parts of the log (window, nodes or skip_events)"
+
+
+def same_tasks(sides: Sequence[Side]) -> bool:
+    """Whether all were given the same tasks."""
+    return len({side.told.inputs.tasks.sha256 for side in sides}) == 1
+
+
+def rules_of(sides: Sequence[Side]) -> list[str]:
+    """Name the rules by which tasks advanced."""
+    return sorted({_IN_ROUNDS if side.in_rounds else str(side.told.settings.get("semantics")) for side in sides})
+
+
+def measured_of(sides: Sequence[Side]) -> list[str]:
+    """Say over which tasks means are taken: all, or in rounds perhaps some of them."""
+    return list(dict.fromkeys(side.told.settings.get(_MEASURE) or "" for side in sides))
+
+
+def same_end(sides: Sequence[Side]) -> bool:
+    """Whether all had as much time: what was cut off by then is held against what went no further."""
+    return len({side.told.until_s for side in sides}) == 1 or all(side.told.why != Ended.UNTIL for side in sides)
+
+
+def comparable(sides: Sequence[Side]) -> bool:
+    """Whether more harvest, or less loss, is better: of the same work, over the same time, by the same rules.
+
+    On nodes that never leave it takes as long as it takes. Where time is shared in rounds no harvests are compared, but
+    when tasks were done: then rules may be others, as long as the same tasks are measured.
+    """
+    if not same_tasks(sides) or not same_end(sides):
+        return False
+    lasted = {side.told.simulated_s for side in sides}
+    in_rounds = any(side.in_rounds for side in sides)
+    as_long = len(lasted) == 1 or in_rounds or all(side.told.nodes for side in sides)
+    return as_long and (len(measured_of(sides)) if in_rounds else len(rules_of(sides))) == 1
+
+
+def cluster_text(nodes: Mapping[str, int]) -> str:
+    """Give the nodes of a cluster as one writes them."""
+    return ",".join(f"{kind}={count}" if kind else str(count) for kind, count in nodes.items())
+
+
+def _nodes_of(told: Told | ToldInRounds) -> str:
+    """Tell the idle nodes of one replay from those of another."""
+    if not told.nodes:
+        return told.inputs.log.sha256
+    return f"cluster {cluster_text(dict(sorted(told.nodes.items())))}"  # in whatever order its kinds were written
+
+
+def _told(told: Told | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]]:
+    if told.nodes:
+        yield "log", f"cluster {cluster_text(told.nodes)}"
+    else:
+        yield "log", _input(told.inputs.log.name, told.inputs.log.sha256)
+    yield "tasks", _input(told.inputs.tasks.name, told.inputs.tasks.sha256)
+    yield "baseline", told.baseline.solver if told.baseline else None
+    usual = usual_settings(told)
+    if _UNTIL not in told.settings and told.nodes and (whole or told.until_s is not None):
+        yield f"settings.{_UNTIL}", told.until_s
+    for name, value in told.settings.items():
+        if whole or name in _TELLING or value != usual.get(name):
+            yield f"settings.{name}", value
+    for name, version in told.versions.items():
+        # The solver's name is in the settings: only what does not follow from it is a difference of its own
+        yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
+
+
+def usual_settings(told: Told | ToldInRounds) -> Mapping[str, Any]:
+    """Give the settings as they are where nobody set them."""
+    usual: Mapping[str, Any] = wire.plain(RoundSettings() if isinstance(told, ToldInRounds) else ReplaySettings())
+    return usual
+
+
+def _input(name: str, sha256: str) -> str:
+    return f"{name or 'in memory'} ({sha256[:_SHORT_SUM]})"

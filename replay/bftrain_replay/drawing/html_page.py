@@ -1,0 +1,275 @@
+"""Page: figures, tables and words as one HTML file that needs nothing else, neither network nor other files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from bftrain import __version__
+from bftrain.result_folder import PAGE_MARK
+from bftrain_replay.drawing import vega
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.static.picture import static_picture
+from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
+
+_SCRIPTS: Final = ("page.js", "numbers.js", "time.js")
+_PRINTED: Final = 100  # rows of a table, as page.css says
+_SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
+_MANY: Final = 4  # sections of a page that begins with links to them
+_WITHOUT_SCRIPT: Final = (
+    "<noscript><style>.chooser { display: none; }</style>"
+    '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
+)
+_LOOKS: Final = (
+    ("all", "Show all", "all of the time"),
+    ("in", "+", "half as much time"),
+    ("out", "\N{MINUS SIGN}", "twice as much time"),
+    ("earlier", "\N{LEFTWARDS ARROW}", "earlier"),
+    ("later", "\N{RIGHTWARDS ARROW}", "later"),
+)
+
+
+class Html(str):
+    """Text that is HTML already, made by us."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table: what is read, and what it is sorted by (nothing: it has no value and comes last)."""
+
+    text: str
+    key: str | float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under headings; the first cell of a row names it, and alone it names the rows below it.
+
+    ``css`` may be ``plain`` (words) or ``compare``. One that is ``folded`` shows only these words until it is opened.
+    """
+
+    label: str
+    headings: Sequence[str]
+    rows: Iterable[Sequence[str | Cell]]
+    sortable: bool = False
+    css: str = ""
+    folded: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One figure that is seen at first glance."""
+
+    name: str
+    figure: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading, a sentence or two, and what they are about."""
+
+    heading: str
+    intro: str = ""
+    parts: Sequence[Figure | Table | Html] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page from top to bottom."""
+
+    title: str
+    subtitle: str = ""
+    lead: Html | str = ""
+    warnings: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+    sections: Sequence[Section] = ()
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in order."""
+        return tuple(part for section in self.sections for part in section.parts if isinstance(part, Figure))
+
+
+def html(page: Page) -> str:
+    """Give the whole file."""
+    code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
+    figures, series = _packed(page.figures)
+    told = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK, "figures": figures, "series": series}
+    scripts: tuple[str, ...] = ()
+    if figures:
+        scripts = (
+            f'<script type="application/json" id="told">{_json(told)}</script>',
+            f"<script>{_inside_script(vega.script())}</script>",
+            f"<script>{_inside_script(code)}</script>",
+        )
+    return "\n".join(
+        (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'{PAGE_MARK}{__version__}">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{escape(page.title)}</title>",
+            f"<style>\n{_colours()}{_part_of_us('page.css')}</style></head>",
+            f"<body><main><h1>{escape(page.title)}</h1>",
+            f'<p class="soft">{_words(page.subtitle)}</p>' if page.subtitle else "",
+            f'<p class="lead">{_words(page.lead)}</p>' if page.lead else "",
+            *(f'<p class="warning">{_words(warning)}</p>' for warning in page.warnings),
+            _cards(page.cards),
+            _nav(page.sections),
+            _WITHOUT_SCRIPT if page.figures else "",
+            *map(_section, page.sections),
+            '</main><div id="tip" role="status" hidden></div>',
+            *scripts,
+            "</body></html>\n",
+        )
+    )
+
+
+def _part_of_us(name: str) -> str:
+    return files("bftrain_replay.drawing").joinpath(name).read_text(encoding="utf-8")
+
+
+def _packed(figures: Iterable[Figure]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Give what page.js draws figures from, and the series that they name by number; one of several figures once."""
+    told, found, series = {}, dict[int, int](), list[dict[str, Any]]()
+    for figure in figures:
+        told[figure.name] = figure.packed()
+        if figure.moments is None:
+            continue
+        for part in figure.series:
+            if id(part) not in found:
+                found[id(part)] = len(series)
+                series.append(part.packed(figure.moments))
+            told[figure.name]["series"].append(found[id(part)])
+    return told, series
+
+
+def _nav(sections: Sequence[Section]) -> str:
+    if len(sections) < _MANY:
+        return ""
+    links = "".join(f'<a href="#{_place(section)}">{escape(section.heading)}</a>' for section in sections)
+    return f'<nav aria-label="On this page">{links}</nav>'
+
+
+def _place(section: Section) -> str:
+    """Give the name of a section in addresses."""
+    return re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
+
+
+def _section(section: Section) -> str:
+    intro = f'<p class="soft">{_words(section.intro)}</p>' if section.intro else ""
+    parts = "".join(_part(part, section) for part in section.parts)
+    return f'<section id="{_place(section)}"><h2>{escape(section.heading)}</h2>{intro}{parts}</section>'
+
+
+def _part(part: Figure | Table | Html, section: Section) -> str:
+    if isinstance(part, Figure):
+        return _figure(part, titled=part.title not in {"", section.heading})
+    return _table(part) if isinstance(part, Table) else part
+
+
+def _figure(figure: Figure, *, titled: bool) -> str:
+    title = f"<h3>{escape(figure.title)}</h3>" if titled else ""
+    says = f'<p class="says">{_words(figure.says)}</p>' if figure.says else ""
+    caption = f"<figcaption>{_words(figure.caption)}</figcaption>" if figure.caption else ""
+    wide = f' style="max-width:{figure.width}px"' if figure.width else ""
+    name, kind = escape(figure.name), ' class="chooser"' if figure.chooses_time else ""
+    over = '<canvas aria-hidden="true"></canvas>' if figure.raster is not None else ""
+    if figure.moments is not None:
+        over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
+    still = "" if figure.chooses_time else f'<div class="static{_raster_look(figure)}">{static_picture(figure)}</div>'
+    return (
+        f'<figure id="{name}"{kind}>'
+        f"{title}{says}{_looks() if figure.chooses_time else ''}"
+        f'<div class="frame"{wide}><div class="draw{" over-time" if figure.moments else ""}" id="draw-{name}" '
+        f'role="img" aria-label="{escape(figure.alt)}" style="min-height:{figure.height}px"></div>{over}{still}</div>'
+        f"{caption}</figure>"
+    )
+
+
+def _raster_look(figure: Figure) -> str:
+    return " of-raster" if figure.raster is not None else ""
+
+
+def _looks() -> str:
+    buttons = "".join(
+        f'<button type="button" data-look="{move}" title="{title}" aria-label="{title}">{sign}</button>'
+        for move, sign, title in _LOOKS
+    )
+    return f'<div class="looks">{buttons}<span id="shown-time" aria-live="polite">all of the time</span></div>'
+
+
+def _cards(cards: Sequence[Card]) -> str:
+    every = "".join(
+        f'<div class="card"><dt>{escape(card.name)}</dt><dd class="figure">{escape(card.figure)}</dd>'
+        f'<dd class="note">{_words(card.note)}</dd></div>'
+        for card in cards
+    )
+    six = " six" if len(cards) == _SIX else ""
+    return f'<dl class="cards{six}">{every}</dl>' if every else ""
+
+
+def _table(table: Table) -> str:
+    head = "".join(
+        f'<th scope="col"><button type="button">{escape(heading)}</button></th>'
+        if table.sortable
+        else f'<th scope="col">{escape(heading)}</th>'
+        for heading in table.headings
+    )
+    rows = [_row(row, len(table.headings)) for row in table.rows]
+    body, long = "".join(rows), " long" if len(rows) > _PRINTED else ""
+    whole = (
+        f'<div class="scroll {table.css}{long}" tabindex="0" role="region" aria-label="{escape(table.label)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+    return f"<details><summary>{escape(table.folded)}</summary>{whole}</details>" if table.folded else whole
+
+
+def _row(row: Sequence[str | Cell], columns: int) -> str:
+    if len(row) == 1 < columns:
+        return f'<tr class="group"><th colspan="{columns}" scope="rowgroup">{escape(str(row[0]))}</th></tr>'
+    return f"<tr>{''.join(map(_cell, row, range(len(row))))}</tr>"
+
+
+def _cell(cell: str | Cell, column: int) -> str:
+    key = ""
+    if isinstance(cell, Cell):
+        key = "" if cell.key is None else f' data-key="{escape(str(cell.key))}"'
+        cell = cell.text
+    return f"<td{key}>{_words(cell)}</td>" if column else f'<th scope="row"{key}>{escape(cell)}</th>'
+
+
+def _words(text: str) -> str:
+    """Escape what is not HTML, and keep a figure and its unit on one line."""
+    html = text if isinstance(text, Html) else escape(text)
+    return re.sub(r" (%|ms|s|h|min|days)(?![\w-])", r"&nbsp;\1", html)
+
+
+def _colours() -> str:
+    def block(theme: Mapping[str, str]) -> str:
+        return "".join(f"--{role}: {colour};" for role, colour in theme.items())
+
+    return (
+        f":root {{ color-scheme: light dark; {block(LIGHT)} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {block(DARK)} }} }}\n"
+        f".of-raster {{ {block(LIGHT)} }}\n"  # its pixels are light
+    )
+
+
+def _json(value: object) -> str:
+    """Give JSON that can stand in a page: no letter of it begins an element."""
+    return msgspec.json.encode(value).decode().replace("<", r"\u003c")
+
+
+def _inside_script(code: str) -> str:
+    """Give JavaScript in which nothing ends the element that it stands in."""
+    return re.sub(r"<(?=/script|!--)", r"\\x3C", code, flags=re.IGNORECASE)

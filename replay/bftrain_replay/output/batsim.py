@@ -1,0 +1,126 @@
+"""Export: the ``jobs.csv`` that Batsim writes and Evalys reads. One job is one stretch of a task on the same nodes.
+
+https://batsim.readthedocs.io describes the columns (Output files, Jobs).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import IO, TYPE_CHECKING, Final
+
+from bftrain.errors import BadInput
+from bftrain.files import head_of
+from bftrain_replay.output.intervals import rows_by_task, stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from bftrain_replay.output.read_folder import Saved
+
+COLUMNS: Final = (
+    "job_id",
+    "workload_name",
+    "profile",
+    "submission_time",
+    "requested_number_of_resources",
+    "requested_time",
+    "success",
+    "final_state",
+    "starting_time",
+    "execution_time",
+    "finish_time",
+    "waiting_time",
+    "turnaround_time",
+    "stretch",
+    "allocated_resources",
+    "consumed_energy",
+    "metadata",
+)
+_WORKLOAD: Final = "bftrain"
+_UNKNOWN: Final = -1  # what Batsim writes where there is no wall time and no measured energy
+
+
+def export(saved: Saved, file: IO[bytes]) -> int:
+    """Write all stretches, task by task; gives how many there are."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    count = 0
+    try:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in _rows(saved):
+            writer.writerow(row)
+            count += 1
+    finally:
+        text.detach()
+    return count
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file is a table that this module wrote: Batsim's own has other names of workloads."""
+    header, _, rows = head_of(path).partition(b"\n")
+    return header == ",".join(COLUMNS).encode() and (not rows or f",{_WORKLOAD},".encode() in rows)
+
+
+def _rows(saved: Saved) -> Iterator[tuple[object, ...]]:
+    ends = {
+        name: (submit_s, finish_s) for name, submit_s, finish_s in saved.rows("tasks", "name", "submit_s", "finish_s")
+    }
+    holdings = saved.holdings()
+    numbers = _numbers(holdings.nodes)
+    for task, rows in rows_by_task(holdings):
+        if task not in ends:
+            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
+        submit_s, finish_s = ends[task]
+        ready_s = max(submit_s, 0.0)
+        for place, (from_s, to_s, nodes) in enumerate(stretches(holdings, rows), start=1):
+            finished = to_s == finish_s
+            yield (
+                f"{task}.{place}",
+                _WORKLOAD,
+                task,
+                ready_s,
+                len(nodes),
+                _UNKNOWN,
+                int(finished),
+                "COMPLETED_SUCCESSFULLY" if finished else "COMPLETED_KILLED",
+                from_s,
+                to_s - from_s,
+                to_s,
+                from_s - ready_s,
+                to_s - ready_s,
+                (to_s - ready_s) / (to_s - from_s),
+                intervals(numbers[node] for node in nodes),
+                _UNKNOWN,
+                "",
+            )
+            ready_s = to_s
+
+
+def _numbers(nodes: Iterable[str]) -> list[int]:
+    """Number nodes from 0 in the order of their names, numbers in them by their value."""
+    names = list(nodes)
+    parts = [
+        [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)] for name in names
+    ]
+    numbers = [0] * len(names)
+    for number, place in enumerate(sorted(range(len(names)), key=parts.__getitem__)):
+        numbers[place] = number
+    return numbers
+
+
+def intervals(numbers: Iterable[int]) -> str:
+    """Write a set of numbers as intervals: ``0-3 5``."""
+    written: list[str] = []
+    begin = last = -2
+    for number in sorted(numbers):
+        if number != last + 1:
+            if last >= 0:
+                written.append(str(begin) if begin == last else f"{begin}-{last}")
+            begin = number
+        last = number
+    if last >= 0:
+        written.append(str(begin) if begin == last else f"{begin}-{last}")
+    return " ".join(written)

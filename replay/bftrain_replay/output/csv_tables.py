@@ -1,0 +1,85 @@
+"""Tables as CSV: UTF-8, one header line, numbers as short as they can be without loss, no value left empty."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.files import whole_file
+from bftrain.values import wire
+from bftrain_replay.accounting import campaign_stretch
+from bftrain_replay.output import table_schema
+from bftrain_replay.output.table_schema import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from bftrain_replay.accounting.allocations import Allocations
+    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.output.table_schema import Column
+
+SUFFIX: Final = ".csv"
+
+
+def write(result: Result, folder: Path) -> None:
+    """Write all tables; each appears complete or not at all."""
+    write_rows(folder / "decisions.csv", table_schema.DECISIONS, table_schema.decision_rows(result))
+    write_rows(folder / "tasks.csv", table_schema.TASKS, table_schema.task_rows(result))
+    write_rows(folder / "over_time.csv", table_schema.OVER_TIME, table_schema.over_time_rows(result))
+    write_rows(folder / "campaigns.csv", table_schema.CAMPAIGNS, campaign_stretch.rows(result))
+    if result.allocations is not None:
+        write_allocations(folder / "allocations.csv", result.allocations)
+
+
+def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table row by row; it appears complete or not at all."""
+    sizes = {place for place, column in enumerate(columns) if column.kind is Kind.SIZES}
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.name for column in columns)
+        if sizes:
+            rows = (
+                [wire.encode(cell).decode() if place in sizes else cell for place, cell in enumerate(row)]
+                for row in rows
+            )
+        writer.writerows(rows)
+        text.detach()
+
+
+def write_allocations(path: Path, allocations: Allocations) -> None:
+    """Write the table of allocations, block by block: it may have a great many rows, of few names and times."""
+    task_names, node_names = _cells(allocations.tasks), _cells(allocations.nodes)
+    with whole_file(path) as file:
+        file.write((",".join(column.name for column in table_schema.ALLOCATIONS) + "\n").encode())
+        for block in allocations.blocks():
+            rows = zip(
+                map(task_names.__getitem__, block.task.tolist()),
+                map(node_names.__getitem__, block.node.tolist()),
+                _numbers(block.from_s),
+                _numbers(block.to_s),
+                strict=True,
+            )
+            file.write("".join(f"{task},{node},{from_s},{to_s}\n" for task, node, from_s, to_s in rows).encode())
+
+
+def _cells(names: Iterable[str]) -> list[str]:
+    """Give names as they stand in a cell: in quotes where they need it."""
+    cells = []
+    for name in names:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow((name, ""))
+        cells.append(line.getvalue().removesuffix(","))
+    return cells
+
+
+def _numbers(column: NDArray[np.float64]) -> list[str]:
+    """Write each number once, since most of them come many times."""
+    different, places = np.unique(column, return_inverse=True)
+    return list(map(list(map(repr, different.tolist())).__getitem__, places.tolist()))

@@ -1,0 +1,117 @@
+"""Tables as Parquet files, for those who have pyarrow: typed, compressed, and quick to read in part."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.errors import BadInput
+from bftrain.files import whole_file
+from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
+from bftrain_replay.accounting import campaign_stretch
+from bftrain_replay.output import table_schema
+from bftrain_replay.output.table_schema import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from bftrain_replay.accounting.allocations import Allocations
+    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.output.table_schema import Column
+
+SUFFIX: Final = ".parquet"
+_ROWS_AT_ONCE: Final = 8192
+_READ_AGAIN: Final = "run the replay again, and leave its files as they are"
+
+
+def pyarrow() -> Any:  # noqa: ANN401 - a module without types
+    """Import pyarrow, or say what brings it."""
+    require("tables")
+    import_module("pyarrow.parquet")  # reached through the package
+    return import_module("pyarrow")
+
+
+def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Read these columns, row by row."""
+    pa = pyarrow()
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(columns)):
+                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    except FileNotFoundError as error:
+        raise BadInput("there is no such table", where=str(path), fix=_READ_AGAIN) from error
+    except (pa.ArrowException, KeyError) as error:
+        raise BadInput(f"not the table it should be: {error}", where=str(path), fix=_READ_AGAIN) from error
+
+
+def write(result: Result, folder: Path, file_format: str) -> None:
+    """Write all tables; each appears complete or not at all, and names its ``file_format`` in its metadata."""
+    pa = pyarrow()
+    rows = {
+        "decisions": table_schema.decision_rows(result),
+        "tasks": table_schema.task_rows(result),
+        "over_time": table_schema.over_time_rows(result),
+        "campaigns": campaign_stretch.rows(result),
+    }
+    for name, content in rows.items():
+        write_rows(folder / f"{name}.parquet", table_schema.TABLES[name], content, file_format)
+    if result.allocations is not None:
+        with _writer(pa, folder / "allocations.parquet", table_schema.ALLOCATIONS, file_format) as add:
+            _write_allocations(pa, result.allocations, add)
+
+
+def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]], file_format: str) -> None:
+    """Write a table row by row; it appears complete or not at all, and names its ``file_format`` in its metadata."""
+    pa = pyarrow()
+    with _writer(pa, path, columns, file_format) as add:
+        _add_rows(pa, columns, rows, add)
+
+
+@contextmanager
+def _writer(pa: Any, path: Path, columns: Sequence[Column], file_format: str) -> Iterator[Callable[[list[Any]], None]]:  # noqa: ANN401 - a module without types
+    """Give a function that appends one group of rows, column by column."""
+    schema = pa.schema(
+        [(column.name, _type_of(pa, column)) for column in columns], metadata={FORMAT_KEY: file_format.encode()}
+    )
+    with whole_file(path) as file, pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        yield lambda arrays: writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _type_of(pa: Any, column: Column) -> Any:  # noqa: ANN401 - a module without types
+    names = pa.dictionary(pa.int32(), pa.string())
+    if column in table_schema.ALLOCATIONS and column.kind is Kind.TEXT:
+        return names  # a handful of names, each many times
+    return {
+        Kind.TEXT: pa.string(),
+        Kind.NUMBER: pa.float64(),
+        Kind.WHOLE: pa.int64(),
+        Kind.SIZES: pa.map_(pa.string(), pa.int32()),
+    }[column.kind]
+
+
+def _add_rows(
+    pa: Any,  # noqa: ANN401 - a module without types
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[object]],
+    add: Callable[[list[Any]], None],
+) -> None:
+    rows = iter(rows)
+    while chunk := list(islice(rows, _ROWS_AT_ONCE)):
+        arrays = []
+        for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
+            content = [list(cell.items()) for cell in cells] if column.kind is Kind.SIZES else cells
+            arrays.append(pa.array(content, type=_type_of(pa, column)))
+        add(arrays)
+
+
+def _write_allocations(pa: Any, allocations: Allocations, add: Callable[[list[Any]], None]) -> None:  # noqa: ANN401 - a module without types
+    task_names, node_names = pa.array(allocations.tasks, pa.string()), pa.array(allocations.nodes, pa.string())
+    for block in allocations.blocks():
+        named = [
+            pa.DictionaryArray.from_arrays(pa.array(places), names)
+            for places, names in ((block.task, task_names), (block.node, node_names))
+        ]
+        add([*named, pa.array(block.from_s), pa.array(block.to_s)])

@@ -1,0 +1,88 @@
+"""Export: a trace for ui.perfetto.dev and chrome://tracing. One track a task, and the nodes that are idle and used.
+
+A task's track shows how many nodes it held when. Tracks of nodes would be too many to look at, and millions of rows.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from bftrain.errors import BadInput
+from bftrain.files import head_of
+from bftrain.values import wire
+from bftrain_replay.output.intervals import rows_by_task, sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bftrain_replay.output.read_folder import Saved
+
+_BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
+_TASKS: Final = 1
+_NODES: Final = 2
+
+
+def export(saved: Saved, file: IO[bytes]) -> int:
+    """Write all events; gives how many there are."""
+    file.write(_BEGIN)
+    file.write(wire.encode({"made_by": saved.summary["format"], "solver": saved.summary["solver"]}))
+    file.write(b',"traceEvents":[\n')
+    count = 0
+    for event in _events(saved):
+        file.write((b",\n" if count else b"") + wire.encode(event))
+        count += 1
+    file.write(b"\n]}\n")
+    return count
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file is a trace that this module wrote."""
+    head = head_of(path)
+    return head.startswith(_BEGIN) and b'"made_by":"bftrain ' in head
+
+
+def _events(saved: Saved) -> Iterator[dict[str, Any]]:
+    yield _named("process_name", _NODES, 0, "nodes")
+    for time_s, pool, used in saved.rows("decisions", "time_s", "pool", "used"):
+        for name, value in (("idle nodes", pool), ("used nodes", used)):
+            yield {
+                "ph": "C",
+                "name": name,
+                "pid": _NODES,
+                "tid": 0,
+                "ts": _microseconds(time_s),
+                "args": {"nodes": value},
+            }
+    end = _microseconds(saved.summary["simulated_s"])
+    for name in ("idle nodes", "used nodes"):
+        yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
+    yield _named("process_name", _TASKS, 0, "tasks")
+    holdings = saved.holdings()
+    places = {name: place for place, (name,) in enumerate(saved.rows("tasks", "name"), start=1)}
+    for task, rows in rows_by_task(holdings):
+        track = places.get(task)
+        if track is None:
+            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
+        yield _named("thread_name", _TASKS, track, task)
+        yield {"ph": "M", "name": "thread_sort_index", "pid": _TASKS, "tid": track, "args": {"sort_index": track}}
+        for from_s, to_s, size in sizes(holdings, rows):
+            begin = _microseconds(from_s)
+            yield {
+                "ph": "X",
+                "cat": "task",
+                "name": "1 node" if size == 1 else f"{size} nodes",
+                "pid": _TASKS,
+                "tid": track,
+                "ts": begin,
+                "dur": _microseconds(to_s) - begin,
+                "args": {"nodes": size},
+            }
+
+
+def _named(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": {"name": name}}
+
+
+def _microseconds(time_s: float) -> int:
+    return round(time_s * 1e6)

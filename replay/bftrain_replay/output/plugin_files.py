@@ -1,0 +1,51 @@
+"""Own files: what a replay or a run in rounds takes out of files of one's own, such as an objective or a policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from bftrain.parts import admissions, metrics, objectives, python_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+# The settings that may name a file, of which not all have each, and how they give it by a name that holds anywhere
+_NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
+    "objective": objectives.from_anywhere,
+    "policy": objectives.from_anywhere,
+    "admission": admissions.from_anywhere,
+    "metrics": metrics.from_anywhere,
+}
+
+
+def from_anywhere(settings: S, folder: Path | None = None) -> S:
+    """Give the same settings by names that hold in every folder; files are looked for from ``folder`` on."""
+    return replace(settings, **{name: _NAMING[name](said, folder) for name, said in _said(settings)})
+
+
+def files(settings: msgspec.Struct) -> Iterator[Path]:
+    """Name them."""
+    for name, said in _said(settings):
+        admission = said.partition(",")[0].partition("=")[0]
+        for each in said.split(",") if name == "metrics" else (admission if name == "admission" else said,):
+            file, _ = python_file.parts(each.strip())
+            if file is not None:
+                yield file
+
+
+def sha256(settings: msgspec.Struct) -> str:
+    """Give the SHA-256 of the one, or of those of all of them; nothing if there is none, or none to be read."""
+    found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files(settings) if file.is_file()]
+    return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
+
+
+def _said(settings: msgspec.Struct) -> Iterator[tuple[str, str]]:
+    return ((name, getattr(settings, name)) for name in _NAMING if name in settings.__struct_fields__)

@@ -1,0 +1,130 @@
+"""Saved: a replay as it lies in its folder, read back table by table."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain.files import CsvFile
+from bftrain.result_folder import settle
+from bftrain.values import wire
+from bftrain_replay.output import parquet_tables, table_schema
+from bftrain_replay.output.provenance import FORMAT
+from bftrain_replay.output.table_schema import Column, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_READ_AGAIN: Final = "run the replay again, and leave its files as they are"
+_READ_ANEW: Final = "run the replay again with this version"
+_IN_ROUNDS: Final = (
+    "a run in rounds has figures, tables and a page: docs/rounds.md; this is for replays without --round"
+)
+_PARSERS: Final[Mapping[Kind, Callable[[str], Any]]] = {
+    Kind.TEXT: str,
+    Kind.NUMBER: float,
+    Kind.WHOLE: int,
+    Kind.SIZES: lambda text: wire.decode(text, dict[str, int]),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """The table of allocations, column by column: places in ``tasks`` and ``nodes``, seconds since the log's start."""
+
+    tasks: tuple[str, ...]
+    nodes: tuple[str, ...]
+    task: NDArray[np.int32]
+    node: NDArray[np.int32]
+    from_s: NDArray[np.float64]
+    to_s: NDArray[np.float64]
+
+
+def _fix_of(form: object) -> str:
+    """Say what helps whoever names a folder of something else."""
+    told = str(form)
+    if told.startswith("bftrain rounds"):
+        return _IN_ROUNDS
+    return _READ_ANEW if told.startswith("bftrain replay") else "name the folder of a replay"
+
+
+class Saved:
+    """The folder of a replay; or of something like it, whose ``form`` and tables (name -> columns) are given."""
+
+    def __init__(
+        self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[Column]] = table_schema.TABLES
+    ) -> None:
+        settle(folder)
+        path = folder / "summary.json"
+        if not path.is_file():
+            raise BadInput("holds no summary.json", where=str(folder), fix="name the folder of a replay")
+        self._folder, self._known = folder, known
+        self.summary = wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=_READ_AGAIN)
+        if self.summary.get("format") != form:
+            what = f"is of the format {self.summary.get('format')!r}, not '{form}'"
+            raise BadInput(what, where=str(path), fix=_fix_of(self.summary.get("format")))
+
+    @staticmethod
+    def form_of(folder: Path) -> str:
+        """Say what a folder's ``summary.json`` claims to be; nothing if that cannot be told."""
+        try:
+            told = wire.decode((folder / "summary.json").read_bytes(), dict[str, Any])
+        except (OSError, BadInput):
+            return ""
+        return str(told.get("format", ""))
+
+    def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
+        """Give these columns of a table, row by row; ``None`` where there is no value."""
+        path = self._folder / f"{name}.csv"
+        if not path.is_file():
+            path = self._folder / f"{name}.parquet"
+            if not path.is_file():
+                told = name.replace("_", " ")
+                raise BadInput(f"holds no table of {told}", where=str(self._folder), fix="run the replay again")
+            yield from parquet_tables.rows(path, columns)
+            return
+        kinds = {column.name: column.kind for column in self._known[name]}
+        file = CsvFile(path)
+        missing = [column for column in columns if column not in file.header]
+        if missing:
+            raise BadInput(f"has no column '{missing[0]}'", where=file.where, fix=_READ_AGAIN)
+        wanted = [
+            (file.header.index(column), _PARSERS[kinds[column]], kinds[column] is Kind.TEXT) for column in columns
+        ]
+        width = len(file.header)
+        for row in file.rows():
+            if len(row) != width:
+                raise BadInput(f"{len(row)} cells in a row of {width}", where=file.where, fix=_READ_AGAIN)
+            try:
+                yield [parse(row[place]) if is_text or row[place] else None for place, parse, is_text in wanted]
+            except ValueError as error:
+                raise BadInput(f"not what its column says: {error}", where=file.where, fix=_READ_AGAIN) from error
+
+    def holdings(self) -> Holdings:
+        """Read the table of allocations; each row takes 24 bytes."""
+        task, node, from_s, to_s = array("i"), array("i"), array("d"), array("d")
+        tasks: dict[str, int] = {}
+        nodes: dict[str, int] = {}
+        for task_name, node_name, begin_s, end_s in self.rows("allocations", "task", "node", "from_s", "to_s"):
+            if begin_s is None or end_s is None:
+                what = "a row of the table of allocations has an empty cell"
+                raise BadInput(what, where=str(self._folder), fix=_READ_AGAIN)
+            task.append(tasks.setdefault(task_name, len(tasks)))
+            node.append(nodes.setdefault(node_name, len(nodes)))
+            from_s.append(begin_s)
+            to_s.append(end_s)
+        return Holdings(
+            tasks=tuple(tasks),
+            nodes=tuple(nodes),
+            task=np.asarray(task),
+            node=np.asarray(node),
+            from_s=np.asarray(from_s),
+            to_s=np.asarray(to_s),
+        )

@@ -1,0 +1,85 @@
+"""Write a study as files in one folder.
+
+The same inputs give the same bytes, except for times measured by a real clock
+(:data:`bftrain_replay.output.summary_json.MEASURED`), which appear in ``summary.json`` and in the page only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from bftrain import config, summaries
+from bftrain.files import prepare_folder, write_text
+from bftrain.result_folder import REPORT_FILE, ResultKind
+from bftrain_datasets.log.log_files import save_log
+from bftrain_replay.drawing import vega
+from bftrain_replay.output import csv_tables, parquet_tables
+from bftrain_replay.output.provenance import FORMAT, Source
+from bftrain_replay.output.table_schema import TABLES
+from bftrain_replay.reporting.report import render
+from bftrain_replay.reporting.report_data import LOG_FILE, of_study
+from bftrain_replay.study import Study
+
+CSV: Final = "csv"
+PARQUET: Final = "parquet"
+UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
+KIND: Final = ResultKind(
+    title="replay",
+    form="bftrain replay",
+    names=frozenset({"summary.json", "config.toml", LOG_FILE, REPORT_FILE})
+    | {f"{name}{suffix}" for name in TABLES for suffix in (csv_tables.SUFFIX, parquet_tables.SUFFIX)},
+    records={UNFINISHED: b'{"format":"bftrain answers '},
+)
+
+
+def prepare(folder: Path) -> None:
+    """Make ``folder`` if it is not there, so that a place that cannot be written to is found before any work."""
+    prepare_folder(folder)
+
+
+def check_tables(form: str) -> None:
+    """Make sure that tables of this ``form`` can be written here."""
+    if form == PARQUET:
+        parquet_tables.pyarrow()
+
+
+def write(study: Study, folder: Path, source: Source | None = None, *, tables: str = CSV) -> None:
+    """Write all files of ``study`` into ``folder``, tables as csv or parquet; each appears complete or not at all."""
+    source = source or Source()
+    prepare(folder)
+    result = study.result
+    if tables == PARQUET:
+        parquet_tables.write(result, folder, FORMAT)
+        others = csv_tables.SUFFIX
+    else:
+        csv_tables.write(result, folder)
+        others = parquet_tables.SUFFIX
+    for name in TABLES:
+        (folder / f"{name}{others}").unlink(missing_ok=True)  # of an earlier replay
+    write_text(folder / "config.toml", _rerun(source, tables) + config.dump(result.settings))
+    material = of_study(study, source)
+    save_log(study.part, folder / LOG_FILE)
+    if vega.available():
+        write_text(folder / REPORT_FILE, render(material))
+    else:
+        (folder / REPORT_FILE).unlink(missing_ok=True)  # of an earlier replay
+    write_text(folder / "summary.json", summaries.in_json(material.told))
+
+
+def _rerun(source: Source, tables: str) -> str:
+    """Give the command that runs it again, as a comment, if it can be written on one line."""
+    words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options]
+    if source.tasks:
+        words += ["--tasks", source.tasks]
+    if source.baseline:
+        words += ["--baseline", source.baseline]
+    if tables != CSV:
+        words += ["--tables", tables]
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
+    return (
+        f"# {command}\n"
+        if (source.log or source.options) and (source.tasks or source.workload) and command.isprintable()
+        else ""
+    )

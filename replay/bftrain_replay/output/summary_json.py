@@ -1,0 +1,117 @@
+"""What ``summary.json`` tells: the figures of a study, then what they were made from and with.
+
+The same inputs give the same figures, but for the few that a real clock measured (:data:`MEASURED`);
+``figures_sha256`` leaves these out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from bftrain import summaries
+from bftrain.values import wire
+from bftrain_datasets.log.idle_doubts import doubts_of
+from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.result import Result, Timings
+from bftrain_replay.alternatives import advice, sensitivity
+from bftrain_replay.output.provenance import FORMAT, Source, tasks_sha256, versions_with
+from bftrain_replay.reference.ideal_cluster import Ideal
+from bftrain_replay.simulation import progress_assumptions
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import Study
+
+# What a real clock measured, and so differs from run to run
+MEASURED: Final = frozenset(Timings.__struct_fields__)
+# What is not part of the figures' sum: these, what --quick leaves out, and what is told of them in words
+_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "doubtful"}
+
+
+def summary(study: Study, source: Source) -> dict[str, Any]:
+    """Give what ``summary.json`` holds."""
+    on_log = study.fixed is None
+    told: dict[str, Any] = {
+        "format": FORMAT,
+        "headline": wire.plain(study.headline) if on_log else None,
+        **_figures(study.result),
+        "complete": study.complete,
+        "baseline": _figures(study.baseline) if study.baseline else None,
+        "ceiling": _figures(study.ceiling) if study.ceiling else None,
+        "workload": _workload(study, source),
+        "doubtful": doubts_of(study.part).told() if on_log else None,
+        "progress": assumed_progress(study),
+        "sensitivity": sensitivity.told(study.sensitivity),
+        **advice.to_plain(study.advice),
+        "warnings": list(study.result.warnings),
+        "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
+        "inputs": {
+            "log": {"name": source.log or " ".join(source.options), "sha256": _log_sha256(study)},
+            "tasks": {"name": source.task_name, "sha256": tasks_sha256(study.tasks)},
+        },
+        "settings": _settings(study),
+        "versions": versions_with(study.result.settings.solver),
+    }
+    if study.fixed is not None:
+        told["cluster"] = {
+            "nodes": dict(study.fixed.cluster.nodes),
+            "until_s": study.fixed.cluster.until_s,
+            "ended": {solver: str(why) for solver, why in study.fixed.ended.items()},
+        }
+        told["ideal"] = _ideal(study)
+    return summaries.with_sum(told, _NOT_SUMMED)
+
+
+def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Give ``told`` without what a real clock measured: the same inputs give the same."""
+    return summaries.lasting(told, MEASURED)
+
+
+def _workload(study: Study, source: Source) -> dict[str, Any] | None:
+    """Return what was replayed where no tasks were given."""
+    found = source.workload
+    if found is None:
+        return None
+    more = {"sentence": found.sentence, "command": found.command, "ran_dry": workload_ran_dry(study)}
+    return {**wire.plain(found), **more}
+
+
+def workload_ran_dry(study: Study) -> bool:
+    """Return whether there was a time without any task left, which a workload without end must not have."""
+    return study.result.unused_node_s.get(Unused.NO_TASK, 0.0) > 0.0
+
+
+def assumed_progress(study: Study) -> dict[str, Any]:
+    """Return how tasks were assumed to keep their progress, with a sentence that says so."""
+    progress = ReplaySettings.progress_in(study.result.settings)
+    return progress_assumptions.told(progress, nodes_leave=study.fixed is None)
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    """Give all settings but the one that is only another way to say ``progress``."""
+    found: dict[str, Any] = wire.plain(study.result.settings)
+    found.pop("checkpoint_interval_s", None)
+    return found
+
+
+def _log_sha256(study: Study) -> str:
+    """Give the hash of the log; that of a cluster does not tell how long tasks were on it, so that policies compare."""
+    if study.fixed is not None:
+        return replace(study.fixed.cluster, until_s=None).log().sha256
+    return study.log.sha256
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    return {**wire.plain(result.summary()), **wire.plain(result.timings())}
+
+
+def _ideal(study: Study) -> dict[str, Any] | None:
+    found = study.fixed.ideal if study.fixed is not None else None
+    return None if found is None else {**wire.plain(found), **over_ideal(study, found)}
+
+
+def over_ideal(study: Study, found: Ideal) -> dict[str, float | None]:
+    """Give how many times as long as ideally the replay took; nothing of one that did not finish all tasks."""
+    figures = study.result.summary()
+    mean_s = figures.completion_s.mean if figures.completion_s and figures.makespan_s is not None else None
+    return found.over(mean_s, figures.makespan_s)

@@ -1,0 +1,139 @@
+"""Tables: in what rows and columns a replay is written down. docs/results.md says what each column means."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from bftrain_replay.accounting.result import Result
+
+
+class Kind(StrEnum):
+    """What stands in the cells of a column; any but ``sizes`` may be empty."""
+
+    TEXT = "text"
+    NUMBER = "number"  # 64-bit floating point
+    WHOLE = "whole number"
+    SIZES = "sizes"  # how many nodes by name of task
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    kind: Kind
+
+
+def _columns(**kinds: Kind) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name, kind in kinds.items())
+
+
+DECISIONS: Final = _columns(
+    number=Kind.WHOLE,
+    time_s=Kind.NUMBER,
+    pool=Kind.WHOLE,
+    used=Kind.WHOLE,
+    competing=Kind.WHOLE,
+    value=Kind.NUMBER,
+    bound=Kind.NUMBER,
+    solver=Kind.TEXT,
+    termination=Kind.TEXT,
+    quality=Kind.TEXT,
+    fallback=Kind.TEXT,
+    sizes=Kind.SIZES,
+)
+
+TASKS: Final = _columns(
+    name=Kind.TEXT,
+    state=Kind.TEXT,
+    submit_s=Kind.NUMBER,
+    first_start_s=Kind.NUMBER,
+    finish_s=Kind.NUMBER,
+    starts=Kind.WHOLE,
+    rescales=Kind.WHOLE,
+    preemptions=Kind.WHOLE,
+    waits=Kind.WHOLE,
+    waited_s=Kind.NUMBER,
+    node_h=Kind.NUMBER,
+    work_samples=Kind.NUMBER,
+    done_samples=Kind.NUMBER,
+    lost_preemption_samples=Kind.NUMBER,
+    lost_rescaling_samples=Kind.NUMBER,
+    lost_start_up_samples=Kind.NUMBER,
+    lost_unnoticed_samples=Kind.NUMBER,
+    owed_samples=Kind.NUMBER,
+    user=Kind.TEXT,
+    campaign=Kind.TEXT,
+    deadline_s=Kind.NUMBER,
+    shortest_s=Kind.NUMBER,
+    alone_s=Kind.NUMBER,
+)
+
+ALLOCATIONS: Final = _columns(task=Kind.TEXT, node=Kind.TEXT, from_s=Kind.NUMBER, to_s=Kind.NUMBER)
+
+OVER_TIME: Final = _columns(
+    from_s=Kind.NUMBER, to_s=Kind.NUMBER, idle=Kind.NUMBER, used=Kind.NUMBER, harvested=Kind.NUMBER
+)
+
+CAMPAIGNS: Final = _columns(
+    number=Kind.WHOLE,
+    user=Kind.TEXT,
+    campaign=Kind.TEXT,
+    created_s=Kind.NUMBER,
+    tasks=Kind.WHOLE,
+    tasks_finished=Kind.WHOLE,
+    node_h=Kind.NUMBER,
+    end_s=Kind.NUMBER,
+    least_s=Kind.NUMBER,
+    stretch=Kind.NUMBER,
+    virtual_end_s=Kind.NUMBER,
+    rivals=Kind.NUMBER,
+    bound_s=Kind.NUMBER,
+    stretch_bound=Kind.NUMBER,
+)
+
+TABLES: Final = {
+    "decisions": DECISIONS,
+    "tasks": TASKS,
+    "allocations": ALLOCATIONS,
+    "over_time": OVER_TIME,
+    "campaigns": CAMPAIGNS,
+}
+
+
+def decision_rows(result: Result) -> Iterator[tuple[object, ...]]:
+    """Give one row a decision."""
+    return result.decisions.rows()
+
+
+def task_rows(result: Result) -> Iterator[tuple[object, ...]]:
+    """Give one row a task."""
+    names = [column.name for column in TASKS]
+    for record in result.tasks:
+        yield tuple(getattr(record, name) for name in names)
+
+
+def over_time_rows(result: Result) -> Iterator[tuple[object, ...]]:
+    """Give one row for each stretch of time: nodes idle and used on average, and samples done by its end."""
+    ends_s = result.harvest.ends_s
+    edges_s = np.concatenate(([0.0], ends_s))
+    idle, used = (_means(result.times_s, nodes, edges_s) for nodes in (result.pool, result.used))
+    columns = (edges_s[:-1], ends_s, idle, used, result.harvest.samples)
+    yield from zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average a step curve between edges."""
+    durations = np.diff(edges_s)
+    bounds = np.append(times_s, edges_s[-1])
+    node_s = np.concatenate(([0.0], np.cumsum(nodes * np.diff(bounds))))
+    return np.divide(
+        np.diff(np.interp(edges_s, bounds, node_s)), durations, out=np.zeros_like(durations), where=durations > 0.0
+    )

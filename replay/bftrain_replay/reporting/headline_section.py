@@ -1,0 +1,262 @@
+"""Headline: what a replay found, in a sentence, in cards, and beside the replays that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any, Final
+
+from bftrain import text_formats
+from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED
+from bftrain_replay.accounting import decider_counts
+from bftrain_replay.accounting.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
+from bftrain_replay.accounting.result import SECONDS_AN_HOUR
+from bftrain_replay.drawing.html_page import Card, Html, Table
+from bftrain_replay.reporting.loss_causes import useful_node_hours
+from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.waterfall import hints
+from bftrain_replay.simulation.task_progress import Loss
+
+_ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U
+_SAME: Final = 0.0005  # less would be shown as 0.0 %
+_LEFT_BY: Final = {
+    RECORDS: "The batch queue",
+    COUNTS: "By counts of busy nodes the batch queue",
+    SIMULATED: "A simulated main scheduler",
+}
+_ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
+    ("harvest, samples", lambda told: text_formats.large(told["harvested"])),
+    ("efficiency U", told_efficiency),
+    ("idle node-time used", lambda told: text_formats.percent(told["coverage"])),
+    ("lost to preemption", lambda told: text_formats.percent(lost_share(told, Loss.PREEMPTION))),
+    (
+        "lost to rescaling and start-up",
+        lambda told: text_formats.percent(lost_share(told, Loss.RESCALING, Loss.START_UP)),
+    ),
+    ("tasks finished", lambda told: f"{told['tasks_finished']:,} of {told['tasks']:,}"),
+    ("all tasks finished after", lambda told: text_formats.duration(told["makespan_s"])),
+    ("completion time, mean", lambda told: text_formats.duration(_mean(told, "completion_s"))),
+    ("until the first node, mean", lambda told: text_formats.duration(_mean(told, "response_s"))),
+    ("rho, mean", lambda told: text_formats.ratio(_mean(told, "rho"))),
+    (
+        "cost, node-hours at their price",
+        lambda told: text_formats.UNKNOWN if told["cost"] is None else text_formats.count(told["cost"]),
+    ),
+    ("nodes given back, times", lambda told: text_formats.count(told["preemptions"])),
+    ("decision time, median", lambda told: text_formats.milliseconds(told["decide_ms"]["p50"])),
+    ("decision time, 99 in 100", lambda told: text_formats.milliseconds(told["decide_ms"]["p99"])),
+)
+
+
+def decided_by(told: Mapping[str, Any]) -> Mapping[str, int]:
+    """Give how many decisions were made by whom; nothing of summaries from before this was counted."""
+    found: Mapping[str, int] = told.get("decided_by", {})
+    return found
+
+
+def column_label(told: Mapping[str, Any]) -> str:
+    """Name the column of a replay: its solver, and who decided in its place if others did."""
+    return decider_counts.column_label(told["solver"], told["decisions"], decided_by(told))
+
+
+def ceiling_label(told: Mapping[str, Any]) -> str:
+    """Name the column of the replay without costs."""
+    return decider_counts.ceiling_label(told["solver"], told["decisions"], decided_by(told))
+
+
+def _mean(told: Mapping[str, Any], name: str) -> float | None:
+    spread = told[name]
+    return None if spread is None else float(spread["mean"])
+
+
+def lost_share(told: Mapping[str, Any], *losses: Loss) -> float | None:
+    """Share of the idle node-time that tasks held and that went to these losses."""
+    idle_h = float(told["idle_node_h"])
+    return sum(float(told["lost"][loss]["node_h"]) for loss in losses) / idle_h if idle_h else None
+
+
+def lead(material: Material) -> Html:
+    """Say it in a few sentences."""
+    told = material.told
+    who = _LEFT_BY[(told.get("doubtful") or {}).get("source", RECORDS)]
+    if not told["idle_node_h"]:
+        return Html(f"{who} left no node idle: there was nothing to harvest.")
+    share = f"{text_formats.percent(_idle_share(material))} of all"
+    said = [f"{who} left <strong>{text_formats.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
+    said += [f"<strong>{escape(text)}</strong>." for text in (told.get("headline") or {}).get("caveats", ())]
+    if told.get("workload"):
+        said.append(f"No tasks were given: it was replayed with {escape(told['workload']['sentence'])}.")
+    said += _of_the_tasks(told) if told_ran_out(told) else _of_enough_work(told)
+    decided = decider_counts.sentence(
+        told["solver"], told["decisions"], told.get("fallback_causes", {}), decided_by(told)
+    )
+    if decided:
+        said.append(f"<strong>{escape(decided[:1].upper() + decided[1:])}</strong>.")
+    best = hints(material)
+    if best:
+        cause, hours = best[0]
+        said.append(f"What took most: <strong>{text_formats.count(hours)} node-hours</strong> {cause.happened}.")
+    if told.get("progress"):  # not in results of earlier versions
+        said.append(escape(told["progress"]["sentence"]))
+    return Html(" ".join(said))
+
+
+def _of_the_tasks(told: Mapping[str, Any]) -> list[str]:
+    """Say what the tasks needed, where there were too few of them."""
+    needed = (
+        "<strong>The tasks ran out</strong>: they needed "
+        f"<strong>{text_formats.percent(told['coverage'])}</strong> of it and "
+        f"did <strong>{text_formats.large(told['harvested'])} samples</strong> of work in "
+        f"<strong>{text_formats.count(useful_node_hours(told))} node-hours</strong> that count."
+    )
+    return [needed, f"Efficiency U says nothing then; {escape(ENOUGH_WORK)}."]
+
+
+def _of_enough_work(told: Mapping[str, Any]) -> list[str]:
+    """Say what was harvested, and how good that is."""
+    useful_h = useful_node_hours(told)
+    if not told["used_node_h"]:
+        return ["<strong>No task held any of it.</strong>"]
+    text = (
+        f"In the replay tasks held <strong>{text_formats.percent(told['coverage'])}</strong> of it and did "
+        f"<strong>{text_formats.large(told['harvested'])} samples</strong> of work in "
+        f"<strong>{text_formats.count(useful_h)} "
+        f"node-hours</strong> that count"
+    )
+    if told["efficiency"] is not None:
+        pool = text_formats.counted(told["dedicated_nodes"], "node")
+        share = text_formats.percent(told["efficiency"])
+        text += f": <strong>{share}</strong> of what {pool} of their own would have done"
+    return [f"{text}."]
+
+
+def notices(material: Material) -> list[str]:
+    """Say what a reader must know before believing the figures."""
+    told = material.told
+    found = []
+    if not told["complete"]:
+        whole = text_formats.duration(material.log.span_s)
+        done = text_formats.duration(material.end_s)
+        found.append(f"This replay was stopped before its end: the figures cover {done} of {whole}.")
+    found += told["warnings"]
+    if told["tasks"] and told["tasks_finished"] == told["tasks"]:
+        found.append("Every task finished, so the harvest could not be larger; compare when they finished.")
+    return found
+
+
+def cards(material: Material) -> list[Card]:
+    """Give the figures that are seen at first glance: from what was idle to what counts, then how good that is."""
+    told = material.told
+    hours, idle_h = material.end_s / SECONDS_AN_HOUR, float(told["idle_node_h"])
+    lost_h = sum(float(one["node_h"]) for one in told["lost"].values())
+    useful_h = useful_node_hours(told)
+    mean = text_formats.count(idle_h / hours) if hours else text_formats.UNKNOWN
+
+    def of_idle(part_h: float) -> str:
+        return text_formats.percent(part_h / idle_h if idle_h else None)
+
+    return [
+        Card(
+            name="Idle",
+            figure=text_formats.percent(_idle_share(material)),
+            note=f"of all node-time: {text_formats.count(idle_h)} node-hours, {mean} nodes on average{_doubtful(told)}",
+        ),
+        Card(
+            name="Used",
+            figure=text_formats.percent(told["coverage"]),
+            note=f"of the idle node-time: tasks held {text_formats.count(told['used_node_h'])} node-hours",
+        ),
+        Card(
+            name="Lost",
+            figure=of_idle(lost_h),
+            note=f"of the idle node-time: {text_formats.count(lost_h)} node-hours of waits and redone work",
+        ),
+        Card(
+            name="Work that counts",
+            figure=of_idle(useful_h),
+            note=f"of the idle node-time: {text_formats.count(useful_h)} node-hours",
+        ),
+        Card(
+            name="Efficiency U",
+            figure=RAN_OUT if told_ran_out(told) else text_formats.percent(told["efficiency"]),
+            note=_efficiency_note(told),
+        ),
+        Card(
+            name="Tasks finished",
+            figure=text_formats.count(told["tasks_finished"]),
+            note=(
+                f"of {text_formats.count(told['tasks'])}; nodes were given back "
+                f"{text_formats.counted(told['preemptions'], 'time')}"
+            ),
+        ),
+    ]
+
+
+def _doubtful(told: Mapping[str, Any]) -> str:
+    doubtful = told.get("doubtful") or {}
+    return f"; {text_formats.percent(doubtful['share'])} of it doubtful" if doubtful.get("sentence") else ""
+
+
+def _efficiency_note(told: Mapping[str, Any]) -> str:
+    if told["efficiency"] is None:
+        return "not known"
+    if told_ran_out(told):
+        return "U compares nothing where there was too little work"
+    pool = text_formats.counted(told["dedicated_nodes"], "node")
+    note = f"of what {pool} of their own would do{_rounded(told)}"
+    if told["ceiling_efficiency"] is not None:
+        note += f"; {text_formats.percent(told['ceiling_efficiency'])} without costs"
+    return note
+
+
+def _rounded(told: Mapping[str, Any]) -> str:
+    """Say how many nodes were idle on average, where the whole number of the pool is not near it."""
+    mean = float(told["idle_node_h"]) * SECONDS_AN_HOUR / float(told["simulated_s"]) if told["simulated_s"] else 0.0
+    pool = int(told["dedicated_nodes"])
+    return f" (on average {text_formats.count(mean)} were idle)" if abs(mean - pool) >= _ROUNDED * mean else ""
+
+
+def _idle_share(material: Material) -> float | None:
+    node_h = material.end_s / SECONDS_AN_HOUR * len(material.log.node_names)
+    return float(material.told["idle_node_h"]) / node_h if node_h else None
+
+
+def gains(material: Material) -> str:
+    """Say in words how the replay stands beside those that it is compared with."""
+    told = material.told
+    baseline = told["baseline"]
+    others = (column_label(baseline) if baseline else "", baseline), ("the same without costs", told["ceiling"])
+    said: dict[str, list[str]] = {}  # what it did -> how much more than whom
+    for name, other in others:
+        if other and told["makespan_s"] and other["makespan_s"]:
+            change = _change(told["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")
+            said.setdefault("was through with all tasks", []).append(f"{change} {name}")
+        elif other and other["harvested"]:
+            change = _change(told["harvested"], other["harvested"], ("less", "more"), "as much")
+            said.setdefault("harvested", []).append(f"{change} {name}")
+    did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in said.items())
+    return f"With the same nodes and tasks {column_label(told)} {did}." if did else ""
+
+
+def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
+    change = one / other - 1.0
+    if abs(change) < _SAME:
+        return f"{equal} as"
+    return f"{text_formats.percent(abs(change))} {comparatives[change > 0.0]} than"
+
+
+def compared(material: Material) -> Table:
+    """Give the same figures of the replay, the baseline and the replay without costs side by side."""
+    told = material.told
+    columns = {column_label(told): told}
+    if told["baseline"]:
+        columns[column_label(told["baseline"])] = told["baseline"]
+    if told["ceiling"]:
+        columns[ceiling_label(told["ceiling"])] = told["ceiling"]
+    rows = [(label, *map(tell, columns.values())) for label, tell in _ROWS]
+    return Table(
+        label="Compared",
+        headings=("", *columns),
+        rows=[row for row in rows if any(cell != text_formats.UNKNOWN for cell in row[1:])],
+        css="compare best",
+    )

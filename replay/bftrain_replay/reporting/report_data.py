@@ -1,0 +1,142 @@
+"""Material: what a report is made of, whether the replay is still in memory or lies in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import BadInput
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.idle_doubts import doubtful_nodes
+from bftrain_datasets.log.log_files import load_log
+from bftrain_replay.accounting.campaign_stretch import CampaignRow, campaigns_of
+from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.output import table_schema
+from bftrain_replay.output.provenance import Source
+from bftrain_replay.output.read_folder import Holdings, Saved
+from bftrain_replay.output.summary_json import summary
+from bftrain_replay.study import Study
+
+LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
+
+_TASK_COLUMNS: Final = tuple(column.name for column in table_schema.TASKS)
+_CAMPAIGN: Final = tuple(column.name for column in table_schema.CAMPAIGNS)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Material:
+    """``told`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` what was replayed.
+
+    In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
+    """
+
+    told: Mapping[str, Any]
+    tasks: Sequence[Mapping[str, Any]]
+    log: EventLog
+    holdings: Holdings
+    campaigns: Sequence[CampaignRow] = ()
+
+    @cached_property
+    def end_s(self) -> float:
+        """How far the replay came, seconds since the log's start."""
+        return float(self.told["simulated_s"])
+
+    @cached_property
+    def moments(self) -> Moments:
+        """How its time stands on an axis."""
+        return Moments(self.log.start_s, self.end_s)
+
+    @cached_property
+    def task_columns(self) -> TaskColumns:
+        """The tasks by column, with the times that follow."""
+        return TaskColumns.of_rows(self.tasks)
+
+    @cached_property
+    def nodes_over_time(self) -> Series:
+        """Idle nodes, and how many of them tasks held."""
+        idle_times = self.log.times - self.log.start_s
+        at_s, doubtful = doubtful_nodes(self.log)
+        doubtful_s = at_s - self.log.start_s
+        held = self.holdings
+        times = np.concatenate((held.from_s, held.to_s))
+        changes = np.repeat(np.array((1, -1)), (held.from_s.size, held.to_s.size))
+        changed = np.concatenate((idle_times, times, doubtful_s))
+        moments = np.unique(np.append(changed[changed < self.end_s], 0.0))
+        order = np.argsort(times, kind="stable")
+        counts = np.concatenate(((0,), np.cumsum(changes[order])))
+        used = counts[np.searchsorted(times[order], moments, side="right")]
+        idle = self.log.pool_sizes()[np.searchsorted(idle_times, moments, side="right") - 1]
+        columns = {"idle": idle, "used": used}
+        if doubtful.any():
+            columns["doubtful"] = doubtful[np.searchsorted(doubtful_s, moments, side="right") - 1]
+        return Series(times_s=moments, end_s=self.end_s, columns=columns)
+
+
+def of_study(study: Study, source: Source) -> Material:
+    """Take what a study has in memory."""
+    taken = study.result.allocations
+    blocks = list(taken.blocks()) if taken is not None else []
+
+    def column(name: str, kind: type[np.generic]) -> NDArray[Any]:
+        return np.concatenate([getattr(block, name) for block in blocks] or [np.zeros(0, dtype=kind)])
+
+    held = Holdings(
+        tasks=taken.tasks if taken is not None else (),
+        nodes=study.part.node_names,
+        task=column("task", np.int32),
+        node=column("node", np.int32),
+        from_s=column("from_s", np.float64),
+        to_s=column("to_s", np.float64),
+    )
+    rows, found = table_schema.task_rows(study.result), campaigns_of(study.result)
+    return _material(summary(study, source), rows, study.part, held, found)
+
+
+def log_of_folder(folder: Path) -> EventLog:
+    """Read the part of the log that was replayed."""
+    path = folder / LOG_FILE
+    if not path.is_file():
+        what = f"holds no {LOG_FILE}, the log that was replayed"
+        raise BadInput(what, where=str(folder), fix="run the replay again with this version")
+    return load_log(path)
+
+
+def of_folder(folder: Path) -> Material:
+    """Read the folder of a replay."""
+    saved = Saved(folder)
+    log, held = log_of_folder(folder), saved.holdings()
+    places = {name: place for place, name in enumerate(log.node_names)}
+    strange = [name for name in held.nodes if name not in places]
+    if strange:
+        what = f"{LOG_FILE} knows no node '{strange[0]}' of the table of allocations"
+        raise BadInput(what, where=str(folder), fix="run the replay again, and leave its files as they are")
+    index = np.array([places[name] for name in held.nodes], dtype=np.int32)
+    node = index[held.node] if held.node.size else held.node
+    rows = saved.rows("tasks", *_TASK_COLUMNS)
+    found = (CampaignRow(**dict(zip(_CAMPAIGN, row, strict=True))) for row in saved.rows("campaigns", *_CAMPAIGN))
+    return _material(saved.summary, rows, log, replace(held, nodes=log.node_names, node=node), found)
+
+
+def _material(
+    told: Mapping[str, Any],
+    rows: Iterable[Sequence[Any]],
+    log: EventLog,
+    held: Holdings,
+    campaigns: Iterable[CampaignRow],
+) -> Material:
+    """Put it together; tasks that held a node get the order of the table, whatever order they were found in."""
+    tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
+    found = {name: place for place, name in enumerate(held.tasks)}
+    names = tuple(task["name"] for task in tasks if task["name"] in found)
+    place = np.zeros(len(found), dtype=np.int32)
+    place[[found[name] for name in names]] = np.arange(len(names))
+    ordered = replace(held, tasks=names, task=place[held.task])
+    return Material(told=told, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))

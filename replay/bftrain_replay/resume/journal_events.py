@@ -1,0 +1,197 @@
+"""Recorded: what a journal says happened, as a log of idle nodes and the tasks that were there.
+
+Both are what a replay takes, so that a site can ask of its own past what else it could have been.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from dataclasses import replace as dataclass_replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from bftrain.errors import BadInput
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import (
+    Event,
+    NodesJoined,
+    NodesLeft,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    TaskSubmitted,
+)
+from bftrain.values.kinds import ANY_KIND, OTHER_KIND
+from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.provenance import Provenance, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from bftrain.journal import Journal
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+
+_MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A journal as a log and tasks. Times of tasks count from the log's start.
+
+    Tasks stand in the order of their submission. A task has the curve and costs that were known of it last, whatever
+    was believed before. A name that was used again has a number added; ``names`` are those that the journal knows.
+    """
+
+    log: EventLog
+    tasks: tuple[TaskSpec, ...]
+    names: tuple[str, ...]
+
+    def paced(self, paces: Mapping[str, float]) -> Recorded:
+        """Give the same with tasks so many times as fast, by name."""
+
+        def at_pace(spec: TaskSpec, curve: SpeedCurve) -> SpeedCurve:
+            pace = paces.get(spec.name, 1.0)
+            return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * pace for rate in curve.rate))
+
+        paced = (
+            replace(
+                spec,
+                curve=at_pace(spec, spec.curve),
+                curves={kind: at_pace(spec, curve) for kind, curve in spec.curves.items()},
+            )
+            for spec in self.tasks
+        )
+        return dataclass_replace(self, tasks=tuple(paced))
+
+    def with_work(self, work_samples: Mapping[str, float]) -> tuple[TaskSpec, ...]:
+        """Give the tasks for a what-if, with the work that they turned out to be, by name."""
+        return tuple(
+            replace(spec, work_samples=work_samples[spec.name]) if work_samples.get(spec.name, 0.0) > 0.0 else spec
+            for spec in self.tasks
+        )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known after the events read so far."""
+
+    max_failures: int
+    changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)  # of the pool
+    kinds: dict[str, str] = field(default_factory=dict)  # of the nodes: those that they had last
+    tasks: list[TaskSpec] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)  # of the tasks by the names that they have now
+    times: Counter[str] = field(default_factory=Counter)
+    taken: set[str] = field(default_factory=set)
+    failures: Counter[str] = field(default_factory=Counter)  # of the tasks by the names that they have now
+
+    def take_in(self, event: Event, moment_s: float) -> None:
+        match event:
+            case NodesJoined():
+                self.changes.append((moment_s, event.nodes, ()))
+                self.kinds.update(dict.fromkeys(event.nodes, event.kind))
+            case NodesLeft():
+                self.changes.append((moment_s, (), event.nodes))
+            case TaskSubmitted() if event.spec.name not in self.places:
+                self.places[event.spec.name] = len(self.tasks)
+                self.names.append(event.spec.name)
+                self.tasks.append(replace(event.spec, name=self._own_name(event.spec.name)))
+            case TaskMeasured() if event.task in self.places:
+                place = self.places[event.task]
+                known = {name: getattr(event, name) for name in _MEASURED if getattr(event, name) is not None}
+                self.tasks[place] = replace(self.tasks[place], **known)
+            case TaskFinished() | TaskCancelled():
+                self._forget(event.task)
+            case TaskFailed() if event.task in self.places:
+                self.failures[event.task] += 1
+                if self.failures[event.task] >= self.max_failures:
+                    self._forget(event.task)
+
+    def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
+        """Give the kind of every node, if kinds were told apart.
+
+        Nodes of which none was told are then of one that nothing else is called by, and tasks are as fast there as
+        they were.
+        """
+        kinds = {node: self.kinds.get(node, ANY_KIND) for node in nodes}
+        told = {kind for kind in kinds.values() if kind != ANY_KIND}
+        if not told:
+            return None
+        if ANY_KIND in kinds.values():
+            taken = told.union(*(spec.curves for spec in self.tasks))
+            other = next(name for name in _others() if name not in taken)
+            kinds = {node: kind or other for node, kind in kinds.items()}
+            self.tasks = [_on_others(spec, other) for spec in self.tasks]
+        return kinds
+
+    def _forget(self, name: str) -> None:
+        self.places.pop(name, None)
+        self.failures.pop(name, None)
+
+    def _own_name(self, name: str) -> str:
+        own = name
+        while own in self.taken:
+            self.times[name] += 1
+            own = f"{name}-{self.times[name] + 1}"
+        self.taken.add(own)
+        return own
+
+
+def recorded(journal: Journal) -> Recorded:
+    """Read all of a journal."""
+    reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
+    anew = {stood.step: stood.settings.max_failures for stood in journal.stood_anew()}
+    reading.max_failures = anew.get(0, reading.max_failures)
+    for step in journal.steps():
+        if step.events:
+            end_s = step.events[-1].time_s  # when all of them are taken in
+            begin_s = end_s if begin_s is None else begin_s
+            for event in step.events:
+                reading.take_in(event, end_s)
+        end_s = step.decision.time_s if step.decision is not None else end_s
+        reading.max_failures = anew.get(step.number, reading.max_failures)
+    if begin_s is None:
+        raise BadInput("holds no event", where=str(journal.path))
+    source = Source.of(journal.path)
+    provenance = Provenance(made_by="journal", sources=(source,))
+    nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
+    log = log_from_pool_changes(
+        reading.changes,
+        node_names=nodes,
+        begin_s=begin_s,
+        end_s=end_s,
+        provenance=provenance,
+        kinds=reading.tell_kinds(nodes),
+    )
+    return Recorded(log=log, tasks=tuple(_from(begin_s, reading.tasks)), names=tuple(reading.names))
+
+
+def _others() -> Iterator[str]:
+    """Give names for the kind of nodes of which none is told."""
+    yield OTHER_KIND
+    yield from (f"{OTHER_KIND}-{number}" for number in count(2))
+
+
+def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
+    """Let a task run on nodes of the kind ``other`` as on those of which no kind is told."""
+    curve = spec.curve_on(ANY_KIND)
+    if not spec.curves or curve is None:
+        return spec
+    named = {kind: of_kind for kind, of_kind in spec.curves.items() if kind != ANY_KIND}
+    return replace(spec, curves={**named, other: curve})
+
+
+def _from(begin_s: float, tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
+    """Let the times of tasks count from the log's start."""
+    moved = []
+    for spec in tasks:
+        times: dict[str, Any] = {"submit_s": max(0.0, spec.submit_s - begin_s)}
+        if spec.deadline_s is not None:
+            times["deadline_s"] = spec.deadline_s - begin_s
+        moved.append(replace(spec, **times))
+    return moved

@@ -1,0 +1,237 @@
+"""Rerunning: a journal gone through again, every step decided anew, and booked like any replay.
+
+Sizes, waits and node-time are those that were. A journal holds decisions, and of what tasks reported at most the sum:
+so samples are what the curves say that such sizes do, in proportion to the sum where there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from bftrain.rerun import Again, Difference, Rerun
+from bftrain.values.actions import Action, Release, Start
+from bftrain.values.events import Event, TaskFinished, TaskSubmitted
+from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.decision_log import DecisionColumns
+from bftrain_replay.accounting.evaluation import result_of
+from bftrain_replay.accounting.harvest_curve import HarvestOverTime
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused
+from bftrain_replay.accounting.unused_reason import why_unused
+from bftrain_replay.simulation.engine import Run
+from bftrain_replay.simulation.node_kinds import NodesByKind
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import Realistic, Semantics
+from bftrain_replay.simulation.task_progress import TaskProgress, carry_out
+from bftrain_replay.study import Study, Watch, check_parts, study_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from bftrain.deciding.harvester import Harvester
+    from bftrain.journal import Journal
+    from bftrain.values.decision import Decision
+    from bftrain_replay.resume.journal_events import Recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneThrough:
+    """What became of the steps; ``work_samples`` of the tasks that are over is what they did by their curves."""
+
+    run: Run
+    work_samples: Mapping[str, float]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerunning:
+    """A journal gone through: as a study, and what was decided otherwise than recorded."""
+
+    study: Study
+    steps: int
+    differences: tuple[Difference, ...]
+
+
+def rerun(
+    journal: Journal,
+    told: Recorded,
+    *,
+    baseline: str = "",
+    reported: Mapping[str, float] | None = None,
+    watch: Watch | None = None,
+) -> Rerunning:
+    """Decide ``journal`` anew, and replay the log and tasks that it ``told`` without costs, and with ``baseline``.
+
+    ``reported``: samples by task, as far as that is known; its curve is scaled so that it comes to as many.
+    """
+    settings = ReplaySettings.of(journal.settings_now)
+    check_parts(settings, baseline)
+    if reported:
+        told = told.paced(_paces(go_through(journal, told, anew=False).run, reported))
+    gone = go_through(journal, told, watch=watch)
+    tasks = told.with_work(gone.work_samples)
+    study = study_of(result_of(gone.run, settings), told.log, tasks, settings, baseline=baseline, watch=watch)
+    return Rerunning(study=study, steps=len(journal), differences=gone.differences)
+
+
+def _paces(run: Run, reported: Mapping[str, float]) -> dict[str, float]:
+    """Give how many times as fast as its curve each task was, where that is known."""
+    done = {task.spec.name: task.done_samples for task in run.tasks if isinstance(task, TaskProgress)}
+    return {
+        name: reported[name] / done[name] for name in reported if reported[name] > 0.0 and done.get(name, 0.0) > 0.0
+    }
+
+
+def go_through(journal: Journal, told: Recorded, *, anew: bool = True, watch: Watch | None = None) -> GoneThrough:
+    """Go through all steps of ``journal``, and decide them ``anew`` or follow what was decided."""
+    again = Rerun(journal, anew=anew)
+    rules = Realistic(ReplaySettings.of(journal.settings_now).progress_kept)
+    books = _Books(told, again.harvester, rules)
+    differences = []
+    begun = perf_counter()
+    for step in again.steps():
+        books.harvester = again.harvester  # another one from where the settings were changed
+        books.step(step)
+        if step.difference is not None:
+            differences.append(step.difference)
+        if watch is not None and not watch("journal", books.now_s, len(books.decisions)):
+            break
+    run = books.close(perf_counter() - begun)
+    return GoneThrough(run=run, work_samples=books.work_samples, differences=tuple(differences))
+
+
+@dataclass(slots=True)
+class _Books:
+    """The books of the steps gone through so far. Times are seconds since the log's start."""
+
+    told: Recorded
+    harvester: Harvester
+    rules: Semantics
+    now_s: float = 0.0
+    decisions: DecisionColumns = field(default_factory=DecisionColumns)
+    work_samples: dict[str, float] = field(default_factory=dict)  # of the tasks that are over
+    _ledger: Ledger = field(init=False)
+    _allocations: Allocations = field(init=False)
+    _harvest: HarvestOverTime = field(init=False)
+    _tasks: list[TaskProgress] = field(default_factory=list)  # in the order of their submission
+    _present: dict[str, TaskProgress] = field(default_factory=dict)  # by the names that they have now
+    _kind: dict[str, str] = field(
+        default_factory=dict
+    )  # of the nodes that a task held last, where kinds are told apart
+
+    def __post_init__(self) -> None:
+        self._ledger = Ledger(Unused if self.told.log.kind_names else PLAIN)
+        self._allocations = Allocations(self.told.log.node_names)
+        self._harvest = HarvestOverTime(self.told.log.span_s)
+        self._ledger.open(0.0, 0, 0, {})
+
+    def step(self, again: Again) -> None:
+        """Book what a step did."""
+        events, decision = again.step.events, again.step.decision
+        if events:
+            self._move_to(events[-1].time_s)
+            for event in events:
+                self._happened(event)
+            self._carry_out(again.at_once)
+            self._drop_who_is_gone()
+            self._open(None)
+        if decision is not None:
+            self._move_to(decision.time_s)
+            self.decisions.add(decision, decision.solve_s)
+            self._carry_out(decision.actions)
+            self._open(decision)
+
+    def close(self, wall_s: float) -> Run:
+        """Give the run that it was."""
+        now_s = self.now_s
+        complete = now_s >= self.told.log.span_s
+        self._harvest.look(now_s)
+        for task in self._present.values():
+            task.settle(now_s)
+        self._allocations.close(now_s)
+        self._harvest.close(now_s)
+        self._ledger.close(now_s)
+        self._ledger.check(self.told.log, (task.node_s for task in self._tasks))
+        return Run(
+            complete=complete,
+            tasks=(*self._tasks, *self.told.tasks[len(self._tasks) :]),
+            ledger=self._ledger,
+            decisions=self.decisions,
+            harvest=self._harvest,
+            wall_s=wall_s,
+            allocations=self._allocations,
+        )
+
+    def _move_to(self, time_s: float) -> None:
+        self.now_s = max(self.now_s, time_s - self.told.log.start_s)
+        self._harvest.look(self.now_s)
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case TaskSubmitted() if event.spec.name not in self._present:
+                spec = self.told.tasks[len(self._tasks)]
+                largest = min(spec.max_nodes, len(self.told.log.node_names))
+                task = self.rules.progress(spec, spec.curve.speeds(largest).tolist(), self.now_s)
+                self._tasks.append(task)
+                self._present[event.spec.name] = task
+            case TaskFinished() if event.task in self._present:
+                task = self._present.pop(event.task)
+                task.settle(self.now_s)
+                task.work_samples = task.done_samples  # what it did is what it was
+                task.finish(self.now_s)
+                self._over(task)
+
+    def _drop_who_is_gone(self) -> None:
+        """Give up tasks that were cancelled, or failed too often."""
+        for name in set(self._present).difference(self.harvester.unfinished):
+            task = self._present.pop(name)
+            task.drop(self.now_s)
+            self._over(task)
+
+    def _over(self, task: TaskProgress) -> None:
+        self.work_samples[task.spec.name] = task.done_samples
+        self._harvest.note(task)
+        self._allocations.end(task.spec.name, self.now_s)
+
+    def _carry_out(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            task = None if isinstance(action, Release) else self._present.get(action.task)
+            if task is None or isinstance(action, Release):
+                continue  # one that has just finished has nothing to lose
+            if isinstance(action, Start) and self.told.log.kind_names:
+                self._choose_kind(task, self.told.log.kind_of[action.nodes[0]])
+            carry_out(task, action, self.now_s)
+            self._allocations.act(replace(action, task=task.spec.name), self.now_s)
+            self._harvest.note(task)
+
+    def _choose_kind(self, task: TaskProgress, kind: str) -> None:
+        self._kind[task.spec.name] = kind
+        curve = task.spec.curve_on(kind) or task.spec.curve
+        task.go_by(curve.speeds(min(task.spec.max_nodes, len(self.told.log.node_names))).tolist(), kind)
+
+    def _open(self, decision: Decision | None) -> None:
+        # The harvester is through with the whole step by now: who holds what in the middle of it is known here
+        pool, holding = self.harvester.pool_size, [task for task in self._present.values() if task.size]
+        used = sum(task.size for task in holding)
+        if decision is None:
+            reason = Unused.UNDECIDED if self._present else Unused.NO_TASK
+            self._ledger.open(self.now_s, pool, used, {reason: pool - used})
+            return
+        if self.told.log.kind_names:
+            kinds = ((task, self._kind[task.spec.name]) for task in holding)
+            standing = NodesByKind.standing(self.told.log, self.harvester.pool, kinds)
+            why = standing.why_unused(decision.sizes, unfinished=len(self._present), task_of=self._present.__getitem__)
+            self._ledger.open(self.now_s, pool, used, why)
+            return
+        unused = why_unused(
+            pool - used,
+            room=sum(task.spec.max_nodes for task in holding) - used,
+            sizes=decision.sizes,
+            running=len(holding),
+            unfinished=len(self._present),
+            spec_of=lambda name: self._present[name].spec,
+        )
+        self._ledger.open(self.now_s, pool, used, unused)

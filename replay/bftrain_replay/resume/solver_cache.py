@@ -1,0 +1,280 @@
+"""Answers: what solvers answered, kept in a file while a replay runs, so that an interrupted one can go on.
+
+A replay that goes on is driven through its beginning once more, with the answers read instead of asked for. All else
+in a replay follows from its inputs, so it comes to where it was, and its files to the same bytes as in one go.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from bftrain.deciding.solve_with_fallback import ask
+from bftrain.errors import BadInput
+from bftrain.files import naming
+from bftrain.values import wire
+from bftrain.values.solution import Quality, Solution, Termination
+from bftrain_replay.output import plugin_files
+from bftrain_replay.output.provenance import tasks_sha256, versions_with
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import IO
+
+    from bftrain.ports import Availability, Solver
+    from bftrain.values.solution import Limits
+    from bftrain.values.table import ValueTable
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
+
+FORMAT: Final = "bftrain answers 1"
+_FLUSH_AFTER_S: Final = 1.0  # of work that would have to be done again
+_BEGIN_AGAIN: Final = "leave --resume out to begin again"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What answers belong to; those to other questions are of no use."""
+
+    format: str
+    log: str
+    tasks: str
+    objective_file: str  # SHA-256, if the objective is a file's
+    baseline: str
+    settings: dict[str, object]
+    versions: dict[str, str]
+
+    def differences(self, other: Origin) -> list[str]:
+        """Name what is not the same in both."""
+        found = [name for name in ("format", "log", "tasks", "baseline") if getattr(self, name) != getattr(other, name)]
+        if self.objective_file != other.objective_file:
+            found.append("the file of the objective, the admission or a metric")
+        names = self.settings.keys() | other.settings.keys()
+        found += sorted(name for name in names if self.settings.get(name) != other.settings.get(name))
+        if self.versions != other.versions:
+            found.append("versions")
+        return found
+
+
+def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings, baseline: str) -> Origin:
+    """Say what a replay is made from and with."""
+    return Origin(
+        format=FORMAT,
+        log=log.sha256,
+        tasks=tasks_sha256(tasks),
+        objective_file=plugin_files.sha256(settings),
+        baseline=baseline,
+        settings=wire.plain(settings),
+        versions=versions_with(settings.solver),
+    )
+
+
+class _Answer(msgspec.Struct, array_like=True, frozen=True):
+    """One answer; sizes, and where they are told apart kinds, stand in the order of the tasks that competed."""
+
+    pool: int
+    sizes: tuple[int, ...]
+    value: float | None
+    bound: float | None
+    termination: Termination
+    quality: Quality
+    solver: str
+    solver_words: str
+    wall_s: float
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, solution: Solution, table: ValueTable) -> Self:
+        """Take down what was answered."""
+        names = [task.name for task in table.problem.tasks] if solution.sizes else []
+        return cls(
+            table.problem.pool,
+            tuple(solution.sizes[name] for name in names),
+            solution.value,
+            solution.bound,
+            solution.termination,
+            solution.quality,
+            solution.solver,
+            solution.solver_words,
+            solution.wall_s,
+            tuple(solution.kinds.get(name, "") for name in names) if solution.kinds else (),
+        )
+
+    def told(self, table: ValueTable) -> Solution:
+        """Answer the same again."""
+        return Solution(
+            sizes={task.name: size for task, size in zip(table.problem.tasks, self.sizes, strict=False)},
+            value=self.value,
+            bound=self.bound,
+            termination=self.termination,
+            quality=self.quality,
+            solver=self.solver,
+            solver_words=self.solver_words,
+            wall_s=self.wall_s,
+            kinds={task.name: kind for task, kind in zip(table.problem.tasks, self.kinds, strict=False) if kind},
+        )
+
+
+class Answers:
+    """The file of a replay's answers: first repeats those that are there, then takes down new ones.
+
+    Use it in a ``with`` block. The file is made with the first :meth:`begin`, so that bad input leaves none behind
+    and spares one from before, and stays until :meth:`discard`.
+    """
+
+    def __init__(self, path: Path, origin: Origin, *, resume: bool = False) -> None:
+        self.repeated_s = 0.0  # what the repeated answers of the replay in hand took when they were new
+        self._path = path
+        self._line = 0
+        self._unsaved_s = 0.0
+        self._trouble: BadInput | OSError | None = None
+        self._old: IO[bytes] | None = None
+        self._new: IO[bytes] | None = None
+        self._origin = origin
+        self._resume = resume and path.is_file()
+
+    def __enter__(self) -> Self:
+        if self._resume:
+            self._old = self._path.open("rb")
+            try:
+                self._compare()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in (self._old, self._new):
+            if file is not None:
+                with naming(self._path):
+                    file.close()
+
+    @property
+    def repeating(self) -> bool:
+        """Whether there are answers from before that were not repeated yet."""
+        return self._old is not None
+
+    def discard(self) -> None:
+        """Remove the file: the replay is complete."""
+        if self._new is not None:
+            with suppress(OSError):  # what a full disk has no room for is not needed
+                self._new.close()
+        self._path.unlink(missing_ok=True)
+
+    def begin(self, replay: str) -> None:
+        """Begin with the replay of this name."""
+        self.repeated_s = 0.0
+        if self._old is None and self._new is None:
+            self._new = self._path.open("wb")
+            self._append(wire.encode(self._origin), flush=True)
+        heading = wire.encode(replay)
+        line = self._next()
+        if line is None:
+            self._append(heading)
+        elif line != heading:
+            raise self._foreign()
+
+    def check(self) -> None:
+        """Raise what went wrong in :meth:`ask`: there it seems that a solver failed, and the replay goes on."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    def through(self, solver: Solver) -> Solver:
+        """Give a solver that answers what ``solver`` answered, and asks it what is new."""
+        return _Remembered(solver, self)
+
+    def ask(self, solver: Solver, table: ValueTable, limits: Limits) -> Solution:
+        """Repeat the next answer; if there is none, ask and take it down."""
+        line = self._next()
+        if line is not None:
+            try:
+                answer = self._read(line, table)
+            except BadInput as error:
+                self._trouble = error
+                raise
+            self.repeated_s += answer.wall_s
+            return answer.told(table)
+        solution = ask(solver, table, limits)
+        self._unsaved_s += solution.wall_s
+        flush = self._unsaved_s > _FLUSH_AFTER_S
+        try:
+            self._append(wire.encode(_Answer.of(solution, table)), flush=flush)
+        except OSError as error:
+            self._trouble = error
+            raise
+        if flush:
+            self._unsaved_s = 0.0
+        return solution
+
+    def _next(self) -> bytes | None:
+        """Give the next line from before; once there is none, go on behind the last whole one."""
+        if self._old is None:
+            return None
+        end = self._old.tell()
+        line = self._old.readline()
+        self._line += 1
+        if line.endswith(b"\n"):
+            return line[:-1]
+        self._old.close()
+        self._old = None
+        self._new = self._path.open("r+b")
+        self._new.seek(end)
+        self._new.truncate()
+        return None
+
+    def _append(self, line: bytes, *, flush: bool = False) -> None:
+        if self._new is None:
+            return
+        with naming(self._path):
+            self._new.write(line + b"\n")
+            if flush:
+                self._new.flush()
+
+    def _compare(self) -> None:
+        line = self._next()
+        if line is None:  # it ended before anything was asked
+            self._append(wire.encode(self._origin))
+            return
+        different = wire.decode(line, Origin, where=f"{self._path}:1", fix=_BEGIN_AGAIN).differences(self._origin)
+        if different:
+            raise BadInput(
+                f"was interrupted with others of these: {', '.join(different)}",
+                where=str(self._path),
+                fix=f"give the same inputs and options, or {_BEGIN_AGAIN}",
+            )
+
+    def _read(self, line: bytes, table: ValueTable) -> _Answer:
+        answer = wire.decode(line, _Answer, where=f"{self._path}:{self._line}", fix=_BEGIN_AGAIN)
+        if answer.pool != table.problem.pool or len(answer.sizes) not in {0, len(table.problem.tasks)}:
+            raise self._foreign()
+        return answer
+
+    def _foreign(self) -> BadInput:
+        what = "does not answer what this replay asks"
+        return BadInput(what, where=f"{self._path}:{self._line}", fix=_BEGIN_AGAIN)
+
+
+class _Remembered:
+    """A solver whose answers are kept."""
+
+    def __init__(self, solver: Solver, answers: Answers) -> None:
+        self._solver = solver
+        self._answers = answers
+        self.couples = bool(getattr(solver, "couples", False))
+        self.levels = bool(getattr(solver, "levels", False))
+        self.kinds = bool(getattr(solver, "kinds", False))
+        self.uses_history = bool(getattr(solver, "uses_history", False))
+        self.uses_work_left = bool(getattr(solver, "uses_work_left", False))
+
+    @property
+    def name(self) -> str:
+        return self._solver.name
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:
+        return self._answers.ask(self._solver, table, limits)
+
+    def available(self) -> Availability:
+        return self._solver.available()

@@ -1,0 +1,156 @@
+"""Entry: asks an admission who competes in rounds, and tells the one that keeps books what happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrain.errors import BadInput, BrokenPlugin
+from bftrain.exception_text import raised
+from bftrain.parts.admissions import resolve_admission
+from bftrain.ports import ChoosingAdmission, NotingAdmission
+from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_replay.rounds.contenders import Progress
+    from bftrain_replay.rounds.gangs import Gangs
+    from bftrain_replay.rounds.round_settings import RoundSettings
+
+    Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundQueue:
+    """What an admission may know of those who are there (``bftrain.ports.Queue``)."""
+
+    time_s: float
+    pools: Mapping[str, int]
+    place: Mapping[str, int]  # of those who are there, as they came
+    gangs: Gangs
+    progress: Progress
+
+    @property
+    def pool(self) -> int:
+        """The number of nodes of all kinds."""
+        return sum(self.pools.values())
+
+    def __iter__(self) -> Iterator[str]:
+        """Name them."""
+        return iter(self.place)
+
+    def __contains__(self, task: str) -> bool:
+        """Say whether this one is among them."""
+        return task in self.place
+
+    def spec(self, task: str) -> TaskSpec:
+        """What it said, with the one size that it has in rounds."""
+        return self.gangs.specs[self.place[task]]
+
+    def size(self, task: str) -> int:
+        """How many nodes it held in the round before."""
+        place = self.place[task]
+        return int(self.gangs.nodes[place]) if self.progress.kind[place] >= 0 else 0
+
+    def work_left(self, task: str) -> float | None:
+        """How many samples it still has to do; ``None`` if it has no end."""
+        left = float(self.progress.left[self.place[task]])
+        return left if math.isfinite(left) else None
+
+    def most_nodes(self, task: str) -> int:
+        """How many nodes it could hold now; 0 if they are too few for it."""
+        spec = self.spec(task)
+        most = max((count for kind, count in self.pools.items() if spec.curve_on(kind) is not None), default=0)
+        return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
+
+
+class Entry:
+    """Stands before the policy: who is not let in waits, as if he had not come."""
+
+    def __init__(self, gangs: Gangs, progress: Progress, settings: RoundSettings) -> None:
+        self._gangs, self._progress = gangs, progress
+        # How many compete at most is for the policy to say, so nobody is left out for being one too many
+        self._admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)
+        self._books = self._admission if isinstance(self._admission, NotingAdmission) else None
+        self.remarks: list[str] = []  # on tasks that came
+
+    def chosen(self, here: Places, time_s: float, count: Places) -> Places:
+        """Give those who compete, in the order in which they came."""
+        names = [self._gangs.specs[place].name for place in here.tolist()]
+        queue = RoundQueue(
+            time_s=time_s,
+            pools=dict(zip(self._gangs.kinds, count.tolist(), strict=True)),
+            place=dict(zip(names, here.tolist(), strict=True)),
+            gangs=self._gangs,
+            progress=self._progress,
+        )
+        try:
+            if isinstance(self._admission, ChoosingAdmission):
+                found = self._admission.choose(queue)
+            else:
+                found = self._admission.admit(iter(queue), queue.pool)
+            chosen = dict(found) if isinstance(found, Mapping) else dict.fromkeys(found)
+        except Exception as error:
+            raise self._broken(error) from error
+        for name, most in chosen.items():
+            if name in queue and most is not None and most < queue.spec(name).min_nodes:
+                what = f"lets task '{name}' have {most} nodes, and it needs {queue.spec(name).min_nodes}"
+                raise BrokenPlugin(what, where=self._where, fix="leave out who cannot get his minimum")
+        competing: Places = here[np.array([name in chosen for name in names], dtype=bool)]
+        return competing
+
+    def came(self, places: Places, time_s: float) -> None:
+        """Tell who has come."""
+        specs = self._gangs.specs
+        entered = tuple(
+            TaskInfo(spec=specs[place], work_left_samples=specs[place].work_samples) for place in places.tolist()
+        )
+        self._note(AdmissionUpdate(time_s=time_s, entered=entered))
+        self.remarks.extend(self._remarks(specs[place] for place in places.tolist()))
+
+    def passed(self, time_s: float, used: int) -> None:
+        """Tell that time went on up to here with so many nodes in use."""
+        self._note(AdmissionUpdate(time_s=time_s, used=used))
+
+    def done(self, places: Places, time_s: float) -> None:
+        """Tell whose work is done."""
+        self._note(
+            AdmissionUpdate(time_s=time_s, finished=tuple(self._gangs.specs[place].name for place in places.tolist()))
+        )
+
+    def _remarks(self, specs: Iterable[TaskSpec]) -> Iterator[str]:
+        remark = getattr(self._admission, "remark", None)
+        if remark is None:
+            return
+        for spec in specs:
+            try:
+                said = remark(spec)
+            except Exception as error:
+                raise self._broken(error) from error
+            if said:
+                yield f"task '{spec.name}' {said}"
+
+    def _note(self, news: AdmissionUpdate) -> None:
+        if self._books is None:
+            return
+        try:
+            self._books.note(news)
+        except Exception as error:
+            raise self._broken(error) from error
+
+    @property
+    def _where(self) -> str:
+        return f"admission '{self._admission.name}'"
+
+    def _broken(self, error: Exception) -> BadInput | BrokenPlugin:
+        if isinstance(error, BadInput):
+            return error
+        return BrokenPlugin(raised(error), where=self._where, fix="use a built-in one")

@@ -1,0 +1,312 @@
+"""The engine: round after round, who runs on which kind of nodes, and what becomes of it. All state is in columns.
+
+Rounds begin at multiples of their length. Where nothing can change for some rounds, they are gone through in one step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain_replay.rounds.contenders import Contenders, Progress
+from bftrain_replay.rounds.gang_packing import pack
+from bftrain_replay.rounds.held_nodes import Holders
+from bftrain_replay.rounds.round_admission import Entry
+from bftrain_replay.rounds.round_choice import Chooser
+from bftrain_replay.rounds.round_settings import BOUNDARY
+from bftrain_replay.rounds.step_table import Step, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from bftrain.ports import RoundPolicy
+    from bftrain_replay.rounds.gangs import Gangs
+    from bftrain_replay.rounds.node_supply import Change, Supply
+    from bftrain_replay.rounds.round_settings import RoundSettings
+
+    Floats = NDArray[np.float64]
+    Places = NDArray[np.intp]
+    # seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
+    Watch = Callable[[float, int], bool]
+
+ALL_DONE: Final = "all_done"
+MEASURED_DONE: Final = "measured_done"
+UNTIL: Final = "until"
+LOG_END: Final = "log_end"
+OVERLOAD: Final = "overload"
+STALLED: Final = "stalled"
+INTERRUPTED: Final = "interrupted"
+
+_ROUNDING: Final = 1.0 - 1e-12  # who lacks less is done
+_PATIENCE: Final = 1000  # rounds in which somebody waits and nobody runs, though nobody comes any more
+_WATCH_EVERY: Final = 64  # steps
+
+
+class Engine:
+    """One run. What it leaves behind: columns by task and by kind, ``steps``, and why it ``ended``."""
+
+    def __init__(self, gangs: Gangs, supply: Supply, policy: RoundPolicy, settings: RoundSettings) -> None:
+        count, kinds = len(gangs), len(gangs.kinds)
+        self.gangs = gangs
+        self.progress = Progress(gangs)
+        self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
+        self.seen_s = np.full(count, np.nan)  # the end of the first round in which it ran
+        self.starts, self.moves, self.preemptions, self.taken = (np.zeros(count, dtype=np.intp) for _ in range(4))
+        self.done_samples, self.start_up_samples = np.zeros(count), np.zeros(count)
+        self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
+        self.pools: list[tuple[float, Places]] = []  # from when there were how many nodes of each kind
+        self.steps = Steps()
+        self.users = tuple(sorted({spec.user for spec in gangs.specs}))
+        places = {user: place for place, user in enumerate(self.users)}
+        self._owner = np.array([places[spec.user] for spec in gangs.specs], dtype=np.intp)
+        self.now_s, self.ended = 0.0, ""
+        self._supply, self._settings = supply, settings
+        self._policy, self._steady = policy, bool(getattr(policy, "steady", False))
+        self._chooser = Chooser(policy, settings)
+        self._entry = Entry(gangs, self.progress, settings) if settings.admission else None
+        self._holders = Holders(supply)
+        self._round = 0
+        self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
+        self._running = np.zeros(count, dtype=bool)  # scratch
+        self._come = 0
+        self._version = 0
+        self._choice: tuple[Places, Places] | None = None
+        self._admitted: Places = np.zeros(0, dtype=np.intp)
+        self._idle_rounds = 0  # in a row, though somebody waits
+        until_s = math.inf if settings.until_s is None else settings.until_s
+        self._limit_s = min(supply.end_s, until_s)
+        first, last = settings.measured(count)
+        self.measured = slice(first, last + 1)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the admission has to say of tasks that came."""
+        return () if self._entry is None else tuple(self._entry.remarks)
+
+    def run(self, watch: Watch | None = None) -> None:
+        """Go through the rounds until the run ends."""
+        turn = 0
+        while True:
+            self._nodes_until_now()
+            self._arrivals()
+            self.ended = self.ended or self._why_to_end()
+            if self.ended:
+                return
+            turn += 1
+            if watch is not None and turn % _WATCH_EVERY == 0 and not watch(self.now_s, self._awaited_done()):
+                self.ended = INTERRUPTED
+                return
+            self._step()
+
+    def _awaited_done(self) -> int:
+        return int(np.count_nonzero(~np.isnan(self.end_s[: self.measured.stop])))
+
+    # -- what happens before a round
+
+    def _why_to_end(self) -> str:
+        all_came = self._come == len(self.gangs)
+        if all_came and not self._here.size:
+            return ALL_DONE
+        if self._settings.measure and not np.isnan(self.end_s[self.measured]).any():
+            return MEASURED_DONE
+        if self.now_s >= self._limit_s:
+            return LOG_END if self._limit_s == self._supply.end_s else UNTIL
+        nothing_comes = all_came and self._supply.next_s == math.inf and self._due_s() == math.inf
+        if self._idle_rounds >= _PATIENCE and nothing_comes:
+            return STALLED
+        return ""
+
+    def _due_s(self) -> float:
+        """Say until when the policy waits before it looks anew at who is there; infinity if it does not wait."""
+        due_s: float = getattr(self._policy, "due_s", math.inf)
+        return due_s
+
+    def _nodes_until_now(self) -> None:
+        while self._supply.next_s <= self.now_s:
+            self._take_away(self._change(self._supply.take()))
+
+    def _arrivals(self) -> None:
+        come = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
+        if come == self._come:
+            return
+        self._here = np.concatenate((self._here, np.arange(self._come, come)))
+        if self._entry is not None:
+            self._entry.came(np.arange(self._come, come), self.now_s)
+        self._come = come
+        self._changed()
+        if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
+            self.ended = OVERLOAD  # if nobody came any more, it would be done some time
+
+    def _backlog_s(self) -> float:
+        """Give how long all nodes would be busy with what would wait if those ran who have most to do.
+
+        Whom the policy lets run does not matter: one long task that has to wait for short ones is no queue.
+        """
+        gangs, all_nodes = self.gangs, max(1, sum(self._supply.most.values()))
+        here = self._here[np.isfinite(self.progress.left[self._here])]
+        node_s = self.progress.left[here] / gangs.speeds[here].max(axis=1) * gangs.nodes[here]
+        if node_s.sum() <= self._settings.max_backlog_s * all_nodes:
+            return 0.0  # without looking who could run
+        order = np.argsort(-node_s, kind="stable")
+        kinds = gangs.fastest[here[order]]
+        task, kind = np.repeat(order, kinds.shape[1]), kinds.ravel()
+        able = gangs.speeds[here[task], kind] > 0.0
+        task, kind = task[able], kind[able]
+        free = np.array(list(self._supply.most.values()), dtype=np.intp)
+        runs = task[pack(task, kind, gangs.nodes[here[task]], free)]
+        return float(node_s.sum() - node_s[runs].sum()) / all_nodes
+
+    def _changed(self) -> None:
+        self._version += 1
+        self._choice = None
+        self._idle_rounds = 0
+
+    def _change(self, change: Change) -> Places:
+        """Take in that nodes come and go; gives the tasks that are hit."""
+        hit = self._holders.change(change)
+        self.pools.append((change.time_s, self._holders.count))
+        self._changed()
+        return hit
+
+    def _take_away(self, hit: Places) -> None:
+        self.progress.kind[hit] = -1
+        self.preemptions[hit] += 1
+        self.taken[hit] += 1
+
+    # -- a step: a round, or several that go alike
+
+    def _step(self) -> None:
+        run, kind = self._chosen()
+        started, stopped = self._launch(run, kind)
+        rounds = self._rounds_alike(run, kind)
+        begin_s, first = self.now_s, self._round
+        self._round += rounds
+        self.now_s = min(self._round * self._settings.round_s, self._limit_s)
+        self.seen_s[run] = np.fmin(self.seen_s[run], min((first + 1) * self._settings.round_s, self.now_s))
+        speed = self.gangs.speeds[run, kind]
+        needs_s = self.progress.overhead_s[run] + self.progress.left[run] / speed
+        pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
+        has_s, taken = self._until_taken(run, needs_s, begin_s)
+        samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
+        if self._entry is not None:
+            self._entry.passed(self.now_s, int(self.gangs.nodes[run].sum()))
+        self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
+        self._idle_rounds = self._idle_rounds + rounds if waiting and not run.size else 0
+        used = float(self.held_node_s.sum() - before)
+        counts = (run.size, waiting, started, stopped, taken, int(done.sum()))
+        by_user = np.bincount(self._owner[run], held_s * self.gangs.nodes[run], len(self.users)).astype(np.float64)
+        self.steps.add(Step(first, rounds, begin_s, self.now_s, pool, used, samples, *counts), by_user)
+
+    def _chosen(self) -> tuple[Places, Places]:
+        """Give who runs on which kind: as in the round before if nothing can have changed that."""
+        if not self._here.size or not self._holders.count.any():
+            nobody = self._here[:0]
+            return nobody, nobody
+        if self._choice is None and self._entry is not None:
+            self._admitted = self._entry.chosen(self._here, self.now_s, self._holders.count)
+        competing = self._here if self._entry is None else self._admitted
+        if not competing.size:
+            self._choice = competing, competing
+        elif self._choice is None or not self._steady:
+            self._choice = self._chooser.choose(
+                Contenders(
+                    gangs=self.gangs,
+                    progress=self.progress,
+                    place=competing,
+                    free=self._holders.count,
+                    time_s=self.now_s,
+                    round_s=self._settings.round_s,
+                    version=self._version,
+                )
+            )
+        return self._choice
+
+    def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
+        """Stop who does not run any more, start who did not run before on this kind; gives how many of each."""
+        was = self.progress.kind
+        fresh = was[run] != kind
+        if not fresh.any() and int((was[self._here] >= 0).sum()) == run.size:
+            return 0, 0  # all as it was
+        begins, moved = run[fresh], run[fresh & (was[run] >= 0)]
+        held = self._here[was[self._here] >= 0]
+        self._running[run] = True
+        stops = held[~self._running[held]]
+        self._running[run] = False
+        self.preemptions[stops] += 1
+        self.moves[moved] += 1
+        self.starts[begins] += 1
+        self._holders.release(np.concatenate((stops, moved)))
+        self._holders.give(begins, kind[fresh], self.gangs.nodes[begins])
+        was[stops] = -1
+        was[run] = kind
+        self.progress.overhead_s[begins] = self.gangs.start_cost_s[begins]
+        self.start_s[begins] = np.fmin(self.start_s[begins], self.now_s)
+        return begins.size, stops.size
+
+    def _rounds_alike(self, run: Places, kind: Places) -> int:
+        """Say how many rounds will go like this one; in the last of them something may happen."""
+        all_run = run.size == self._here.size and len(self.gangs.kinds) == 1
+        if not (self._steady or all_run or not self._holders.count.any()):
+            return 1
+        round_s = self._settings.round_s
+        until_s = min(self._limit_s, self._supply.next_s)
+        if self._come < len(self.gangs):
+            until_s = min(until_s, float(self.gangs.submit_s[self._come]))
+        if run.size:
+            needs_s = self.progress.overhead_s[run] + self.progress.left[run] / self.gangs.speeds[run, kind]
+            until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
+        if until_s == math.inf:
+            return _PATIENCE  # nothing will ever happen
+        last = math.ceil(until_s / round_s)  # and not one more or less by rounding
+        last += (last * round_s < until_s) - ((last - 1) * round_s >= until_s)
+        return max(1, last - self._round)
+
+    def _until_taken(self, run: Places, needs_s: Floats, begin_s: float) -> tuple[Floats, int]:
+        """Give how long each may run, which ends early for those whose nodes leave, and how many these are."""
+        has_s = np.full(run.size, self.now_s - begin_s)
+        then_s, taken = begin_s, 0
+        while self._supply.next_s < self.now_s:
+            change = self._supply.take()
+            self.pool_node_s += self._holders.count * (change.time_s - then_s)
+            then_s = change.time_s
+            hit = self._change(change)
+            own = np.isin(run, hit)
+            has_s[own] = then_s - begin_s
+            own &= needs_s * _ROUNDING > then_s - begin_s  # others were done before
+            self._take_away(run[own])
+            taken += int(own.sum())
+        self.pool_node_s += self._holders.count * (self.now_s - then_s)
+        return has_s, taken
+
+    def _advance(
+        self, run: Places, kind: Places, speed: Floats, needs_s: Floats, has_s: Floats
+    ) -> tuple[float, NDArray[np.bool_], Floats]:
+        """Let all work for as long as they may; gives the samples done, who is done, and how long they held nodes."""
+        progress = self.progress
+        done = needs_s * _ROUNDING <= has_s
+        ran_s = np.where(done, needs_s, has_s)
+        starting_s = np.minimum(ran_s, progress.overhead_s[run])
+        samples = (ran_s - starting_s) * speed
+        self.done_samples[run] += samples
+        progress.left[run] = np.where(done, 0.0, progress.left[run] - samples)
+        progress.overhead_s[run] -= starting_s
+        self.start_up_samples[run] += starting_s * speed
+        held_s = has_s if self._settings.finish == BOUNDARY else ran_s
+        progress.service_s[run, kind] += held_s
+        self.held_node_s += np.bincount(kind, held_s * self.gangs.nodes[run], self.held_node_s.size)
+        return float(samples.sum()), done, held_s
+
+    def _finish(self, done: Places, end_s: Floats) -> None:
+        if not done.size:
+            return
+        if self._entry is not None:
+            self._entry.done(done, self.now_s)
+        self.end_s[done] = end_s
+        self.progress.kind[done] = -1
+        self._holders.release(done)
+        self._here = self._here[np.isnan(self.end_s[self._here])]
+        self._changed()

@@ -1,0 +1,95 @@
+"""Outputs: a run in rounds as files in one folder.
+
+The same inputs give the same bytes, but for what a real clock measured (:data:`MEASURED`) in ``summary.json``; its
+``figures_sha256`` leaves that out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bftrain import config, summaries
+from bftrain.files import write_text
+from bftrain.result_folder import REPORT_FILE, ResultKind
+from bftrain.values import wire
+from bftrain_datasets.scheduling import table_files
+from bftrain_replay.output.provenance import tasks_sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain_replay.rounds.round_result import Result
+
+FORMAT: Final = "bftrain rounds 1"
+CSV: Final = table_files.CSV
+MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
+_TABLES: Final = ("tasks", "rounds", "over_time", "users")
+KIND: Final = ResultKind(
+    title="run in rounds",
+    form="bftrain rounds",
+    names=frozenset({"summary.json", "config.toml", REPORT_FILE})
+    | {f"{name}.{form}" for name in _TABLES for form in table_files.FORMS},
+)
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """How the caller named the inputs: a cluster or a log, with its hash, and a task file."""
+
+    cluster: str = ""
+    log: str = ""
+    log_sha256: str = ""
+    kinds: str = ""  # a file with the kinds of the log's nodes
+    tasks: str = ""
+
+
+def check_tables(form: str) -> None:
+    """Make sure, before any work, that tables of this form can be written here."""
+    table_files.check_form(form)
+
+
+def write(result: Result, folder: Path, origin: Origin | None = None, *, form: str = CSV) -> None:
+    """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
+    origin = origin or Origin()
+    told = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
+    tables = {
+        "tasks": result.tasks_table,
+        "rounds": result.rounds_table,
+        "over_time": result.over_time_table,
+        "users": result.users_table,
+    }
+    table_files.write(tables, folder, form, FORMAT)
+    write_text(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
+    write_text(folder / "summary.json", told)
+
+
+def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
+    """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
+    origin = origin or Origin()
+    told: dict[str, Any] = {
+        "format": FORMAT,
+        **wire.plain(result.summary),
+        **wire.plain(result.task_figures),
+        "wall_s": result.wall_s,
+        "shares_wall_s": result.shares_wall_s,
+        "inputs": {
+            "cluster": {kind: count for kind, count in result.nodes.items() if not origin.log},
+            "log": {"name": origin.log, "sha256": origin.log_sha256},
+            "tasks": {"name": origin.tasks, "sha256": tasks_sha256(result.specs)},
+        },
+        "settings": wire.plain(result.settings),
+        "versions": summaries.versions(),
+    }
+    return summaries.with_sum(told, MEASURED)
+
+
+def _again(origin: Origin, form: str) -> str:
+    """Give the command that runs it again, as a comment, if it can be written on one line."""
+    words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
+    words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
+    if form != CSV:
+        words += ["--tables", form]
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
+    return f"# {command}\n" if origin.tasks and command.isprintable() else ""

@@ -1,0 +1,262 @@
+"""Page: a run in rounds as one page: how long tasks took, how fairly time was shared, and who held the nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain import text_formats
+from bftrain.files import write_text
+from bftrain.result_folder import REPORT_FILE
+from bftrain.values import wire
+from bftrain_replay.drawing.html_page import Card, Cell, Html, Page, Section, Table, html
+from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.theme import HUES
+from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.output.read_folder import Saved
+from bftrain_replay.output.table_schema import OVER_TIME, TASKS, Column, Kind
+from bftrain_replay.reporting import configuration
+from bftrain_replay.reporting.completion import completion
+from bftrain_replay.reporting.nodes_over_time import nodes, strip
+from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
+from bftrain_replay.rounds.round_folder import FORMAT
+from bftrain_replay.rounds.round_settings import RoundSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from bftrain_replay.drawing.figure import Figure
+
+SHOWN: Final = 2000  # tasks in the table
+
+_OF_ROUNDS: Final = (Column("moves", Kind.WHOLE), Column("measured", Kind.TEXT))
+_TASKS: Final = tuple(column for column in TASKS if not column.name.startswith("lost_")) + _OF_ROUNDS
+_ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples"})
+READ: Final = tuple(column.name for column in _TASKS if column.name not in _ONLY_OF_REPLAYS)
+_USERS: Final = (
+    Column("from_s", Kind.NUMBER),
+    Column("to_s", Kind.NUMBER),
+    Column("user", Kind.TEXT),
+    Column("nodes", Kind.NUMBER),
+)
+TABLES: Final = {"tasks": _TASKS, "over_time": OVER_TIME, "users": _USERS}
+_ENDS: Final = {
+    "all_done": "All tasks were done",
+    "measured_done": "It ended when the measured tasks were done",
+    "until": "It ended at the time that was set",
+    "log_end": "It ended with the log",
+    "overload": "The queue grew without bound, and it was ended",
+    "stalled": "Nobody could run any more, and it was ended",
+    "interrupted": "It was interrupted",
+}
+_HEADINGS: Final = (
+    "task", "state", "submitted", "started", "finished", "waited", "node-hours", "done", "starts", "preempted", "moves",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RoundsMaterial:
+    """What the page is made of: ``told`` is what ``summary.json`` holds, the others are the rows of its tables."""
+
+    told: Mapping[str, Any]
+    tasks: Sequence[Mapping[str, Any]]
+    over_time: Sequence[Sequence[float]]
+    users: Sequence[Sequence[Any]]
+
+    @cached_property
+    def end_s(self) -> float:
+        """How far the run came."""
+        return float(self.told["simulated_s"])
+
+    @cached_property
+    def moments(self) -> Moments:
+        """How its time stands on an axis: it counts from 0."""
+        return Moments(0.0, self.end_s)
+
+    @cached_property
+    def task_columns(self) -> TaskColumns:
+        """The measured tasks by column."""
+        return TaskColumns.of_rows(task for task in self.tasks if task["measured"] == "true")
+
+    @cached_property
+    def nodes_over_time(self) -> Series:
+        """Nodes that were there, and how many of them tasks held, over equal stretches of time."""
+        rows = np.array(self.over_time, dtype=np.float64).reshape(len(self.over_time), 4)
+        return Series(times_s=rows[:, 0], end_s=self.end_s, columns={"idle": rows[:, 2], "used": rows[:, 3]})
+
+
+def of_folder(folder: Path) -> RoundsMaterial:
+    """Read the folder of a run in rounds."""
+    saved = Saved(folder, FORMAT, TABLES)
+    return RoundsMaterial(
+        told=saved.summary,
+        tasks=[plain(dict(zip(READ, row, strict=True))) for row in saved.rows("tasks", *READ)],
+        over_time=list(saved.rows("over_time", "from_s", "to_s", "idle", "used")),
+        users=list(saved.rows("users", "from_s", "to_s", "user", "nodes")),
+    )
+
+
+def write(folder: Path) -> None:
+    """Write the page of the run that lies in a folder beside its other files."""
+    write_text(folder / REPORT_FILE, html(page(of_folder(folder))))
+
+
+def page(material: RoundsMaterial, title: str = "") -> Page:
+    """Lay the page out."""
+    told, settings = material.told, material.told["settings"]
+    over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
+    subject = f"{_nodes_said(told)}; {text_formats.counted(told['tasks'], 'task')}; policy {told['policy']}, rounds of "
+    return Page(
+        title=title or "Time shared in rounds",
+        subtitle=f"{subject}{text_formats.duration(settings['round_s'])}.",
+        lead=_lead(told),
+        warnings=_notices(told),
+        cards=list(_cards(told)),
+        sections=(
+            *(part for part in (completion(material),) if part is not None),
+            Section(
+                heading="Over time",
+                intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
+                parts=[figure for figure in over_time if figure is not None],
+            ),
+            _tasks(material.tasks),
+            Section(heading="Configuration", parts=tuple(_configuration(told))),
+        ),
+    )
+
+
+def plain(task: dict[str, Any]) -> dict[str, Any]:
+    """Tables in Parquet have true and false, those in CSV the words."""
+    return {**task, "measured": str(task["measured"]).lower()}
+
+
+def _nodes_said(told: Mapping[str, Any]) -> str:
+    kinds = [f"{each['nodes']:,} {kind}" for kind, each in told["kinds"].items() if kind]
+    most = sum(each["nodes"] for each in told["kinds"].values())
+    return text_formats.counted(most, "node") + (f" ({', '.join(kinds)})" if kinds else "")
+
+
+def _lead(told: Mapping[str, Any]) -> Html:
+    said = (
+        f"{_ENDS[told['ended']]}, after <strong>{text_formats.duration(told['simulated_s'])}</strong> and "
+        f"{text_formats.counted(told['rounds'], 'round')}. Tasks held "
+        f"<strong>{text_formats.percent(told['coverage'])}</strong> of "
+        f"{text_formats.count(told['idle_node_h'])} "
+        "node-hours."
+    )
+    if told["completion_s"] is not None:
+        said += (
+            f" A task took <strong>{text_formats.duration(told['completion_s']['mean'])}</strong> on average from its "
+            "submission to its end."
+        )
+    return Html(said)
+
+
+def _notices(told: Mapping[str, Any]) -> list[str]:
+    found = []
+    if not told["complete"]:
+        found.append(f"{_ENDS[told['ended']]}: the figures are of a part, and do not tell how the others would fare.")
+    if told["measured"] < told["tasks"]:
+        found.append(
+            f"Means and pictures of tasks are of {text_formats.count(told['measured'])} of "
+            f"{text_formats.count(told['tasks'])} "
+            f"tasks: {told['settings']['measure']}, counted from 0 as they come."
+        )
+    return found
+
+
+def _cards(told: Mapping[str, Any]) -> Iterator[Card]:
+    def mean(name: str, said: Any) -> str:  # noqa: ANN401 - a function that puts a number in words
+        return text_formats.UNKNOWN if told[name] is None else said(told[name]["mean"])
+
+    yield Card(name="Completion time", figure=mean("completion_s", text_formats.duration), note="mean, from submission")
+    yield Card(
+        name="Responsiveness",
+        figure=mean("responsiveness_s", text_formats.duration),
+        note="mean, to the end of its first round",
+    )
+    yield Card(
+        name="Rho",
+        figure=mean("rho", text_formats.ratio),
+        note="mean, over what it takes on an n-th part of everything",
+    )
+    yield Card(
+        name="Node-time used",
+        figure=text_formats.percent(told["coverage"]),
+        note=f"{text_formats.count(told['used_node_h'])} of {text_formats.count(told['idle_node_h'])} node-hours",
+    )
+    yield Card(
+        name="Tasks done",
+        figure=text_formats.count(told["tasks_finished"]),
+        note=f"of {text_formats.count(told['tasks'])}; {text_formats.count(told['waiting'])} wait in the end",
+    )
+    yield Card(
+        name="Preemptions",
+        figure=text_formats.count(told["preemptions"]),
+        note=f"{text_formats.count(told['taken'])} of them by nodes that left; "
+        f"{text_formats.counted(told['moves'], 'move')} between kinds",
+    )
+
+
+def _users(material: RoundsMaterial) -> Figure | None:
+    """Give the nodes of each user over time, upon each other; the smallest beyond the colours together."""
+    if not material.users:
+        return None
+    starts = np.array([row[0] for row in material.over_time])
+    begins = np.unique([row[0] for row in material.users])
+    held = [(from_s, to_s, named(user), count) for from_s, to_s, user, count in material.users]
+    starts = np.unique(np.concatenate((begins, [0.0]))) if begins.size else starts
+    node_s: dict[str, float] = {}
+    for from_s, to_s, user, count in held:
+        node_s[user] = node_s.get(user, 0.0) + (to_s - from_s) * count
+    order = sorted(node_s, key=lambda user: -node_s[user])
+    kept = order if len(order) <= len(HUES) else order[: len(HUES) - 1]
+    columns = {user: np.zeros(starts.size) for user in kept}
+    if len(kept) < len(order):
+        columns[OTHERS] = np.zeros(starts.size)
+    for from_s, _, user, count in held:
+        columns[user if user in columns else OTHERS][np.searchsorted(starts, from_s)] += count
+    whole = sum(node_s.values()) or 1.0
+    had = {**{user: node_s[user] for user in kept}, OTHERS: whole - sum(node_s[user] for user in kept)}
+    series = [
+        Series(times_s=starts, end_s=material.end_s, columns={"nodes": column}, of=user)
+        for user, column in columns.items()
+    ]
+    return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], material.moments)
+
+
+def _tasks(tasks: Sequence[Mapping[str, Any]]) -> Section:
+    left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
+    table = Table(label="Tasks", headings=_HEADINGS, rows=map(_row, tasks[:SHOWN]), sortable=True, css="many")
+    return Section(heading="Tasks", intro=f"{left_out}A heading sorts by its column.", parts=(table,))
+
+
+def _row(task: Mapping[str, Any]) -> tuple[Cell, ...]:
+    done = task["done_samples"] / task["work_samples"] if task["work_samples"] else None
+    arrived = task["state"] != "not_arrived"
+    times = (task["submit_s"], task["first_start_s"], task["finish_s"], task["waited_s"] if arrived else None)
+    return (
+        Cell(task["name"], task["name"]),
+        Cell(task["state"].replace("_", " "), task["state"]),
+        *(Cell(text_formats.duration(seconds), seconds) for seconds in times),
+        Cell(text_formats.count(task["node_h"]), task["node_h"]),
+        Cell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done),
+        *(Cell(text_formats.count(task[name]), task[name]) for name in ("starts", "preemptions", "moves")),
+    )
+
+
+def _configuration(told: Mapping[str, Any]) -> Iterator[Table | Html]:
+    inputs = told["inputs"]
+    cluster = ", ".join(f"{count} {kind}".strip() for kind, count in inputs["cluster"].items())
+    nodes_from = ("cluster", cluster) if cluster else ("log", _file(inputs["log"]))
+    rows = (nodes_from, ("tasks", _file(inputs["tasks"])))
+    return configuration.tables(rows, told["settings"], wire.plain(RoundSettings()), told["versions"])
+
+
+def _file(told: Mapping[str, str]) -> str:
+    return f"{told['name'] or 'made in memory'} (SHA-256 {told['sha256']})"

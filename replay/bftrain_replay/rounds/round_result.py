@@ -1,0 +1,383 @@
+"""Result: what a run in rounds found, as figures and as tables. docs/rounds.md says what each means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from bftrain import text_formats
+from bftrain.parts.metrics import Measured, measured_if_possible, metrics_of
+from bftrain.short_repr import ShortRepr
+from bftrain_datasets.scheduling.schedule_tables import rows
+from bftrain_replay.accounting.result import TaskRecord, TaskState
+from bftrain_replay.metrics.fair_time import Pools, alone_s
+from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.metrics.task_figures import TaskFigures, task_figures
+from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+    from pandas import DataFrame
+
+    from bftrain.errors import BrokenPlugin
+    from bftrain.values.task import TaskSpec
+    from bftrain_replay.rounds.round_engine import Engine
+    from bftrain_replay.rounds.round_settings import RoundSettings
+
+    Table = dict[str, list[Any]]
+
+HOUR_S = 3600.0
+MOST_REMARKS = 5
+STRETCHES = 1000  # of the table over time
+USER_STRETCHES = 250  # of that of users
+
+
+class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind: how many at most, and their node-hours."""
+
+    nodes: int
+    idle_node_h: float
+    used_node_h: float
+    coverage: float | None
+
+
+class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one run. What cannot be told is ``None``. ``task_figures`` are those of the measured tasks."""
+
+    policy: str
+    ended: str
+    complete: bool
+    simulated_s: float
+    rounds: int
+    tasks: int
+    tasks_finished: int
+    running: int
+    waiting: int
+    not_arrived: int
+    measured: int
+    measured_finished: int
+    responsiveness_s: Percentiles | None
+    makespan_s: float | None
+    idle_node_h: float
+    used_node_h: float
+    coverage: float | None
+    kinds: dict[str, KindSummary]
+    cost: float
+    harvested: float
+    lost_start_up_samples: float
+    starts: int
+    moves: int
+    preemptions: int
+    taken: int
+    shares_computed: int
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Result(ShortRepr):
+    """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares.
+
+    ``specs`` are the tasks as they were given, before they were made gangs.
+    """
+
+    settings: RoundSettings
+    specs: tuple[TaskSpec, ...]
+    engine: Engine
+    nodes: dict[str, int]
+    wall_s: float
+    shares_computed: int = 0
+    shares_wall_s: float = 0.0
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        told, figures = self.summary, self.task_figures
+        return f"run in rounds by {self.settings.policy}", {
+            "ended": self.ended.replace("_", " "),
+            "round": text_formats.duration(self.settings.round_s),
+            "nodes": f"{sum(self.nodes.values()):,}",
+            "simulated": text_formats.duration(told.simulated_s),
+            "tasks finished": f"{told.tasks_finished:,} of {len(self.specs):,}",
+            "completion, mean": text_formats.duration(figures.completion_s.mean if figures.completion_s else None),
+        }
+
+    @property
+    def ended(self) -> str:
+        """Why it ended."""
+        return self.engine.ended
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended as it was to end."""
+        return self.ended in {ALL_DONE, MEASURED_DONE, UNTIL, LOG_END}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the admission remarked of tasks that came: the first, and how many more it remarked on."""
+        said = self.engine.remarks
+        more = len(said) - MOST_REMARKS
+        return said[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The numbers of the metrics that were asked for."""
+        return self._measured.numbers
+
+    @property
+    def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
+        """What was wrong with metrics that were asked for and gave no numbers."""
+        return self._measured.broken
+
+    @cached_property
+    def _measured(self) -> Measured:
+        return measured_if_possible(metrics_of(self.settings.metrics), self)
+
+    # -- what metrics may look at, as of a replay
+
+    @property
+    def simulated_s(self) -> float:
+        """How long it was."""
+        return self.engine.now_s
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """When the number of nodes, there or in use, may have changed: each holds until the next time."""
+        return self.engine.steps.column("from_s")
+
+    @property
+    def pool(self) -> NDArray[np.float64]:
+        """The nodes that were there when the rounds began."""
+        return self.engine.steps.column("pool")
+
+    @property
+    def used(self) -> NDArray[np.float64]:
+        """The nodes that were held, on average over rounds that went alike."""
+        steps = self.engine.steps
+        return steps.column("used_node_s") / (steps.column("to_s") - steps.column("from_s"))
+
+    @cached_property
+    def tasks(self) -> tuple[TaskRecord, ...]:
+        """The table of tasks as records."""
+        known = {*TaskRecord.__struct_fields__} - {"state"}
+        table = self.tasks_table
+        told = (dict(zip(table, row, strict=True)) for row in rows(table))
+        return tuple(
+            TaskRecord(
+                **{name: cell for name, cell in each.items() if name in known},
+                state=state,
+                node_s=each["node_h"] * HOUR_S,
+            )
+            for each, state in zip(told, self.states, strict=True)
+        )
+
+    def tasks_frame(self) -> DataFrame:
+        """Give the table of tasks as a DataFrame."""
+        return _frame(self.tasks_table)
+
+    def rounds_frame(self) -> DataFrame:
+        """Give the table of rounds as a DataFrame."""
+        return _frame(self.rounds_table)
+
+    def over_time_frame(self) -> DataFrame:
+        """Give what was there, used and done over time as a DataFrame."""
+        return _frame(self.over_time_table)
+
+    def users_frame(self) -> DataFrame:
+        """Give the nodes of each user over time as a DataFrame."""
+        return _frame(self.users_table)
+
+    @property
+    def states(self) -> list[TaskState]:
+        """What became of each task."""
+        engine = self.engine
+        come = np.searchsorted(engine.gangs.submit_s, engine.now_s, side="right")
+        states = []
+        for place, (end_s, kind) in enumerate(zip(engine.end_s.tolist(), engine.progress.kind.tolist(), strict=True)):
+            if end_s == end_s:  # noqa: PLR0124 - no NaN
+                states.append(TaskState.FINISHED)
+            elif place >= come:
+                states.append(TaskState.NOT_ARRIVED)
+            else:
+                states.append(TaskState.RUNNING if kind >= 0 else TaskState.WAITING)
+        return states
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Over which tasks means are taken."""
+        measured = np.zeros(len(self.engine.gangs), dtype=bool)
+        measured[self.engine.measured] = True
+        return measured
+
+    @cached_property
+    def columns(self) -> TaskColumns:
+        """The table of tasks as arrays."""
+        table = self.tasks_table
+        return TaskColumns.of_rows(dict(zip(table, row, strict=True)) for row in rows(table))
+
+    @cached_property
+    def task_figures(self) -> TaskFigures:
+        """The figures of the measured tasks: completion, response, rho, deadlines, users."""
+        return task_figures(self.columns.chosen(self.measured), self.engine.now_s)
+
+    @cached_property
+    def summary(self) -> RoundSummary:
+        """The figures of the run."""
+        engine, states = self.engine, self.states
+        idle, used = engine.pool_node_s / HOUR_S, engine.held_node_s / HOUR_S
+        kinds = {
+            kind: KindSummary(
+                nodes=self.nodes[kind],
+                idle_node_h=float(idle[place]),
+                used_node_h=float(used[place]),
+                coverage=_share(used[place], idle[place]),
+            )
+            for place, kind in enumerate(engine.gangs.kinds)
+        }
+        return RoundSummary(
+            policy=self.settings.policy,
+            ended=self.ended,
+            complete=self.complete,
+            simulated_s=engine.now_s,
+            rounds=int(engine.steps.column("rounds").sum()),
+            tasks=len(states),
+            tasks_finished=states.count(TaskState.FINISHED),
+            running=states.count(TaskState.RUNNING),
+            waiting=states.count(TaskState.WAITING),
+            not_arrived=states.count(TaskState.NOT_ARRIVED),
+            measured=int(self.measured.sum()),
+            measured_finished=int((~np.isnan(engine.end_s[self.measured])).sum()),
+            responsiveness_s=Percentiles.of((engine.seen_s - self.columns.came_s)[self.measured]),
+            makespan_s=self._makespan_s(),
+            idle_node_h=float(idle.sum()),
+            used_node_h=float(used.sum()),
+            coverage=_share(used.sum(), idle.sum()),
+            kinds=kinds,
+            cost=sum(each.used_node_h * self.settings.prices.get(kind, 1.0) for kind, each in kinds.items()),
+            harvested=float(engine.steps.column("samples").sum()),
+            lost_start_up_samples=float(engine.start_up_samples.sum()),
+            starts=int(engine.starts.sum()),
+            moves=int(engine.moves.sum()),
+            preemptions=int(engine.preemptions.sum()),
+            taken=int(engine.taken.sum()),
+            shares_computed=self.shares_computed,
+            metrics=self.metrics,
+        )
+
+    def _makespan_s(self) -> float | None:
+        end_s = self.engine.end_s
+        if not end_s.size or np.isnan(end_s).any():
+            return None
+        return float(end_s.max()) - max(0.0, float(self.engine.gangs.submit_s.min()))
+
+    @cached_property
+    def tasks_table(self) -> Table:
+        """One row a task, in the order in which they come: the columns of a replay's tasks, and more."""
+        engine, gangs = self.engine, self.engine.gangs
+        states = self.states
+        come = np.array([state is not TaskState.NOT_ARRIVED for state in states], dtype=bool)
+        until_s = np.where(np.isnan(engine.end_s), engine.now_s, engine.end_s)
+        ran_s = engine.progress.service_s.sum(axis=1)
+        waited_s = np.where(come, np.maximum(0.0, until_s - np.maximum(gangs.submit_s, 0.0) - ran_s), 0.0)
+        at_first = come & ~(engine.start_s <= gangs.submit_s)
+        alone = iter(alone_s([spec for spec, here in zip(gangs.specs, come.tolist(), strict=True) if here], self.pools))
+        shortest_s = gangs.work / gangs.speeds.max(axis=1, initial=0.0)  # no gang is without a kind
+        known = np.isfinite(gangs.work)
+        return {
+            "name": [spec.name for spec in gangs.specs],
+            "state": [str(state) for state in states],
+            "submit_s": gangs.submit_s.tolist(),
+            "first_start_s": _cells(engine.start_s),
+            "finish_s": _cells(engine.end_s),
+            "starts": engine.starts.tolist(),
+            "preemptions": engine.preemptions.tolist(),
+            "waits": (at_first + engine.preemptions).tolist(),
+            "waited_s": waited_s.tolist(),
+            "node_h": (ran_s * gangs.nodes / HOUR_S).tolist(),
+            "work_samples": _cells(np.where(known, gangs.work, np.nan)),
+            "done_samples": engine.done_samples.tolist(),
+            "lost_start_up_samples": engine.start_up_samples.tolist(),
+            "user": [spec.user for spec in gangs.specs],
+            "campaign": [spec.campaign for spec in gangs.specs],
+            "deadline_s": [spec.deadline_s for spec in gangs.specs],
+            "shortest_s": _cells(np.where(known, shortest_s, np.nan)),
+            "alone_s": [next(alone) if here else None for here in come.tolist()],
+            "nodes": gangs.nodes.tolist(),
+            "moves": engine.moves.tolist(),
+            "taken": engine.taken.tolist(),
+            "seen_s": _cells(engine.seen_s),
+            "measured": self.measured.tolist(),
+            **{
+                f"on_{kind or 'node'}_s": engine.progress.service_s[:, place].tolist()
+                for place, kind in enumerate(gangs.kinds)
+            },
+        }
+
+    @property
+    def pools(self) -> Pools:
+        """How many nodes of each kind there were over time."""
+        engine = self.engine
+        times_s = np.array([time_s for time_s, _ in engine.pools])
+        counts = np.array([count for _, count in engine.pools]).reshape(times_s.size, len(engine.gangs.kinds))
+        by_kind = {kind: counts[:, place] for place, kind in enumerate(engine.gangs.kinds)}
+        return Pools(times_s, by_kind, engine.now_s)
+
+    @cached_property
+    def rounds_table(self) -> Table:
+        """One row for each stretch of rounds that went alike."""
+        return self.engine.steps.table()
+
+    @cached_property
+    def over_time_table(self) -> Table:
+        """One row for each of so many equal stretches of time: the columns of a replay's table of this name."""
+        steps = self.engine.steps
+        edges_s = np.concatenate(([0.0], steps.column("to_s")))
+        spans_s = np.diff(edges_s)
+        cuts_s = np.linspace(0.0, edges_s[-1], STRETCHES + 1)
+        sums = [steps.column("pool") * spans_s, steps.column("used_node_s"), steps.column("samples")]
+        idle, used, samples = (np.interp(cuts_s, edges_s, np.concatenate(([0.0], np.cumsum(each)))) for each in sums)
+        width_s = max(float(cuts_s[1]), 1e-300)
+        return {
+            "from_s": cuts_s[:-1].tolist(),
+            "to_s": cuts_s[1:].tolist(),
+            "idle": (np.diff(idle) / width_s).tolist(),
+            "used": (np.diff(used) / width_s).tolist(),
+            "harvested": samples[1:].tolist(),
+        }
+
+    @cached_property
+    def users_table(self) -> Table:
+        """One row for each user in each of so many equal stretches of time in which it held nodes: how many."""
+        steps, users = self.engine.steps, self.engine.users
+        table: Table = {"from_s": [], "to_s": [], "user": [], "nodes": []}
+        if not any(users) or not len(steps):
+            return table
+        edges_s = np.concatenate(([0.0], steps.column("to_s")))
+        cuts_s = np.linspace(0.0, edges_s[-1], USER_STRETCHES + 1)
+        until = np.cumsum(np.vstack((np.zeros(len(users)), *steps.by_user)), axis=0)
+        node_s = np.diff(np.array([np.interp(cuts_s, edges_s, column) for column in until.T]), axis=1)
+        for stretch, user in np.argwhere(node_s.T > 0.0).tolist():
+            table["from_s"].append(float(cuts_s[stretch]))
+            table["to_s"].append(float(cuts_s[stretch + 1]))
+            table["user"].append(users[user])
+            table["nodes"].append(float(node_s[user, stretch] / (cuts_s[stretch + 1] - cuts_s[stretch])))
+        return table
+
+
+def _frame(table: Table) -> DataFrame:
+    import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
+
+    return pd.DataFrame(table)
+
+
+def _cells(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if value != value else value for value in values.tolist()]  # noqa: PLR0124 - NaN
+
+
+def _share(part: float, whole: float) -> float | None:
+    return float(part) / float(whole) if whole else None

@@ -1,0 +1,391 @@
+"""The engine: drives the decision core through a log on a virtual clock, and books what comes of it.
+
+The same Harvester decides as in live mode; only the clock and the tasks are simulated. A moment costs time in
+proportion to the nodes that change and the tasks that compete, not to the machine or to the queue.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from bftrain.errors import BadInput, Fault
+from bftrain.values import checks
+from bftrain.values.actions import Action, Release, Start
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
+from bftrain_datasets.log.measures import pool_sizes_by_kind
+from bftrain_replay.accounting.decision_log import DecisionColumns
+from bftrain_replay.accounting.harvest_curve import HarvestOverTime
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused
+from bftrain_replay.accounting.unused_reason import why_unused
+from bftrain_replay.simulation.decision_delay import Pace
+from bftrain_replay.simulation.fixed_cluster import FOREVER_S, Ended
+from bftrain_replay.simulation.node_kinds import NodesByKind
+from bftrain_replay.simulation.rules import Realistic, Semantics
+from bftrain_replay.simulation.task_progress import carry_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from bftrain.values.curve import SpeedCurve
+    from bftrain.values.decision import Decision
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.accounting.allocations import Allocations
+    from bftrain_replay.simulation.task_progress import TaskProgress
+
+    KeepGoing = Callable[[float, int], bool]
+
+
+class Decider(Protocol):
+    """What the engine asks of the decision core; a Harvester is one.
+
+    If it has a true attribute ``uses_work_left``, it is told before every decision how much work is left.
+    """
+
+    def absorb(self, *events: Event) -> Sequence[Action]:
+        """Take in events of one moment; gives what must be done at once."""
+        ...
+
+    def decide(self, time_s: float) -> Decision:
+        """Divide the pool anew."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one pass through a log left behind."""
+
+    complete: bool
+    tasks: tuple[TaskProgress | TaskSpec, ...]  # in the order given; a bare spec never arrived
+    ledger: Ledger
+    decisions: DecisionColumns
+    harvest: HarvestOverTime
+    wall_s: float
+    allocations: Allocations | None = None
+    pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes in each stretch of the ledger, where kinds differ
+    ended: Ended | None = None  # why, where nodes never leave: otherwise the log ended
+
+
+class Gauge(Protocol):
+    """Watches the queue of a cluster whose nodes never leave."""
+
+    def arrived(self, spec: TaskSpec, now_s: float) -> None:
+        """A task arrived."""
+        ...
+
+    def overloaded(self, now_s: float, waiting: int) -> bool:
+        """Say whether the queue grows without bound, ``waiting`` tasks being without nodes."""
+        ...
+
+
+def run(
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    decider: Decider,
+    *,
+    semantics: Semantics | None = None,
+    pace: Pace | None = None,
+    keep_going: KeepGoing | None = None,
+    allocations: Allocations | None = None,
+    fixed: Gauge | None = None,
+) -> Run:
+    """Replay ``log`` against ``tasks``, whose ``submit_s`` counts from the log's start.
+
+    By default the rules are realistic and every decision takes effect at once.
+    ``keep_going(simulated seconds, decisions)`` is asked at every moment; when it says no, the run ends there as
+    an incomplete one whose books are in order all the same. ``allocations`` takes down who holds which node when.
+    ``fixed`` is for a log whose nodes never leave: the run ends when all tasks are done, or nothing happens any more,
+    or this gauge says that there is no end to the queue.
+    """
+    twice = checks.repeated([spec.name for spec in tasks])
+    if twice is not None:
+        raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
+    rules = semantics or Realistic()
+    engine = _Engine(log, tasks, decider, rules, pace or Pace(), keep_going or _always, allocations)
+    return engine.run() if fixed is None else engine.run_fixed(fixed)
+
+
+def _always(_simulated_s: float, _decisions: int) -> bool:
+    return True
+
+
+class _Engine:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        tasks: Sequence[TaskSpec],
+        decider: Decider,
+        semantics: Semantics,
+        pace: Pace,
+        keep_going: KeepGoing,
+        allocations: Allocations | None,
+    ) -> None:
+        self._log = log
+        self._specs = tasks
+        self._decider = decider
+        self._semantics = semantics
+        self._pace = pace
+        self._keep_going = keep_going
+        self._allocations = allocations
+        self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
+        self._timeline = semantics.timeline(log, tasks)
+        self._kinds = NodesByKind(log) if log.kind_names else None
+        self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where kinds are told apart
+        self._ledger = Ledger(PLAIN if self._kinds is None else Unused)
+        self._decisions = DecisionColumns()
+        self._harvest = HarvestOverTime(log.span_s)
+        self._arrived: dict[str, TaskProgress] = {}
+        self._unfinished = 0
+        self._latest_s = -math.inf  # the latest moment that was dealt with
+        self._pool = 0
+        self._used = 0
+        self._running = 0
+        self._full_size = 0  # nodes that all running tasks would hold at their maximum
+        self._changed: dict[str, TaskProgress] = {}
+        self._advancing: dict[str, TaskProgress] = {}  # kept only for those who are told the work left
+        self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
+
+    def run(self) -> Run:
+        begun = perf_counter()
+        self._ledger.open(0.0, 0, 0, {})
+        now_s, complete = self._moments()
+        if complete:
+            self._fill_up()
+        self._close(now_s)
+        return self._ended(begun, complete=complete)
+
+    def run_fixed(self, gauge: Gauge) -> Run:
+        """Run in a log whose nodes never leave."""
+        begun = perf_counter()
+        self._harvest = HarvestOverTime(None)
+        self._ledger.open(0.0, 0, 0, {})
+        ended = self._fixed_moments(gauge)
+        now_s = self._log.span_s if ended is Ended.UNTIL else max(self._latest_s, 0.0)
+        self._close(now_s)
+        return self._ended(begun, complete=ended is not Ended.INTERRUPTED, ended=ended)
+
+    def _ended(self, begun: float, *, complete: bool, ended: Ended | None = None) -> Run:
+        return Run(
+            complete=complete,
+            ended=ended,
+            pools=self._pools(),
+            tasks=tuple(self._arrived.get(spec.name, spec) for spec in self._specs),
+            ledger=self._ledger,
+            decisions=self._decisions,
+            harvest=self._harvest,
+            wall_s=perf_counter() - begun,
+            allocations=self._allocations,
+        )
+
+    def _moments(self) -> tuple[float, bool]:
+        """Go from moment to moment while there is time and work left; gives when it stopped, and if at the end."""
+        end_s, timeline = self._log.span_s, self._timeline
+        while self._unfinished or timeline.arrivals_left:
+            now_s = min(timeline.next_s(), self._pace.due_s)
+            if now_s >= end_s:
+                break
+            if not self._keep_going(now_s, len(self._decisions)):
+                return now_s, False
+            self._moment(now_s)
+            self._latest_s = now_s
+        return end_s, True
+
+    def _pools(self) -> dict[str, NDArray[np.int64]] | None:
+        if self._kinds is None:
+            return None
+        times = self._log.times - self._log.start_s
+        places = np.searchsorted(times, self._ledger.times_s, side="right") - 1
+        return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
+
+    def _fixed_moments(self, gauge: Gauge) -> Ended:
+        """Go from moment to moment; gives why it stopped."""
+        end_s, timeline = self._log.span_s, self._timeline
+        told = 0
+        while self._unfinished or timeline.arrivals_left:
+            now_s = min(timeline.next_s(), self._pace.due_s)
+            if now_s == math.inf:
+                return Ended.STANDSTILL if end_s >= FOREVER_S else Ended.UNTIL
+            if now_s >= end_s:
+                return Ended.UNTIL
+            if not self._keep_going(now_s, len(self._decisions)):
+                return Ended.INTERRUPTED
+            self._moment(now_s)
+            self._latest_s = now_s
+            if len(self._arrived) > told:
+                for name in islice(self._arrived, told, None):
+                    gauge.arrived(self._arrived[name].spec, now_s)
+                told = len(self._arrived)
+                if gauge.overloaded(now_s, self._unfinished - self._running):
+                    return Ended.OVERLOAD
+        return Ended.ALL_DONE
+
+    def _moment(self, now_s: float) -> None:
+        if now_s > self._harvest.next_s:
+            self._harvest.look(now_s)
+        if now_s >= self._timeline.next_s():
+            self._take_in(now_s)
+            self._pace.call(now_s)
+        unused = self._decide(now_s) if self._pace.due_s <= now_s else self._undecided()
+        self._expect()
+        self._ledger.open(now_s, self._pool, self._used, unused)
+
+    def _decide(self, now_s: float) -> dict[Unused, int]:
+        """Divide the pool anew; gives why the nodes that are left over do not work."""
+        if self._tells_work_left:
+            self._decider.absorb(*self._work_left(now_s))
+        begun = perf_counter()
+        decision = self._decider.decide(now_s)
+        self._decisions.add(decision, perf_counter() - begun)
+        self._pace.decided(now_s, decision.solve_s)
+        self._apply(decision.actions, now_s)
+        if (decision.pool, decision.used) != (self._pool, self._used):
+            raise Fault(
+                f"the decision counts {decision.used} of {decision.pool} nodes used, "
+                f"the engine {self._used} of {self._pool}",
+                where=f"at {now_s!r} s",
+            )
+        return self._unused(decision.sizes)
+
+    def _take_in(self, now_s: float) -> None:
+        """Take in all that happens at one moment, as the rules order it."""
+        left, joined = self._timeline.nodes_at(now_s)
+        self._pool += len(joined) - len(left)
+        if self._kinds is not None:
+            self._kinds.leave(left)
+        events: list[Event] = [NodesLeft(time_s=now_s, nodes=left)] if left else []
+        if events and self._semantics.losses_first:
+            self._absorb(events, now_s)
+            self._expect()
+            events = []
+        for task in self._timeline.finishes_at(now_s):
+            self._finish(task, now_s)
+            events.append(TaskFinished(time_s=now_s, task=task.spec.name))
+        for kind, nodes in self._log.by_kind(joined):
+            events.append(NodesJoined(time_s=now_s, nodes=nodes, kind=kind))
+            if self._kinds is not None:
+                self._kinds.join(kind, len(nodes))
+        for spec in self._timeline.arrivals_at(now_s):
+            self._arrived[spec.name] = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
+            self._unfinished += 1
+            events.append(TaskSubmitted(time_s=now_s, spec=spec))
+        self._absorb(events, now_s)
+
+    def _absorb(self, events: Sequence[Event], now_s: float) -> None:
+        self._apply(self._decider.absorb(*events), now_s)
+
+    def _work_left(self, now_s: float) -> Iterable[Event]:
+        """Say how much work is left to the tasks that advanced since the last decision."""
+        for name, task in self._advancing.items():
+            task.settle(now_s)
+            if task.finish_s is None and task.work_left_samples < math.inf:
+                yield TaskMeasured(time_s=now_s, task=name, work_left_samples=task.work_left_samples)
+        self._advancing = {name: task for name, task in self._advancing.items() if task.size}
+
+    def _expect(self) -> None:
+        """Look anew at when the tasks that changed will be done."""
+        for task in self._changed.values():
+            self._timeline.expect(task)
+        self._changed.clear()
+
+    def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
+        """Give the speeds by size; where it has no curve it does not run, and so stands still."""
+        largest = min(spec.max_nodes, len(self._log.node_names))  # nobody holds more nodes than there are
+        key = (curve, largest)
+        if key not in self._speeds:
+            self._speeds[key] = [0.0] * (largest + 1) if curve is None else curve.speeds(largest).tolist()
+        return self._speeds[key]
+
+    def _finish(self, task: TaskProgress, now_s: float) -> None:
+        if task.size:
+            self._used -= task.size
+            self._running -= 1
+            self._full_size -= task.spec.max_nodes
+        self._unfinished -= 1
+        before = task.size
+        task.finish(now_s)
+        if before and self._kinds is not None:
+            self._kinds.changed(task, self._kind[task.spec.name], before)
+        self._harvest.note(task)
+        if self._allocations is not None:
+            self._allocations.end(task.spec.name, now_s)
+
+    def _apply(self, actions: Iterable[Action], now_s: float) -> None:
+        """Carry actions out, as a launcher would; a task that has just finished has nothing more to lose."""
+        for action in actions:
+            if isinstance(action, Release):
+                continue
+            task = self._arrived[action.task]
+            if task.finish_s is not None:
+                continue
+            before, was_running = task.size, task.size > 0
+            if self._kinds is not None and isinstance(action, Start):
+                self._choose_kind(task, self._kinds.of(action.nodes))
+            carry_out(task, action, now_s)
+            if self._kinds is not None:
+                self._kinds.changed(task, self._kind[action.task], before)
+            if self._allocations is not None:
+                self._allocations.act(action, now_s)
+            self._used += task.size - before
+            if (task.size > 0) != was_running:
+                step = -1 if was_running else 1
+                self._running += step
+                self._full_size += step * task.spec.max_nodes
+            self._changed[action.task] = task
+            self._harvest.note(task)
+            if self._tells_work_left:
+                self._advancing[action.task] = task
+
+    def _choose_kind(self, task: TaskProgress, kind: str) -> None:
+        self._kind[task.spec.name] = kind
+        task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
+
+    def _undecided(self) -> dict[Unused, int]:
+        """Say why nodes are free until the next decision; once all tasks are finished there will be none."""
+        reason = Unused.UNDECIDED if self._unfinished or self._timeline.arrivals_left else Unused.NO_TASK
+        return {reason: self._pool - self._used}
+
+    def _unused(self, sizes: Mapping[str, int]) -> dict[Unused, int]:
+        """Say why the nodes that are left over do not work."""
+        if self._kinds is not None:
+            return self._kinds.why_unused(sizes, unfinished=self._unfinished, task_of=self._arrived.__getitem__)
+        return why_unused(
+            self._pool - self._used,
+            room=self._full_size - self._used,
+            sizes=sizes,
+            running=self._running,
+            unfinished=self._unfinished,
+            spec_of=lambda name: self._arrived[name].spec,
+        )
+
+    def _fill_up(self) -> None:
+        """Book the rest of a log in which there is nothing left to do."""
+        if self._unfinished or self._timeline.arrivals_left:
+            return
+        times = self._log.times - self._log.start_s
+        sizes = self._log.pool_sizes()
+        first = int(np.searchsorted(times, self._latest_s, side="right"))
+        for time_s, pool in zip(times[first:].tolist(), sizes[first:].tolist(), strict=True):
+            self._ledger.open(time_s, pool, 0, {Unused.NO_TASK: pool})
+
+    def _close(self, now_s: float) -> None:
+        self._harvest.look(now_s)
+        for task in list(self._timeline.finishes_at(now_s)):
+            self._finish(task, now_s)
+        for task in self._arrived.values():
+            if task.finish_s is None:
+                task.settle(now_s)
+        if self._allocations is not None:
+            self._allocations.close(now_s)
+        self._harvest.close(now_s)
+        self._ledger.close(now_s)
+        self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))

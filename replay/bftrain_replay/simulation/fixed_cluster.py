@@ -1,0 +1,140 @@
+"""Fixed clusters: nodes that never leave, as a log, and how a replay on them ends."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.errors import BadInput, BadValue
+from bftrain.values.kinds import ANY_KIND
+from bftrain_datasets.log.eventlog import IDLE, EventLog
+from bftrain_datasets.log.provenance import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain.values.task import TaskSpec
+
+FOREVER_S: Final = 1e15  # thirty million years: a clock that counts further can no longer tell milliseconds
+MADE_BY: Final = "fixed cluster"
+_ODD: Final = re.compile(r"[^\w.]+")
+_MOST_NAMED: Final = 3
+
+
+class Ended(StrEnum):
+    """Why a replay on a fixed cluster ended."""
+
+    ALL_DONE = "all_done"  # every task is finished
+    UNTIL = "until"  # the time that was given is over
+    STANDSTILL = "standstill"  # tasks are left, and nothing will ever happen any more
+    OVERLOAD = "overload"  # the queue grows without bound
+    INTERRUPTED = "interrupted"
+
+
+WORDS: Final[Mapping[Ended, str]] = {
+    Ended.ALL_DONE: "all tasks are done",
+    Ended.UNTIL: "the time given with --until is over",
+    Ended.STANDSTILL: "tasks are left that are given no nodes, and nothing will happen any more",
+    Ended.OVERLOAD: "the queue grows without bound: more work comes than the cluster can do, whoever divides it",
+    Ended.INTERRUPTED: "it was interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """How many nodes there are by kind (one kind without a name: all are alike), and until when at most, seconds."""
+
+    nodes: Mapping[str, int]
+    until_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a time at which nothing could end."""
+        if self.until_s is not None and not 0.0 < self.until_s < math.inf:
+            what = f"must be a finite number above 0, not {self.until_s:g}"
+            raise BadValue(what, where="Cluster.until_s", fix="leave it out to go on until all tasks are done")
+
+    @property
+    def text(self) -> str:
+        """Give the nodes as one writes them: ``v100=36,k80=4``."""
+        if set(self.nodes) == {ANY_KIND}:
+            return str(self.nodes[ANY_KIND])
+        return ",".join(f"{kind}={count}" for kind, count in self.nodes.items())
+
+    def log(self, end_s: float | None = None) -> EventLog:
+        """Give it as a log that begins at 0 and in which every node is idle throughout."""
+        kinds = list(self.nodes)
+        counts = list(self.nodes.values())
+        total = sum(counts)
+        told_apart = kinds != [ANY_KIND]
+        return EventLog(
+            node_names=tuple(_names(self.nodes)),
+            times=np.zeros(1),
+            offsets=np.array([0, total], dtype=np.int64),
+            nodes=np.arange(total, dtype=np.int32),
+            states=np.full(total, IDLE, dtype=np.int8),
+            end_s=(FOREVER_S if self.until_s is None else self.until_s) if end_s is None else end_s,
+            kind_names=tuple(kinds) if told_apart else (),
+            node_kinds=np.repeat(np.arange(len(kinds)), counts) if told_apart else np.zeros(0, dtype=np.int32),
+            provenance=Provenance(made_by=MADE_BY, options={"cluster": self.text}),
+        )
+
+    def check(self, tasks: Sequence[TaskSpec]) -> None:
+        """Refuse tasks that it can never hold, and those without end if nothing else ends it."""
+        unfit = never_held(tasks, self.nodes)
+        if unfit:
+            fix = "leave them out, or give the cluster more nodes of a kind that they run on"
+            raise BadInput(f"this cluster can never hold {unfit}", where="tasks", fix=fix)
+        if not tasks:
+            raise BadInput("there are none", where="tasks", fix="a cluster without tasks has nothing to tell")
+        endless = [spec.name for spec in tasks if spec.work_samples is None]
+        if endless and self.until_s is None:
+            what = f"task '{endless[0]}' never finishes by itself, so neither does the replay"
+            raise BadInput(what, where="tasks", fix="give it work_samples, or say --until when to end")
+
+
+def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
+    """Name the tasks that so many nodes of each kind can never hold, and say why; nothing if there are none."""
+    unfit = [spec for spec in tasks if not fits(spec, nodes)]
+    told = "; ".join(_why_not(spec, nodes) for spec in unfit[:_MOST_NAMED])
+    return told + (f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else "")
+
+
+def fits(spec: TaskSpec, largest: Mapping[str, int]) -> bool:
+    """Whether a task can ever run where there are so many nodes of each kind at most."""
+    return any(_fits_on(spec, kind, count) for kind, count in largest.items())
+
+
+def _fits_on(spec: TaskSpec, kind: str, count: int) -> bool:
+    curve, most = spec.curve_on(kind), min(spec.max_nodes, count)
+    if curve is None or spec.min_nodes > most:
+        return False
+    return bool(curve.speeds(most)[spec.min_nodes :].max() > 0.0)
+
+
+def _why_not(spec: TaskSpec, nodes: Mapping[str, int]) -> str:
+    able = {kind: count for kind, count in nodes.items() if spec.curve_on(kind) is not None}
+    if not able:
+        known = ", ".join(spec.curves)
+        return f"task '{spec.name}', which runs on {known} only"
+    largest = max(able.values())
+    if spec.min_nodes > largest:
+        of_kind = " of one kind" if len(nodes) > 1 else ""
+        return (
+            f"task '{spec.name}', which needs {spec.min_nodes:,} nodes{of_kind} where it can have {largest:,} at most"
+        )
+    return f"task '{spec.name}', whose speed is 0 at every size that it could have"
+
+
+def _names(nodes: Mapping[str, int]) -> Iterator[str]:
+    """Name nodes by their kind and number: ``v100-01``."""
+    stems = [_ODD.sub("-", kind).strip("-") or "n" for kind in nodes]
+    if len(set(stems)) < len(stems):
+        stems = [f"kind{number}" for number in range(1, len(stems) + 1)]
+    for stem, count in zip(stems, nodes.values(), strict=True):
+        width = len(str(count))
+        yield from (f"{stem}-{number:0{width}d}" for number in range(1, count + 1))

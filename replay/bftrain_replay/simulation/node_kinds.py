@@ -1,0 +1,107 @@
+"""By kind: where nodes have kinds, how many of each are idle and held, and why those that are left over do not work.
+
+The engine keeps the sums over all kinds itself; this is what it needs besides for a log whose nodes have kinds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bftrain.errors import Fault
+from bftrain_replay.accounting.node_time_ledger import Unused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.simulation.task_progress import TaskProgress
+
+
+class NodesByKind:
+    """The idle nodes by kind, and the tasks that hold them. A task holds nodes of one kind at a time."""
+
+    __slots__ = ("_free", "_holding", "_kind_of")
+
+    def __init__(self, log: EventLog) -> None:
+        self._kind_of = log.kind_of
+        self._free = dict.fromkeys(log.kind_names, 0)
+        self._holding: dict[str, dict[str, TaskProgress]] = {kind: {} for kind in log.kind_names}
+
+    @classmethod
+    def standing(cls, log: EventLog, pool: Iterable[str], holding: Iterable[tuple[TaskProgress, str]]) -> NodesByKind:
+        """Count anew: these nodes are idle, and each of these tasks holds some of its kind."""
+        made = cls(log)
+        for node in pool:
+            made.join(made._kind_of[node], 1)
+        for task, kind in holding:
+            made.changed(task, kind, 0)
+        return made
+
+    def leave(self, nodes: Iterable[str]) -> None:
+        """Nodes left the pool; if a task held them, it is told to give them up next."""
+        for node in nodes:
+            self._free[self._kind_of[node]] -= 1
+
+    def join(self, kind: str, count: int) -> None:
+        """So many nodes joined the pool."""
+        self._free[kind] += count
+
+    def of(self, nodes: Iterable[str]) -> str:
+        """Give the kind of nodes that go to one task together."""
+        kinds = {self._kind_of[node] for node in nodes}
+        if len(kinds) != 1:
+            raise Fault(f"nodes of {len(kinds)} kinds are given to one task at once: {', '.join(sorted(kinds))}")
+        return kinds.pop()
+
+    def changed(self, task: TaskProgress, kind: str, before: int) -> None:
+        """A task has another size than ``before``, on nodes of ``kind``."""
+        self._free[kind] += before - task.size
+        if task.size:
+            self._holding[kind][task.spec.name] = task
+        else:
+            self._holding[kind].pop(task.spec.name, None)
+
+    def why_unused(
+        self, sizes: Mapping[str, int], *, unfinished: int, task_of: Callable[[str], TaskProgress]
+    ) -> dict[Unused, int]:
+        """Say why nodes do not work, as ``leftover.why_unused`` does, for every kind by itself.
+
+        Where those that hold nodes of the kind are full, and whoever wants more runs on other kinds only or holds
+        nodes of another, the reason is that these are nodes of the ``other_kind``.
+        """
+        found: dict[Unused, int] = {}
+        waiting = [task_of(name) for name, size in sizes.items() if size == 0]
+        wanting = bool(waiting) or any(
+            task.size < task.spec.max_nodes for tasks in self._holding.values() for task in tasks.values()
+        )
+        for kind, left in self._free.items():
+            if left == 0:
+                continue
+            room = sum(task.spec.max_nodes - task.size for task in self._holding[kind].values())
+            too_small = False
+            for task in waiting:
+                if runs_on(task, kind):
+                    if task.spec.min_nodes <= left:
+                        room += task.spec.max_nodes
+                    else:
+                        too_small = True
+            wanted = min(left, room)
+            reason = _of_the_rest(too_small=too_small, wanting=wanting, outside=unfinished > len(sizes), sizes=sizes)
+            for why, count in ((Unused.NOT_WORTH, wanted), (reason, left - wanted)):
+                found[why] = found.get(why, 0) + count
+        return found
+
+
+def runs_on(task: TaskProgress, kind: str) -> bool:
+    """Say whether a task runs on nodes of a kind at all."""
+    return task.spec.curve_on(kind) is not None
+
+
+def _of_the_rest(*, too_small: bool, wanting: bool, outside: bool, sizes: Mapping[str, int]) -> Unused:
+    if too_small:
+        return Unused.BELOW_MINIMUM
+    if outside:
+        return Unused.TASK_CAP
+    if wanting:
+        return Unused.OTHER_KIND
+    return Unused.AT_MAXIMUM if sizes else Unused.NO_TASK

@@ -1,0 +1,121 @@
+"""Assumptions: what a replay takes for granted about how tasks keep their progress, named and in a sentence.
+
+The rules stand with their formulas in docs/semantics.md ("How progress is kept").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain import text_formats
+from bftrain.errors import BadValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MEMORY: Final = "memory"
+DISK: Final = "disk"
+TASK: Final = "task"
+FORMS: Final = "memory, memory:SECONDS, disk:SECONDS or task"
+SAVE_PERIOD_S: Final = 60.0  # between saves on disk, of elastic training; docs/semantics.md says where it comes from
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressKept:
+    """How tasks keep their progress: ``kept`` in memory, on disk or as each task says; ``disk_s`` between saves."""
+
+    kept: str
+    disk_s: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ProgressKept:
+        """Read ``memory``, ``memory:60``, ``disk:300`` or ``task``; raise ``ValueError`` for anything else."""
+        kept, colon, seconds = text.partition(":")
+        if kept == TASK and not colon:
+            return cls(TASK)
+        if kept == MEMORY and not colon:
+            return cls(MEMORY, SAVE_PERIOD_S)
+        disk_s = float(seconds)
+        if kept not in {MEMORY, DISK} or not 0.0 < disk_s < math.inf:
+            raise ValueError(text)
+        return cls(kept, disk_s)
+
+    @property
+    def text(self) -> str:
+        """The shortest form that means this."""
+        if self.disk_s is None or self == ProgressKept(MEMORY, SAVE_PERIOD_S):
+            return self.kept
+        return f"{self.kept}:{repr(self.disk_s).removesuffix('.0')}"
+
+    @property
+    def short(self) -> str:
+        """Say what is assumed in few words."""
+        option = f"(--progress {self.text})"
+        if self.disk_s is None:
+            return f"Assumed: a preemption takes what the task says {option}"
+        on_disk = f"on disk every {text_formats.duration(self.disk_s)}"
+        return f"Assumed: progress is kept {on_disk if self.kept == DISK else f'in memory, and {on_disk}'} {option}"
+
+    @property
+    def sentence(self) -> str:
+        """Say what is assumed, and the option that says otherwise."""
+        option = f"(--progress {self.text})."
+        if self.disk_s is None:
+            return f"Assumed: a preemption takes from each task what the task says (shrink_cost_s) {option}"
+        period = text_formats.duration(self.disk_s)
+        if self.kept == DISK:
+            return (
+                f"Assumed: training that writes a checkpoint every {period}; a task that loses a node goes back to its "
+                f"last checkpoint {option}"
+            )
+        return (
+            "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at once goes "
+            f"back to its last save on disk, at most {period} old {option}"
+        )
+
+
+def in_short(progress: str | None) -> str:
+    """Return the assumption in few words; ``progress`` is the setting, ``None`` by the published rules."""
+    if progress is None:
+        return "Assumed: a preemption takes what the task says (--semantics published)"
+    return ProgressKept.parse(progress).short
+
+
+def told(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]:
+    """Return what ``summary.json`` says of it; ``progress`` is the setting, ``None`` by the published rules."""
+    if progress is None:
+        sentence = (
+            "Assumed: the published rules; whenever nodes leave a task, it loses what it says (shrink_cost_s) "
+            "(--semantics published)."
+        )
+        return {"kept": TASK, "disk_s": None, "sentence": sentence}
+    kept = ProgressKept.parse(progress)
+    sentence = kept.sentence if nodes_leave else "Nodes of a cluster never leave, so no progress is lost to preemption."
+    return {"kept": kept.kept, "disk_s": kept.disk_s, "sentence": sentence}
+
+
+def agreed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which ``checkpoint_interval_s`` has become ``progress``; refuse two that contradict."""
+    found = dict(given)
+    interval_s = found.get("checkpoint_interval_s")
+    if not isinstance(interval_s, int | float) or not 0.0 < interval_s < math.inf:
+        return found  # nothing to translate, or for the settings to refuse
+    same = ProgressKept(DISK, float(interval_s)).text
+    said = found.get("progress")
+    if said is not None and _canonical(said) != same:
+        raise BadValue(
+            f"contradicts progress {said}",
+            where="ReplaySettings.checkpoint_interval_s",
+            fix=f"leave one of them out; progress {same} says the same as this interval",
+        )
+    del found["checkpoint_interval_s"]
+    return {**found, "progress": same}
+
+
+def _canonical(text: object) -> str:
+    try:
+        return ProgressKept.parse(str(text)).text
+    except ValueError:
+        return ""

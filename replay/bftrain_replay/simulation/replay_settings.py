@@ -1,0 +1,137 @@
+"""Settings of a replay: those of the decision core, and what only a virtual clock can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from bftrain.config import Settings
+from bftrain.deciding.node_stay import AUTO, HORIZON_S
+from bftrain.errors import suggestion
+from bftrain.values import checks
+from bftrain_replay.simulation.progress_assumptions import FORMS, MEMORY, TASK, ProgressKept, agreed
+
+REALISTIC: Final = "realistic"
+PUBLISHED: Final = "published"
+SEMANTICS: Final = (REALISTIC, PUBLISHED)
+
+ALL: Final = "all"
+CHOSEN: Final = "chosen"
+EVENTS: Final = (ALL, CHOSEN)
+
+MEASURED: Final = "measured"
+
+_REFUSED_BY_PUBLISHED: Final = ("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s")
+
+
+class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a log is replayed. With these and the same log and tasks, every figure repeats (docs/semantics.md).
+
+    ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
+    machine to machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override those of every task, and
+    ``cost_factor`` multiplies all three. ``progress`` says what a preemption takes back: ``memory`` (the default),
+    ``memory:S``, ``disk:S`` or ``task``, and ``None`` by the published rules, which say it themselves;
+    ``checkpoint_interval_s = S`` is another way to say ``disk:S``, and is ``None`` once it was read.
+    """
+
+    semantics: str = REALISTIC  # by which rules tasks advance
+    events: str = ALL  # published rules: decide at all events of the log, or at those that change the chosen nodes
+    window: str = ""  # A..B, seconds UTC or ISO times
+    nodes: str = ""  # a node set, or a slice in the log's own order; "" for all
+    skip_events: int = 0  # events at the window's begin that are left out
+    decision_latency_s: float | str = 0.0  # from an event until new sizes take effect
+    min_interval_s: float = 0.0  # between decisions
+    grow_cost_s: float | None = None
+    shrink_cost_s: float | None = None
+    start_cost_s: float | None = None
+    cost_factor: float = 1.0  # what every task's costs are multiplied with
+    progress: str | None = None
+    checkpoint_interval_s: float | None = None
+    seed: int = 0  # whatever is random comes from it; at present nothing is
+    metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
+
+    def __post_init__(self) -> None:
+        """Check every field, and that no rules are asked for what they do not know."""
+        super().__post_init__()
+        _one_of(self, "semantics", SEMANTICS)
+        _one_of(self, "events", EVENTS)
+        for name in ("window", "nodes", "metrics"):
+            if getattr(self, name) != "":
+                checks.text(self, name)
+        checks.integer(self, "skip_events", at_least=0)
+        _latency(self)
+        checks.number(self, "min_interval_s", at_least=0.0)
+        for cost in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
+            if getattr(self, cost) is not None:
+                checks.number(self, cost, at_least=0.0)
+        checks.number(self, "cost_factor", at_least=0.0)
+        checks.optional_number(self, "checkpoint_interval_s", above=0.0)
+        checks.integer(self, "seed", at_least=0)
+        if self.semantics == PUBLISHED:
+            _as_published(self)
+            for name in _REFUSED_BY_PUBLISHED:
+                if getattr(self, name) not in (None, 0.0):
+                    checks.reject(self, name, "is unknown to the published rules", "leave it out, or replay realistic")
+        elif self.events != ALL:
+            checks.reject(self, "events", "is for the published rules only", "leave it out, or replay published")
+        _progress(self)
+
+    @property
+    def progress_kept(self) -> ProgressKept | None:
+        """How tasks keep their progress; ``None`` by the published rules."""
+        return None if self.progress is None else ProgressKept.parse(self.progress)
+
+    @classmethod
+    def progress_in(cls, settings: Settings) -> str | None:
+        """Return the setting ``progress``; of settings that are not of a replay, that tasks say it themselves."""
+        return settings.progress if isinstance(settings, cls) else TASK
+
+    @classmethod
+    def of(cls, settings: Settings) -> ReplaySettings:
+        """Give ``settings`` as those of a replay; what they do not say is left at its default."""
+        return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+
+
+def _as_published(settings: ReplaySettings) -> None:
+    """Let the published rules decide what is not chosen."""
+    if settings.horizon_s == AUTO:
+        force_setattr(settings, "horizon_s", HORIZON_S)
+    if settings.placement == AUTO:
+        force_setattr(settings, "placement", "grouped")
+
+
+def _progress(settings: ReplaySettings) -> None:
+    """Write how progress is kept in one form; a default that was not chosen gives way to what was."""
+    given = settings.progress
+    if settings.semantics == PUBLISHED:
+        if given not in {None, MEMORY}:
+            fix = "leave it out, or replay realistic"
+            checks.reject(settings, "progress", "is unknown to the published rules", fix)
+        force_setattr(settings, "progress", None)
+        return
+    if settings.checkpoint_interval_s is not None:
+        chosen = None if given == MEMORY else given
+        both = {"progress": chosen, "checkpoint_interval_s": settings.checkpoint_interval_s}
+        given = agreed(both)["progress"]
+        force_setattr(settings, "checkpoint_interval_s", None)
+    try:
+        force_setattr(settings, "progress", ProgressKept.parse(MEMORY if given is None else given).text)
+    except (ValueError, AttributeError):
+        fix = f"write {FORMS}, such as disk:300"
+        checks.reject(settings, "progress", f"is {given!r}", fix)
+
+
+def _latency(settings: ReplaySettings) -> None:
+    if isinstance(settings.decision_latency_s, str):
+        checks.instead_of_seconds(settings, "decision_latency_s", MEASURED)
+    else:
+        checks.number(settings, "decision_latency_s", at_least=0.0)
+
+
+def _one_of(settings: ReplaySettings, field: str, known: Sequence[str]) -> None:
+    given = checks.text(settings, field)
+    if given not in known:
+        checks.reject(settings, field, f"is {given!r}", suggestion(given, known))

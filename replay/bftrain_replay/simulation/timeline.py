@@ -1,0 +1,82 @@
+"""Timeline: the moments at which something happens, in order: node changes, arrivals, completions.
+
+The virtual clock counts seconds from the log's start, so that times stay exact to fractions of a microsecond
+whatever epoch the log uses.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.simulation.task_progress import TaskProgress
+
+# A completion this near to another event is at the same moment: less is rounding, not time
+SAME_MOMENT_S: Final = 1e-6
+
+
+class Timeline:
+    """What happens next. Arrivals before the log's start happen at its start."""
+
+    __slots__ = ("_arrivals", "_changes", "_finishes", "_next_change", "_next_spec", "_order")
+
+    def __init__(self, log: EventLog, tasks: Iterable[TaskSpec]) -> None:
+        self._changes = ((time_s - log.start_s, left, joined) for time_s, left, joined in log.pool_changes())
+        self._next_change = next(self._changes, None)
+        self._arrivals = iter(sorted(tasks, key=lambda spec: spec.submit_s))
+        self._next_spec = next(self._arrivals, None)
+        self._finishes: list[tuple[float, int, int, TaskProgress]] = []
+        self._order = 0
+
+    @property
+    def arrivals_left(self) -> bool:
+        """Whether tasks are still to come."""
+        return self._next_spec is not None
+
+    def expect(self, task: TaskProgress) -> None:
+        """Remember when ``task`` will finish; what was expected of it before no longer counts."""
+        finish_s = task.expected_finish_s
+        if finish_s < math.inf:
+            self._order += 1
+            heappush(self._finishes, (finish_s, self._order, task.version, task))
+
+    def next_s(self) -> float:
+        """Give the time of the next moment, infinity if there is none."""
+        outside = math.inf
+        if self._next_change is not None:
+            outside = self._next_change[0]
+        if self._next_spec is not None:
+            outside = min(outside, max(self._next_spec.submit_s, 0.0))
+        finish = self._next_finish_s()
+        return finish if finish < outside - SAME_MOMENT_S else outside
+
+    def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Take the nodes that leave and those that join at ``now_s``."""
+        change = self._next_change
+        if change is None or change[0] > now_s:
+            return (), ()
+        self._next_change = next(self._changes, None)
+        return change[1], change[2]
+
+    def arrivals_at(self, now_s: float) -> Iterator[TaskSpec]:
+        """Take the tasks that are submitted up to ``now_s``."""
+        while self._next_spec is not None and self._next_spec.submit_s <= now_s:
+            yield self._next_spec
+            self._next_spec = next(self._arrivals, None)
+
+    def finishes_at(self, now_s: float) -> Iterator[TaskProgress]:
+        """Take the tasks whose work is done at ``now_s``."""
+        while self._next_finish_s() <= now_s + SAME_MOMENT_S:
+            yield heappop(self._finishes)[3]
+
+    def _next_finish_s(self) -> float:
+        finishes = self._finishes
+        while finishes and (finishes[0][2] != finishes[0][3].version):
+            heappop(finishes)  # its size changed since
+        return finishes[0][0] if finishes else math.inf

@@ -1,0 +1,162 @@
+"""The foreman: a process that has imported and loaded what all workers need, and forks them.
+
+So a worker starts in milliseconds, and a log is in memory once however many workers read it. The foreman has one
+thread and forks nothing but itself, which makes forking safe whatever the program is that runs the sweep. It is run as
+``python -m bftrain_replay.sweeping.executors.fork_server SOCKET``, hears on its standard input what to load, and on the
+socket, with each empty message, the end of a connection that the next worker is to serve. It ends with its master,
+and all workers with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from bftrain.errors import BftrainError
+from bftrain.values import wire
+from bftrain_replay.sweeping.executors.worker_messages import At, Born, Died, Ended, Preload
+from bftrain_replay.sweeping.run_point import work
+from bftrain_replay.sweeping.sweep_inputs import Inputs
+from bftrain_replay.sweeping.sweep_runs import Pass
+
+if TYPE_CHECKING:
+    from bftrain_replay.sweeping.executors.worker_messages import FromForeman, FromWorker
+    from bftrain_replay.sweeping.run_outcomes import Outcome
+
+_TELL_EVERY_S: Final = 0.1
+_MESSAGE: Final = 1024
+
+
+class Foreman:
+    """The loop around the master's socket and the workers' ends."""
+
+    def __init__(self, master: socket.socket, inputs: Inputs) -> None:
+        self._master = master
+        self._inputs = inputs
+        self._workers: set[int] = set()
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        """Serve the master until it is gone."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._master, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self._master:
+                        message, numbers, _, _ = socket.recv_fds(self._master, _MESSAGE, 1)
+                        if not message:
+                            return
+                        self._fork(socket.socket(fileno=numbers[0]))
+                    else:
+                        with suppress(BlockingIOError):
+                            os.read(self._wake, _MESSAGE)
+                        self._reap()
+
+    def end_all(self) -> None:
+        """Kill all workers, and see them gone."""
+        for pid in self._workers:
+            os.kill(pid, signal.SIGKILL)  # nobody else has its number: only we take it off the books
+        for pid in self._workers:
+            os.waitpid(pid, 0)
+
+    def _fork(self, connection: socket.socket) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(connection)
+        connection.close()
+        self._workers.add(pid)
+        self._tell(Born(pid=pid))
+
+    def _become_worker(self, connection: socket.socket) -> NoReturn:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._master.close()
+            os.close(self._wake)
+            os.close(self._woken)
+            serve(connection, self._inputs)
+            code = 0
+        except (BrokenPipeError, ConnectionResetError):
+            code = 0  # the master is gone, and nobody wants the rest
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._workers.discard(pid)
+            self._tell(Died(pid=pid, code=os.waitstatus_to_exitcode(status)))
+
+    def _tell(self, message: FromForeman) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._master.send(wire.encode(message))
+
+
+def serve(connection: socket.socket, inputs: Inputs) -> None:
+    """Do the passes that come over a connection, one after the other, until it is closed."""
+    for line in connection.makefile("rb"):
+        outcome = _done(wire.decode(line, Pass), connection, inputs)
+        _say(connection, Ended(outcome=outcome))
+
+
+def _done(job: Pass, connection: socket.socket, inputs: Inputs) -> Outcome:
+    told_s = time.monotonic()
+
+    def watch(share: float) -> bool:
+        nonlocal told_s
+        now_s = time.monotonic()
+        if now_s - told_s >= _TELL_EVERY_S:
+            told_s = now_s
+            _say(connection, At(share=share))
+        return True
+
+    seed = job.seed
+    return work(job, lambda: inputs.log(job.log, seed), lambda: inputs.tasks(job.tasks, seed), watch)
+
+
+def _say(connection: socket.socket, message: FromWorker) -> None:
+    connection.sendall(wire.encode(message) + b"\n")
+
+
+def main() -> None:
+    """Load what is asked for, then fork workers until the master is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    master = socket.socket(fileno=int(sys.argv[1]))
+    inputs = Inputs()
+    preload = wire.decode(sys.stdin.buffer.read(), Preload)
+    # Whoever needs an input that cannot be loaded will say so
+    for log in preload.logs:
+        with suppress(BftrainError, OSError):
+            inputs.log(log, 0)
+    for tasks in preload.tasks:
+        with suppress(BftrainError, OSError):
+            inputs.tasks(tasks, 0)
+    gc.collect()
+    gc.freeze()  # or the first collection in each worker would copy all of it
+    foreman = Foreman(master, inputs)
+    try:
+        foreman.run()
+    finally:
+        foreman.end_all()
+
+
+if __name__ == "__main__":
+    main()

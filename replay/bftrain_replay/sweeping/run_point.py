@@ -1,0 +1,221 @@
+"""Work: one pass of a sweep, done in this process. What comes of it is an outcome, also if it fails."""
+
+from __future__ import annotations
+
+import traceback
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from bftrain.errors import BadInput, BftrainError, NotAvailable
+from bftrain_datasets.log.idle_doubts import doubts_of
+from bftrain_replay.accounting.decider_counts import CEILING
+from bftrain_replay.accounting.input_warnings import odd_decisions, odd_inputs
+from bftrain_replay.output import plugin_files
+from bftrain_replay.output.provenance import tasks_sha256, versions_with
+from bftrain_replay.rounds.round_engine import OVERLOAD, STALLED
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.rounds.simulation import simulate
+from bftrain_replay.simulation.fixed_cluster import WORDS, Ended
+from bftrain_replay.simulation.overload_detector import Queue, Unwatched
+from bftrain_replay.study import Passes, check_parts
+from bftrain_replay.sweeping.run_outcomes import InRounds, Outcome, Status
+from bftrain_replay.sweeping.sweep_inputs import FixedCluster
+from bftrain_replay.sweeping.sweep_runs import Kind, solver_of, versions_here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bftrain.errors import BrokenPlugin
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
+    from bftrain_replay.sweeping.sweep_inputs import Tasks
+    from bftrain_replay.sweeping.sweep_runs import Pass
+
+    # Told which share of a pass is done; says whether to go on
+    Watch = Callable[[float], bool]
+
+_CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
+_CUT_SHORT: Final = {
+    OVERLOAD: WORDS[Ended.OVERLOAD],
+    Ended.STANDSTILL: WORDS[Ended.STANDSTILL],
+    STALLED: "tasks wait, nobody runs, and nothing will change that",
+}
+_NOT_DONE: Final = (
+    "some tasks were not done in the end: completion times, slowdown and rho are of the others only, and may be too low"
+)
+
+
+class Stopped(Exception):
+    """The pass is not wanted any more."""
+
+
+def work(job: Pass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> Outcome:
+    """Do a pass; whatever goes wrong in it is told in its outcome, but being stopped."""
+    begun = perf_counter()
+    try:
+        return _worked(job, log(), tasks(), watch, begun)
+    except Stopped:
+        raise
+    except BftrainError as error:
+        reason = str(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a solver or an objective may raise anything
+        (place,) = traceback.extract_tb(error.__traceback__)[-1:]
+        reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+    # What is out of a file as the sweep file names it: the same reason on every machine
+    own = "policy" if job.kind is Kind.ROUNDS else "objective"
+    reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
+    return failed(job, reason, perf_counter() - begun)
+
+
+def failed(job: Pass, reason: str, wall_s: float = 0.0) -> Outcome:
+    """Give the outcome of a pass that failed."""
+    return Outcome(id=job.id, status=Status.FAILED, reason=reason, wall_s=wall_s, made_from=job.made_from)
+
+
+def _worked(job: Pass, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> Outcome:
+    _check_same(job, log, tasks)
+    settings = job.how
+    if isinstance(settings, RoundSettings):
+        return _in_rounds(job, settings, log, tasks, watch)
+    if isinstance(job.log, FixedCluster):
+        return _on_cluster(job, job.log, settings, tasks, watch, begun)
+    return _on_log(job, settings, log, tasks, watch, begun)
+
+
+def _on_log(job: Pass, settings: ReplaySettings, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> Outcome:
+    def going(name: str, simulated_s: float, _decisions: int) -> bool:
+        share = simulated_s / span_s
+        if job.kind is Kind.YARDSTICKS:
+            share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
+        return _go_on(watch, share)
+
+    passes = Passes(log, tasks, settings, check_parts(settings), going)
+    span_s = passes.part.span_s or 1.0
+    if job.kind is Kind.YARDSTICKS:
+        ceiling, dedicated = passes.ceiling(), passes.dedicated()
+        return Outcome(
+            id=job.id,
+            status=Status.DONE,
+            yardsticks=passes.yardsticks(ceiling, dedicated),
+            warnings=tuple(odd_decisions({passes.ceiling_words: ceiling})),
+            wall_s=perf_counter() - begun,
+            made_from=job.made_from,
+        )
+    doubts = doubts_of(passes.part)
+    found = _replayed(job, passes, settings, lambda _: passes.part, begun)
+    warnings = (*found.warnings, *doubts.caveats)
+    return replace(found, doubtful_share=doubts.share, log_source=doubts.source, warnings=warnings)
+
+
+def _on_cluster(
+    job: Pass, nodes: FixedCluster, settings: ReplaySettings, tasks: Tasks, watch: Watch, begun: float
+) -> Outcome:
+    cluster = nodes.cluster
+    cluster.check(tasks)
+    span_s = _expected_s(tasks, nodes.until_s)
+    # Whoever says when to end wants to see it until then
+    gauges = Unwatched if nodes.until_s is not None else partial(Queue, cluster.nodes, tasks)
+    passes = Passes(
+        cluster.log(),
+        tasks,
+        settings,
+        check_parts(settings),
+        lambda _name, simulated_s, _decisions: _go_on(watch, simulated_s / span_s),
+        gauges=gauges,
+    )
+    return _replayed(job, passes, settings, cluster.log, begun)
+
+
+def _replayed(
+    job: Pass, passes: Passes, settings: ReplaySettings, part: Callable[[float], EventLog], begun: float
+) -> Outcome:
+    """Replay; ``part`` gives the log that was replayed, if that took so many seconds."""
+    result = passes.replay()
+    assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
+    _refuse_broken(result.broken_metrics)
+    ended = "" if result.ended is None else str(result.ended)
+    figures = result.summary()
+    left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
+    odd = odd_inputs(part(result.simulated_s), passes.tasks)
+    return Outcome(
+        id=job.id,
+        status=Status.DONE,
+        figures=figures,
+        timings=result.timings(),
+        ended=ended,
+        warnings=(*odd, *odd_decisions({settings.solver: result}), *_partial(ended, left)),
+        wall_s=perf_counter() - begun,
+        made_from=job.made_from,
+    )
+
+
+def _in_rounds(job: Pass, settings: RoundSettings, log: EventLog, tasks: Tasks, watch: Watch) -> Outcome:
+    on_cluster = isinstance(job.log, FixedCluster)
+    span_s = settings.until_s or (_expected_s(tasks, None) if on_cluster else log.span_s or 1.0)
+    source = job.log.cluster.nodes if isinstance(job.log, FixedCluster) else log
+    done = simulate(source, tasks, settings, watch=lambda simulated_s, _: _go_on(watch, simulated_s / span_s))
+    _refuse_broken(done.broken_metrics)
+    return Outcome(
+        id=job.id,
+        status=Status.DONE,
+        rounds=InRounds(
+            figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
+        ),
+        warnings=(*done.remarks, *_partial(done.ended, done.summary.measured - done.summary.measured_finished)),
+        wall_s=done.wall_s,
+        made_from=job.made_from,
+    )
+
+
+def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
+    """Fail a pass whose metric is broken, so that ``--retry-failed`` measures it."""
+    for error in metrics:
+        raise error
+
+
+def _go_on(watch: Watch, share: float) -> bool:
+    if not watch(min(share, 1.0)):
+        raise Stopped
+    return True
+
+
+def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
+    """Say how long it will take, as far as is known: on a cluster at least until the last task has come."""
+    return until_s or max((task.submit_s for task in tasks), default=0.0) or 1.0
+
+
+def _partial(ended: str, left: int) -> tuple[str, ...]:
+    """Say that figures are of a part, if it ended before its time or before ``left`` of the tasks were done."""
+    if ended in _CUT_SHORT:
+        return (f"ended early: {_CUT_SHORT[ended]}",)
+    return (_NOT_DONE,) if left else ()
+
+
+def _check_same(job: Pass, log: EventLog, tasks: Tasks) -> None:
+    """Make sure that a pass is made from what it is said to be made from, on whatever machine this is."""
+    made_from = job.made_from
+    if log.sha256 != job.log_sha256:
+        raise BadInput("is not any more what it was when the sweep began", where=f"log of {job.words}")
+    if tasks_sha256(tasks) != job.tasks_sha256:
+        raise BadInput("are not any more what they were when the sweep began", where=f"tasks of {job.words}")
+    if made_from.objective_file:
+        files = list(plugin_files.files(job.how))
+        for file in files:
+            if not file.is_file():
+                fix = "put it where every worker sees it under the same name"
+                raise NotAvailable("is not on this machine", where=str(file), fix=fix)
+        if plugin_files.sha256(job.how) != made_from.objective_file:
+            raise BadInput("is not any more what it was when the sweep began", where=", ".join(map(str, files)))
+    solver = solver_of(job.how)
+    here = versions_with(solver) if solver else versions_here(solver)
+    for name, version in made_from.versions.items():
+        if version and here[name] != version:
+            raise NotAvailable(
+                f"this worker has {name} {here[name]}, and the sweep was begun with {version}",
+                fix="install the same versions everywhere: figures may depend on them",
+            )

@@ -1,0 +1,329 @@
+"""Figures: a metric against each option that is swept, one line for each combination of the others."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from bftrain import text_formats
+from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.theme import SHADES
+from bftrain_replay.sweeping.sweep_options import SEED
+from bftrain_replay.sweeping.table_metrics import BASELINE, CEILING, EFFICIENCY, Metric, metric_of, tasks_ran_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bftrain_replay.sweeping.sweep_options import Value
+    from bftrain_replay.sweeping.sweep_spec import Spec
+    from bftrain_replay.sweeping.sweep_table import Row
+
+MOST_LINES: Final = 8  # that can be told apart by colour
+_MOST_WITH_OTHERS: Final = 4  # lines beside which those of ceiling and baseline still have room
+_LOG_FROM: Final = 15.0  # values that span more than this, from least to most, stand on a logarithmic axis
+_MOST_TICKS: Final = 12
+_HEAT_FROM: Final = 3  # values of each of two options, to be worth a map
+_REPLAY: Final = "replay"
+_KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
+
+Cells = tuple["Value", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a metric came to in the points that differ in the seed alone."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+
+def as_drawn(rows: Sequence[Row], spec: Spec) -> list[Row]:
+    """Give the rows with the options of cases as one: those go together, so each by itself tells nothing.
+
+    If one of them has another value in every case, it stands for all.
+    """
+    names = [name for name in spec.swept if name not in spec.axes]
+    if len(names) < 2 or not rows:  # noqa: PLR2004 - one goes with itself
+        return list(rows)
+    cells = {tuple(row.point.options[name] for name in names) for row in rows}
+    telling = [name for place, name in enumerate(names) if len({one[place] for one in cells}) == len(cells)]
+    chosen = telling[:1] or names
+
+    def joined(options: Mapping[str, Value]) -> dict[str, Value]:
+        of_case = options[chosen[0]] if len(chosen) == 1 else _label(tuple(options[name] for name in chosen))
+        return {", ".join(chosen): of_case, **{name: options[name] for name in spec.axes}}
+
+    return [row._replace(point=replace(row.point, options=joined(row.point.options))) for row in rows]
+
+
+def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
+    """Give the options that take several values in these points, each with its values in order."""
+    found: dict[str, list[Value]] = {}
+    for name in rows[0].point.options if rows else ():
+        values = list(dict.fromkeys(row.point.options[name] for row in rows))
+        if len(values) > 1:
+            numbers = all(isinstance(value, (int, float)) for value in values)
+            found[name] = sorted(values) if numbers else values
+    return found
+
+
+def spreads(rows: Sequence[Row], metric: Metric, names: Sequence[str]) -> dict[Cells, Spread]:
+    """Give the metric for each combination of these options, over all else that varies."""
+    found: dict[Cells, list[float]] = defaultdict(list)
+    for row in rows:
+        value = metric.of(row)
+        if value is not None:
+            found[tuple(row.point.options[name] for name in names)].append(value)
+    return {cells: Spread(fmean(values), min(values), max(values), len(values)) for cells, values in found.items()}
+
+
+def plain(value: Value) -> str:
+    """Give a value as people write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def figures(rows: Sequence[Row], metrics: Sequence[Metric]) -> Iterator[Figure]:
+    """Draw each metric against each option, and over two options at once if there are just two."""
+    options = varied(rows)
+    names = [name for name in options if name != SEED] or list(options)
+    for metric in metrics:
+        for name in names:
+            yield _lines(rows, metric, name, [other for other in names if other != name], options)
+        if len(names) == 2 and min(len(options[name]) for name in names) >= _HEAT_FROM:  # noqa: PLR2004 - a map has two sides
+            yield _map(rows, metric, names[0], names[1], options)
+
+
+def _lines(
+    rows: Sequence[Row], metric: Metric, name: str, others: list[str], options: Mapping[str, list[Value]]
+) -> Figure:
+    """Draw a metric against one option."""
+    combinations = list(dict.fromkeys(tuple(row.point.options[other] for other in others) for row in rows))
+    combinations.sort(key=lambda cells: [options[other].index(cell) for other, cell in zip(others, cells, strict=True)])
+    hue, hues = _hues(rows, metric, others, combinations, options)
+    kinds = [metric]
+    if metric == EFFICIENCY and len(combinations) <= _MOST_WITH_OTHERS:
+        beside = [metric_of(column) for column in (CEILING, BASELINE)]
+        kinds += [kind for kind in beside if any(kind.of(row) is not None for row in rows)]
+    values = [
+        {
+            "x": plain(cells[0]) if isinstance(cells[0], str) else cells[0],
+            "mean": spread.mean / metric.unit,
+            "low": spread.low / metric.unit,
+            "high": spread.high / metric.unit,
+            "line": _label(cells[1:]),
+            "hue": _label(tuple(cells[1 + others.index(other)] for other in hue)),
+            "kind": _KINDS.get(kind.column, _REPLAY),
+            "told": _told(kind, (name, *others), cells, spread),
+        }
+        for kind in kinds
+        for cells, spread in spreads(rows, kind, (name, *others)).items()
+    ]
+    return Figure(
+        name=_file_name(f"{metric.column}-by-{name}"),
+        title=f"{metric.title[:1].upper()}{metric.title[1:]} by {name}",
+        says=_says(rows, metric, [name]),
+        alt=f"{metric.title} against {name}. {_says(rows, metric, [name])}",
+        caption=_caption(others, hue, len(combinations), over_seeds=SEED in options and name != SEED),
+        height=300,
+        spec={
+            "data": {"values": values},
+            "encoding": {
+                "x": _x(name, options[name]),
+                **({"color": _color(hue, hues)} if hue else {"color": {"value": "@used"}}),
+            },
+            "layer": _layers(metric, kinds, options[name], many=len(combinations) > MOST_LINES),
+        },
+    )
+
+
+def _file_name(text: str) -> str:
+    """Give the name of a figure without the dot of ``tasks.count``: what follows one is the kind of a file."""
+    return text.replace(".", "-")
+
+
+def _layers(metric: Metric, kinds: Sequence[Metric], values: Sequence[Value], *, many: bool) -> list[dict[str, Any]]:
+    """Give what is drawn: lines and their points, and with them spreads over seeds, or with many lines their means."""
+    axis = {"format": metric.axis, "tickCount": 6}
+    y = {"field": "mean", "type": "quantitative", "title": metric.axis_title, "axis": axis, "scale": {"zero": False}}
+    each = {"detail": {"field": "line", "type": "nominal"}}
+    faint = {"opacity": 0.3} if many else {"opacity": 1}
+    own = {"transform": [{"filter": f"datum.kind == '{_REPLAY}'"}]}
+    dots = {"type": "point", "filled": True, "size": 50, "tooltip": {"expr": "datum.told"}, **faint}
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "line", "strokeWidth": 2, **faint}, "encoding": {"y": y, **each, **_dashes(kinds)}},
+        {**own, "mark": dots, "encoding": {"y": y, **each}},
+    ]
+    if many:  # spreads would hide each other
+        layers.append({"mark": {"type": "line", "strokeWidth": 3.5}, "encoding": {"y": {**y, "aggregate": "mean"}}})
+    else:
+        named = any(isinstance(value, str) for value in values)
+        between = {"type": "rule", "opacity": 0.5} if named else {"type": "area", "opacity": 0.18}
+        ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        layers.insert(0, {**own, "mark": between, "encoding": {**ends, **each}})
+    return layers
+
+
+def _dashes(kinds: Sequence[Metric]) -> dict[str, Any]:
+    """Tell the lines of the ceiling and the baseline from those of the replays, if they are there."""
+    if len(kinds) == 1:
+        return {}
+    shown = [_REPLAY, *(_KINDS[kind.column] for kind in kinds[1:])]
+    return {
+        "strokeDash": {
+            "field": "kind",
+            "type": "nominal",
+            "scale": {"domain": [_REPLAY, *_KINDS.values()], "range": [[1, 0], [2, 3], [7, 3]]},
+            "legend": {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 2, "values": shown},
+        }
+    }
+
+
+def _hues(
+    rows: Sequence[Row],
+    metric: Metric,
+    others: Sequence[str],
+    combinations: Sequence[Cells],
+    options: Mapping[str, list[Value]],
+) -> tuple[list[str], list[str]]:
+    """Choose the options that decide over colour, and give their labels in order: all, or the one that matters most."""
+    if not others:
+        return [], []
+    if len(combinations) <= MOST_LINES:
+        return list(others), [_label(cells) for cells in combinations]
+    few = [other for other in others if len(options[other]) <= MOST_LINES]
+    if not few:
+        return [], []
+    most = max(few, key=lambda other: _difference(rows, metric, other))
+    return [most], [plain(value) for value in options[most]]
+
+
+def _difference(rows: Sequence[Row], metric: Metric, name: str) -> float:
+    means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
+    return max(means) - min(means) if means else -math.inf
+
+
+def _color(hue: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
+    legend = {"title": ", ".join(hue), "symbolType": "circle", "symbolOpacity": 1, "columns": 8}
+    return {"field": "hue", "type": "nominal", "scale": {"domain": list(hues)}, "sort": list(hues), "legend": legend}
+
+
+def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
+    """Give the axis of an option: names as they come, numbers in proportion, or to scale if they span much."""
+    if any(isinstance(value, str) for value in values):
+        axis = {"labelAngle": 0, "labelLimit": 220, "grid": False}
+        order = [plain(value) for value in values]
+        return {"field": "x", "type": "nominal", "sort": order, "title": name, "axis": axis}
+    numbers = [float(value) for value in values]
+    wide = min(numbers) > 0.0 and max(numbers) / min(numbers) > _LOG_FROM
+    ticks = {"values": numbers} if len(numbers) <= _MOST_TICKS else {"tickCount": 8}
+    return {
+        "field": "x",
+        "type": "quantitative",
+        "title": name,
+        "scale": {**({"type": "log"} if wide else {"zero": False}), "nice": False, "padding": 14},
+        "axis": {"format": ".4~g", "labelOverlap": "greedy", "grid": False, **ticks},
+    }
+
+
+def _map(rows: Sequence[Row], metric: Metric, x: str, y: str, options: Mapping[str, list[Value]]) -> Figure:
+    """Draw a metric over two options at once."""
+    if len(options[y]) > len(options[x]):
+        x, y = y, x
+    found = spreads(rows, metric, (x, y))
+    values = [
+        {
+            "x": plain(cells[0]),
+            "y": plain(cells[1]),
+            "mean": spread.mean / metric.unit,
+            "words": metric.said(spread.mean),
+            "told": _told(metric, (x, y), cells, spread),
+        }
+        for cells, spread in found.items()
+    ]
+    place = {
+        axis: {
+            "field": axis,
+            "type": "nominal",
+            "sort": [plain(value) for value in options[name]],
+            "title": name,
+            "axis": {"labelAngle": 0, "labelOverlap": "greedy", "domain": False, "ticks": False},
+        }
+        for axis, name in (("x", x), ("y", y))
+    }
+    says = _says(rows, metric, (x, y))
+    # Steps, since colours that are known by their role alone cannot be mixed; the darkest would hide the words
+    color = {"type": "quantize", "range": [f"@shade{step}" for step in range(SHADES // 2)], "zero": False}
+    return Figure(
+        name=_file_name(f"{metric.column}-by-{x}-and-{y}"),
+        title=f"{metric.title[:1].upper()}{metric.title[1:]} by {x} and {y}",
+        says=says,
+        alt=f"{metric.title} for each combination of {x} and {y}. {says}",
+        height=max(160, 34 * len(options[y])),
+        spec={
+            "data": {"values": values},
+            "encoding": place,
+            "layer": [
+                {
+                    "mark": {"type": "rect", "tooltip": {"expr": "datum.told"}},
+                    "encoding": {"color": {"field": "mean", "type": "quantitative", "scale": color, "legend": None}},
+                },
+                *([_cell_words()] if len(options[x]) <= _MOST_TICKS else []),
+            ],
+        },
+    )
+
+
+def _cell_words() -> dict[str, Any]:
+    return {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "words", "type": "nominal"}}}
+
+
+def _label(cells: Cells) -> str:
+    return ", ".join(map(plain, cells))
+
+
+def _told(metric: Metric, names: Sequence[str], cells: Cells, spread: Spread) -> str:
+    where = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
+    text = f"{where}: {metric.title} {metric.said(spread.mean)}"
+    if spread.count > 1:
+        text += f" on average of {spread.count}, {metric.said(spread.low)} to {metric.said(spread.high)}"
+    return text
+
+
+def _says(rows: Sequence[Row], metric: Metric, names: Sequence[str]) -> str:
+    short = sum(tasks_ran_out(metric, row) for row in rows)
+    if short:
+        points = text_formats.counted(len(rows), "point")
+        return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
+    return _says_best(spreads(rows, metric, names), metric, names)
+
+
+def _says_best(found: Mapping[Cells, Spread], metric: Metric, names: Sequence[str]) -> str:
+    """Say where it is highest and where lowest, on average over all else."""
+    if not found:
+        return "No point of it is done."
+    most, least = (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
+    average = " on average" if any(spread.count > 1 for spread in found.values()) else ""
+
+    def at(cells: Cells) -> str:
+        where = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
+        return f"{metric.said(found[cells].mean)} with {where}"
+
+    return f"Highest{average}: {at(most)}; lowest: {at(least)}."
+
+
+def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, *, over_seeds: bool) -> str:
+    said = []
+    if combinations > MOST_LINES:
+        bold = f"; the bold ones are means for each {hue[0]}" if hue else "; the bold one is their mean"
+        said.append(f"One thin line for each of {combinations:,} combinations of {', '.join(others)}{bold}.")
+    elif over_seeds:
+        said.append("What is shaded or ruled reaches from the least to the most over the seeds.")
+    said.append("The axis need not begin at 0.")
+    return " ".join(said)

@@ -1,0 +1,259 @@
+"""Inputs of a sweep: logs, clusters and sets of tasks, out of files or generated, each loaded once a process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from bftrain.errors import BadValue
+from bftrain.taskfiles.files import load_tasks
+from bftrain.taskfiles.profiles import MEASURED_WORK_SAMPLES
+from bftrain.values.kinds import cluster_of
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.kind_files import with_kinds
+from bftrain_datasets.log.log_files import load_log
+from bftrain_datasets.log.log_generator import SUMMIT_IDLE_SHARE, generate_log
+from bftrain_datasets.workloads import generator
+from bftrain_datasets.workloads.speed_table import load_speed_table
+from bftrain_datasets.workloads.task_generators import (
+    DEFAULT_MAX_NODES,
+    DEFAULT_START_COST_S,
+    Arrivals,
+    TaskShape,
+    generate_mix,
+    generate_trials,
+)
+from bftrain_replay.simulation.fixed_cluster import Cluster
+
+T = TypeVar("T")
+
+Tasks = tuple[TaskSpec, ...]
+
+MIX: Final = "mix"
+CLUSTER_JOBS: Final = "cluster"
+_KEPT: Final = 16  # inputs of each kind; generated ones may be many
+
+
+class LogFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
+    """A log in a file; ``kinds`` is a file with the kinds of its nodes, if there is one."""
+
+    path: str
+    kinds: str = ""
+
+    uses_seed = False
+
+    def load(self, _seed: int) -> EventLog:
+        """Load it."""
+        log = load_log(Path(self.path))
+        return with_kinds(log, Path(self.kinds)) if self.kinds else log
+
+
+class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
+    """A log as ``bftrain generate log`` makes it; without a seed of its own it takes that of the point."""
+
+    nodes: int
+    days: float
+    idle_share: float = SUMMIT_IDLE_SHARE
+    start_s: float = 0.0
+    seed: int | None = None
+
+    @property
+    def uses_seed(self) -> bool:
+        """Whether another seed gives another log."""
+        return self.seed is None
+
+    def load(self, seed: int) -> EventLog:
+        """Generate it."""
+        chosen = seed if self.seed is None else self.seed
+        return generate_log(self.nodes, self.days, chosen, idle_share=self.idle_share, start_s=self.start_s)
+
+
+class FixedCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
+    """Nodes that never leave, written as on the command line: ``v100=4,k80=4``, or ``12``."""
+
+    text: str
+    until_s: float | None = None  # when a replay ends at the latest; rounds have a setting for that
+
+    uses_seed = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes by kind."""
+        return Cluster(nodes=cluster_of(self.text), until_s=self.until_s)
+
+    def load(self, _seed: int) -> EventLog:
+        """Give it as a log in which every node is idle throughout."""
+        return self.cluster.log()
+
+
+class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
+    """Tasks in a file."""
+
+    path: str
+
+    uses_seed = False
+
+    def load(self, _seed: int) -> Tasks:
+        """Load them."""
+        return load_tasks(Path(self.path))
+
+
+class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
+    """Tasks as ``bftrain tasks generate`` makes them; without a seed of their own they take that of the point."""
+
+    kind: Literal["mix", "trials"] = MIX
+    count: int = 100
+    profile: str = ""
+    work_samples: float = MEASURED_WORK_SAMPLES
+    min_nodes: int = 1
+    max_nodes: int = DEFAULT_MAX_NODES
+    start_cost_s: float = DEFAULT_START_COST_S
+    arrivals_per_hour: float | None = None
+    start_s: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.profile and self.kind == MIX:
+            raise ValueError("profile goes with kind = 'trials': a mix takes all models")
+
+    @property
+    def uses_seed(self) -> bool:
+        """Whether another seed gives other tasks."""
+        return self.seed is None and (self.kind == MIX or self.arrivals_per_hour is not None)
+
+    def load(self, seed: int) -> Tasks:
+        """Generate them."""
+        chosen = seed if self.seed is None else self.seed
+        arrivals = Arrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
+        shape = TaskShape(
+            work_samples=self.work_samples,
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+            start_cost_s=self.start_cost_s,
+        )
+        if self.kind == MIX:
+            return generate_mix(self.count, chosen, arrivals=arrivals, shape=shape)
+        model = self.profile or "shufflenet"
+        return generate_trials(self.count, model, seed=chosen, arrivals=arrivals, shape=shape)
+
+
+class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cluster"):
+    """Jobs of a shared cluster as ``bftrain tasks generate --kind cluster`` makes them, with the same options.
+
+    ``gangs`` and ``deadlines`` are written as on the command line, so that they can be swept: ``"1:0.7,8:0.3"`` says
+    which share of the jobs wants how many nodes at once, ``"1.5,4"`` the multiples of the ideal duration. ``speeds`` is
+    a throughput table in the form of Gavel's, of which ``kinds`` chooses, with commas between.
+    """
+
+    kind: Literal["cluster"] = "cluster"
+    count: int = 100
+    gangs: str = ""
+    long_share: float = generator.LONG_SHARE
+    high_share: float = 0.0
+    high_weight: float = generator.HIGH_WEIGHT
+    deadlines: str = ""
+    burst_share: float = 0.0
+    burst_size: int = 10
+    users: int = 0
+    elastic: bool = False
+    start_cost_s: float = DEFAULT_START_COST_S
+    speeds: str = ""
+    kinds: str = ""
+    arrivals_per_hour: float | None = None
+    start_s: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.kinds and not self.speeds:
+            raise ValueError("kinds goes with speeds: the bundled models were measured on one kind")
+
+    @property
+    def uses_seed(self) -> bool:
+        """Whether another seed gives other tasks."""
+        return self.seed is None
+
+    def load(self, seed: int) -> Tasks:
+        """Generate them."""
+        shape = generator.ClusterShape(
+            gangs=_gangs(self.gangs) if self.gangs else generator.GANGS,
+            long_share=self.long_share,
+            high_share=self.high_share,
+            high_weight=self.high_weight,
+            deadlines=_multiples(self.deadlines),
+            burst_share=self.burst_share,
+            burst_size=self.burst_size,
+            users=self.users,
+            elastic=self.elastic,
+            start_cost_s=self.start_cost_s,
+        )
+        arrivals = Arrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
+        chosen = seed if self.seed is None else self.seed
+        return generator.generate_cluster(self.count, chosen, models=self._models(), arrivals=arrivals, shape=shape)
+
+    def _models(self) -> tuple[generator.Model, ...]:
+        if not self.speeds:
+            return generator.bundled_models()
+        table = load_speed_table(Path(self.speeds))
+        kinds = table.all_kinds(tuple(kind.strip() for kind in self.kinds.split(",") if kind))
+        return generator.models_on(table, kinds) if len(kinds) > 1 else generator.models_of(table, kinds[0])
+
+
+def _gangs(text: str) -> dict[int, float]:
+    try:
+        return {int(size): float(share) for size, share in (part.split(":") for part in text.split(","))}
+    except ValueError as error:
+        raise BadValue(f"is {text!r}", where="ClusterTasks.gangs", fix="write 1:0.7,2:0.1,4:0.2") from error
+
+
+def _multiples(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",") if text)
+    except ValueError as error:
+        raise BadValue(f"is {text!r}", where="ClusterTasks.deadlines", fix="write 1.2,2,10") from error
+
+
+LogSource = LogFile | GeneratedLog | FixedCluster
+TaskSource = TaskFile | GeneratedTasks | ClusterTasks
+
+
+class Shelf(Generic[T]):
+    """Keeps what was asked for last, and loads what is not there."""
+
+    def __init__(self) -> None:
+        self._things: OrderedDict[Hashable, T] = OrderedDict()
+
+    def get(self, key: Hashable, load: Callable[[], T]) -> T:
+        """Give the thing of this key."""
+        if key not in self._things:
+            self._things[key] = load()
+            if len(self._things) > _KEPT:
+                self._things.popitem(last=False)
+        self._things.move_to_end(key)
+        return self._things[key]
+
+
+class Inputs:
+    """What this process has loaded: what is asked for again is there already."""
+
+    def __init__(self) -> None:
+        self._logs: Shelf[EventLog] = Shelf()
+        self._tasks: Shelf[Tasks] = Shelf()
+
+    def log(self, source: LogSource, seed: int) -> EventLog:
+        """Give a log."""
+        return self._logs.get(_key(source, seed), lambda: source.load(seed))
+
+    def tasks(self, source: TaskSource, seed: int) -> Tasks:
+        """Give a set of tasks."""
+        return self._tasks.get(_key(source, seed), lambda: source.load(seed))
+
+
+def _key(source: LogSource | TaskSource, seed: int) -> Hashable:
+    return source, seed if source.uses_seed else None

@@ -1,0 +1,154 @@
+"""What a sweep can vary: every setting of a replay or of rounds, the nodes, the tasks and the baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bftrain.errors import BadConfig, suggestion
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bftrain_replay.sweeping.toml_document import Document, Key
+
+Value = str | int | float
+
+LOG: Final = "log"
+CLUSTER: Final = "cluster"
+TASKS: Final = "tasks"
+BASELINE: Final = "baseline"
+SEED: Final = "seed"
+OBJECTIVE: Final = "objective"
+POLICY: Final = "policy"
+ADMISSION: Final = "admission"
+METRICS: Final = "metrics"
+MEASURE: Final = "measure"
+ROUND: Final = "round_s"  # who says how long a round is has time shared in rounds
+UNTIL: Final = "until_s"
+INPUTS: Final = (LOG, CLUSTER, TASKS, BASELINE)
+GENERATED: Final = (LOG, TASKS)  # what is generated has options of its own: log.nodes, tasks.arrivals_per_hour
+_WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})  # of these
+SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *RoundSettings.__struct_fields__)))
+OPTIONS: Final = (*INPUTS, *SETTINGS)
+
+LINEAR: Final = "linear"
+LOGARITHMIC: Final = "log"
+MOST_VALUES: Final = 100_000
+_RANGE_KEYS: Final = ("from", "to", "steps", "step", "scale")
+_DEFAULTS: Final = ReplaySettings()
+_SLACK: Final = 1e-9  # so that 0.1 + 0.1 + 0.1 still reaches 0.3
+_DIGITS: Final = 12  # of a value in a range: 0.3, not 0.30000000000000004
+
+
+def is_whole(option: str) -> bool:
+    """Whether the values of an option are whole numbers."""
+    if input_of(option):
+        return option.partition(".")[2] in _WHOLE
+    return option == CLUSTER or type(getattr(_DEFAULTS, option, None)) is int
+
+
+def input_of(option: str) -> str:
+    """Give the input that an option is about: ``tasks`` for ``tasks.count``; nothing if it is none of those."""
+    of, dot, _ = option.partition(".")
+    return of if dot and of in GENERATED else ""
+
+
+def flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Give options by their names; TOML makes a table ``tasks`` of ``tasks.count = [1, 2]``."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in GENERATED and isinstance(value, dict):
+            found |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def check_option(document: Document, option: str, *keys: Key) -> None:
+    """Refuse what no replay can be told."""
+    if option not in OPTIONS and not input_of(option):
+        raise document.wrong("there is no such option", *keys, *option.split("."), fix=suggestion(option, OPTIONS))
+
+
+def check_value(document: Document, value: object, *keys: Key) -> Value:
+    """Refuse what is neither text nor a number."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise document.wrong(f"must be text or a number, not {value!r}", *keys)
+    return value
+
+
+def values_of(document: Document, given: object, option: str, *keys: Key) -> tuple[Value, ...]:
+    """Give the values that an option is to take: a list of them, or a range."""
+    if isinstance(given, dict):
+        return _range(document, given, option, *keys)
+    if not isinstance(given, list):
+        raise document.wrong(
+            f"must be a list of values, not {given!r}", *keys, fix="what is the same in all points stands in [fixed]"
+        )
+    if not given:
+        raise document.wrong("has no value", *keys)
+    return tuple(check_value(document, value, *keys) for value in given)
+
+
+def _range(document: Document, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
+    """Give the values of ``{ from, to, steps or step, scale }``; both ends belong to them."""
+    for key in given:
+        if key not in _RANGE_KEYS:
+            raise document.wrong(f"a range has no '{key}'", *keys, fix=suggestion(key, _RANGE_KEYS))
+    whole = is_whole(option)
+    begin, end = (_number(document, given, key, *keys) for key in ("from", "to"))
+    scale = given.get("scale", LINEAR)
+    if scale not in {LINEAR, LOGARITHMIC}:
+        raise document.wrong(f"scale: is {scale!r}", *keys, fix=f"write '{LINEAR}' or '{LOGARITHMIC}'")
+    if "steps" in given:
+        if "step" in given:
+            raise document.wrong("has steps and step", *keys, fix="steps counts values, step is their distance")
+        values = _spaced(document, begin, end, given["steps"], scale, *keys)
+    elif scale == LOGARITHMIC:
+        raise document.wrong("has no steps", *keys, fix="say how many values, such as steps = 5")
+    elif "step" in given or whole:
+        values = _stepped(document, begin, end, given, *keys)
+    else:
+        raise document.wrong("has neither steps nor step", *keys, fix="say how many values, such as steps = 5")
+    if whole:
+        return tuple(dict.fromkeys(round(value) for value in values))
+    return tuple(dict.fromkeys(float(f"{value:.{_DIGITS}g}") for value in values))
+
+
+def _number(document: Document, given: Mapping[str, Any], key: str, *keys: Key) -> float:
+    value = given.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        fix = "write { from = 1, to = 10, steps = 4 }"
+        raise document.wrong(
+            f"{key}: must be a number, not {value!r}" if key in given else f"has no {key}", *keys, fix=fix
+        )
+    return float(value)
+
+
+def _spaced(document: Document, begin: float, end: float, steps: object, scale: str, *keys: Key) -> list[float]:
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 2 <= steps <= MOST_VALUES:  # noqa: PLR2004 - both ends
+        raise document.wrong(f"steps: must be a whole number from 2 to {MOST_VALUES:,}, not {steps!r}", *keys)
+    if scale == LINEAR:
+        return list(np.linspace(begin, end, steps).tolist())
+    if begin <= 0.0 or end <= 0.0:
+        raise document.wrong("a logarithmic range cannot reach 0", *keys, fix="give from and to above 0")
+    return list(np.geomspace(begin, end, steps).tolist())
+
+
+def _stepped(document: Document, begin: float, end: float, given: Mapping[str, Any], *keys: Key) -> list[float]:
+    step = _number(document, given, "step", *keys) if "step" in given else 1.0
+    if step <= 0.0 or end < begin:
+        raise document.wrong("goes nowhere", *keys, fix="step must be above 0, and to not below from")
+    count = int((end - begin) / step + _SLACK) + 1
+    if count > MOST_VALUES:
+        raise document.wrong(f"has {count:,} values", *keys, fix=f"make it {MOST_VALUES:,} at most")
+    return [begin + step * number for number in range(count)]
+
+
+def setting_named(error: BadConfig | Exception) -> str:
+    """Say which setting a complaint of the settings is about."""
+    return str(getattr(error, "where", "") or "").rpartition(".")[2]

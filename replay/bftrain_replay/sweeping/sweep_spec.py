@@ -1,0 +1,286 @@
+"""Spec: what a sweep file asks for. docs/sweeps.md describes it.
+
+The file is checked as a whole before any work is done: every complaint names the line and the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from bftrain.errors import BadInput, suggestion
+from bftrain.values import wire
+from bftrain_replay.sweeping.sweep_inputs import (
+    CLUSTER_JOBS,
+    ClusterTasks,
+    GeneratedLog,
+    GeneratedTasks,
+    LogFile,
+    LogSource,
+    TaskFile,
+    TaskSource,
+)
+from bftrain_replay.sweeping.sweep_options import (
+    CLUSTER,
+    INPUTS,
+    LOG,
+    SETTINGS,
+    TASKS,
+    Value,
+    check_option,
+    check_value,
+    flat,
+    input_of,
+    values_of,
+)
+from bftrain_replay.sweeping.toml_document import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bftrain_replay.sweeping.toml_document import Key
+
+S = TypeVar("S", bound=LogSource | TaskSource)
+T = TypeVar("T")
+
+TITLE: Final = "title"
+FIXED: Final = "fixed"
+GRID: Final = "grid"
+CASES: Final = "cases"
+EXCLUDE: Final = "exclude"
+LOGS: Final = "logs"
+TASK_SETS: Final = "task_sets"
+YARDSTICKS: Final = "yardsticks"
+PLOT: Final = "plot"
+KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT)
+
+_RELATIVE: Final = "paths are relative to the folder of the sweep file"
+_LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
+_TASK_FORMS: Final = 'write the name of a file, or { kind = "mix", count = 40 } to generate them'
+
+Options = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What is swept. An option stands in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
+
+    ``cases`` are options that go together, ``axes`` options with the values that each takes by itself. What
+    ``exclude`` describes is left out: a point that has one of the values of every option there.
+    """
+
+    document: Document
+    title: str
+    fixed: Options
+    cases: tuple[Options, ...]
+    axes: Mapping[str, tuple[Value, ...]]
+    exclude: tuple[Mapping[str, tuple[Value, ...]], ...]
+    logs: Mapping[str, LogSource]
+    task_sets: Mapping[str, TaskSource]
+    yardsticks: bool  # whether a ceiling and a dedicated pool are replayed too
+    plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """The options that differ between points, in the order of the file."""
+        return tuple(dict.fromkeys([*(name for case in self.cases for name in case), *self.axes]))
+
+    def place_of(self, option: str) -> tuple[Key, ...]:
+        """Say where an option got its values; for complaints about them."""
+        for number, case in enumerate(self.cases):
+            if option in case:
+                return (CASES, number, *option.split("."))
+        if option in self.axes:
+            return (GRID, *option.split("."))
+        return (option,) if option in INPUTS else (FIXED, option)
+
+    def log(self, name: str, changes: Options | None = None) -> LogSource:
+        """Give the log that is called ``name``, or lies in a file of that name, with what a point changes in it."""
+        source = self.logs.get(name) or LogFile(path=_file(self.document, name, *self.place_of(LOG)))
+        return self._changed(source, name, LOG, changes or {})
+
+    def tasks(self, name: str, changes: Options | None = None) -> TaskSource:
+        """Give the tasks that are called ``name``, or lie in a file of that name, with what a point changes in them."""
+        source = self.task_sets.get(name) or TaskFile(path=_file(self.document, name, *self.place_of(TASKS)))
+        changed = self._changed(source, name, TASKS, changes or {})
+        if not isinstance(changed, ClusterTasks):
+            return changed
+        return _with_speeds(self.document, changed, *self.place_of(f"{TASKS}.speeds"))
+
+    def _changed(self, source: S, name: str, of: str, changes: Options) -> S:
+        """Give a generated input with other options, by their dotted names."""
+        own = {option: value for option, value in changes.items() if input_of(option) == of}
+        for option in own:
+            if isinstance(source, (LogFile, TaskFile)):
+                fix = f"name one in [{LOGS if of == LOG else TASK_SETS}] that is generated"
+                raise self.document.wrong(f"'{name}' is a file, which has no options", *self.place_of(option), fix=fix)
+            known = type(source).__struct_fields__
+            if option.partition(".")[2] not in known:
+                fix = suggestion(option.partition(".")[2], known)
+                raise self.document.wrong(f"'{name}' has no such option", *self.place_of(option), fix=fix)
+        if not own:
+            return source
+        given = wire.plain(source) | {option.partition(".")[2]: value for option, value in own.items()}
+        try:
+            return wire.convert(given, type(source))
+        except BadInput as error:
+            raise self.document.wrong(error.what, *self.place_of(next(iter(own)))) from error
+
+
+def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> Spec:
+    """Read a sweep file, or take a mapping that says the same.
+
+    Paths in a file are relative to where it lies, those in a mapping to ``folder``.
+    """
+    if isinstance(given, Mapping):
+        return _spec(Document(given, name="sweep", folder=folder or Path()), "sweep")
+    return _spec(Document.read(Path(given)), Path(given).stem)
+
+
+def _spec(document: Document, called: str) -> Spec:
+    for key in document.data:
+        if key not in KEYS:
+            fix = f"a setting stands in [{FIXED}] or [{GRID}]" if key in SETTINGS else suggestion(key, KEYS)
+            raise document.wrong("unknown key", key, fix=fix)
+    logs, task_sets = _table(document, LOGS), _table(document, TASK_SETS)
+    spec = Spec(
+        document=document,
+        title=_of_kind(document, TITLE, str, "text", default=called),
+        fixed=_fixed(document),
+        cases=tuple(_options(document, case, CASES, place) for place, case in _tables(document, CASES)) or ({},),
+        axes=_axes(document),
+        exclude=tuple(_excluded(document, entry, EXCLUDE, place) for place, entry in _tables(document, EXCLUDE)),
+        logs={name: _log(document, given, LOGS, name) for name, given in logs.items()},
+        task_sets={name: _tasks(document, given, TASK_SETS, name) for name, given in task_sets.items()},
+        yardsticks=_of_kind(document, YARDSTICKS, bool, "true or false", default=True),
+        plot=tuple(_of_kind(document, PLOT, list, "a list of columns", default=[])),
+    )
+    _check_together(spec)
+    return spec
+
+
+def _fixed(document: Document) -> Options:
+    settings = _options(document, _table(document, FIXED), FIXED)
+    for name in settings:
+        if name in INPUTS:
+            raise document.wrong("is no setting", FIXED, name, fix=f"write it at the top: {name} = ...")
+        if input_of(name):
+            fix = f"write it where the {input_of(name)} are generated, in [{LOGS}] or [{TASK_SETS}]"
+            raise document.wrong("is no setting", FIXED, *name.split("."), fix=fix)
+    inputs = {name: check_value(document, document.data[name], name) for name in INPUTS if name in document.data}
+    return inputs | settings
+
+
+def _axes(document: Document) -> dict[str, tuple[Value, ...]]:
+    found = {}
+    for name, given in flat(_table(document, GRID)).items():
+        check_option(document, name, GRID)
+        found[name] = values_of(document, given, name, GRID, *name.split("."))
+    return found
+
+
+def _options(document: Document, given: Mapping[str, Any], *keys: Key) -> Options:
+    options = flat(given)
+    for name in options:
+        check_option(document, name, *keys)
+    return {name: check_value(document, value, *keys, *name.split(".")) for name, value in options.items()}
+
+
+def _excluded(document: Document, given: Mapping[str, Any], *keys: Key) -> dict[str, tuple[Value, ...]]:
+    found = {}
+    for name, value in flat(given).items():
+        check_option(document, name, *keys)
+        values = value if isinstance(value, list | dict) else [value]
+        found[name] = values_of(document, values, name, *keys, *name.split("."))
+    return found
+
+
+def _check_together(spec: Spec) -> None:
+    document = spec.document
+    for name in spec.swept:
+        places = [(CASES, number, name) for number, case in enumerate(spec.cases) if name in case]
+        if name in spec.axes and places:
+            raise document.wrong(f"has values in [{GRID}] too", *places[0], fix="leave one of them out")
+        if name in spec.fixed:
+            raise document.wrong("is fixed as well", *spec.place_of(name), fix="leave one of them out")
+    for names in ((LOG, CLUSTER), (TASKS,)):
+        everywhere = any(name in spec.fixed or name in spec.axes for name in names)
+        if not everywhere and not all(any(name in case for name in names) for case in spec.cases):
+            or_nodes = ', or cluster = "v100=4,k80=4"' if CLUSTER in names else ""
+            raise document.wrong(f"names no {names[0]}", fix=f'write {names[0]} = "FILE" at the top{or_nodes}')
+    for number, entry in enumerate(spec.exclude):
+        for name in entry:
+            if name not in spec.swept:
+                fix = suggestion(name, spec.swept)
+                raise document.wrong("is not swept, so nothing of it can be excluded", EXCLUDE, number, name, fix=fix)
+
+
+def _log(document: Document, given: object, *keys: Key) -> LogSource:
+    if isinstance(given, str):
+        return LogFile(path=_file(document, given, *keys))
+    return _generated(document, given, GeneratedLog, _LOG_FORMS, *keys)
+
+
+def _tasks(document: Document, given: object, *keys: Key) -> TaskSource:
+    if isinstance(given, str):
+        return TaskFile(path=_file(document, given, *keys))
+    if isinstance(given, Mapping) and given.get("kind") == CLUSTER_JOBS:
+        return _with_speeds(document, _generated(document, given, ClusterTasks, _TASK_FORMS, *keys), *keys, "speeds")
+    return _generated(document, given, GeneratedTasks, _TASK_FORMS, *keys)
+
+
+def _with_speeds(document: Document, tasks: ClusterTasks, *keys: Key) -> ClusterTasks:
+    """Give the tasks with their throughput table by a path that holds in every folder."""
+    if not tasks.speeds:
+        return tasks
+    path = document.folder / Path(tasks.speeds).expanduser()
+    if not path.is_file():
+        raise document.wrong(f"there is no file {path}", *keys, fix=_RELATIVE)
+    return replace(tasks, speeds=str(path.absolute()))
+
+
+def _file(document: Document, name: str, *keys: Key) -> str:
+    path = document.folder / Path(name).expanduser()
+    if not path.is_file():
+        named = LOGS if keys[0] == LOGS or LOG in keys else TASK_SETS
+        known = document.data.get(named) or ()
+        fix = suggestion(name, known) if known else _RELATIVE
+        raise document.wrong(f"there is no file {path}", *keys, fix=fix)
+    return str(path.absolute())
+
+
+def _generated(document: Document, given: object, kind: type[S], forms: str, *keys: Key) -> S:
+    if not isinstance(given, Mapping):
+        raise document.wrong(f"must be a file or a table, not {given!r}", *keys, fix=forms)
+    known = kind.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise document.wrong("unknown key", *keys, name, fix=suggestion(name, known))
+    try:
+        return wire.convert({"type": kind.__struct_config__.tag, **given}, kind)
+    except BadInput as error:
+        raise document.wrong(error.what, *keys, fix=forms) from error
+
+
+def _table(document: Document, key: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _of_kind(document, key, Mapping, "a table", default={})
+    return found
+
+
+def _tables(document: Document, key: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    found = _of_kind(document, key, list, f"tables that begin with [[{key}]]", default=[])
+    for place, entry in enumerate(found):
+        if not isinstance(entry, Mapping):
+            raise document.wrong(f"must be tables that begin with [[{key}]]", key)
+        yield place, entry
+
+
+def _of_kind(document: Document, key: str, kind: type, words: str, *, default: Any) -> Any:  # noqa: ANN401 - whatever the key holds
+    found = document.data.get(key, default)
+    if not isinstance(found, kind):
+        raise document.wrong(f"must be {words}, not {found!r}", key)
+    return found

@@ -1,0 +1,215 @@
+"""Table: one row a point. The options that are swept come first, then all figures, then what a clock measured.
+
+The columns before those that a clock measured are the same to the byte wherever and in whatever order the passes of a
+sweep were done. docs/sweeps.md says what each column means.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from bftrain.parts.metrics import figures_of, metrics_of
+from bftrain.values import wire
+from bftrain_replay.accounting.decision_log import Spread
+from bftrain_replay.accounting.headline import harvest_node_h, ran_out
+from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.result import Lost, Summary, Timings, held_against
+from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.task_figures import TaskFigures
+from bftrain_replay.output import csv_tables, parquet_tables
+from bftrain_replay.output.table_schema import Column, Kind
+from bftrain_replay.rounds.round_result import RoundSummary
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.sweeping.run_outcomes import FORMAT, Status
+from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from bftrain_replay.accounting.result import Yardsticks
+    from bftrain_replay.sweeping.run_outcomes import Outcome
+    from bftrain_replay.sweeping.sweep_grid import Point
+    from bftrain_replay.sweeping.sweep_runs import Needs
+
+NAME: Final = "table"
+FILES: Final = (f"{NAME}{csv_tables.SUFFIX}", f"{NAME}{parquet_tables.SUFFIX}")
+BASELINE: Final = "baseline_"
+
+_KINDS: Final = {str: Kind.TEXT, int: Kind.WHOLE, bool: Kind.WHOLE, float: Kind.NUMBER}
+_RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
+_LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
+_ENDED: Final = "ended"
+HARVEST_NODE_H: Final = "harvest_node_h"
+DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
+_SOURCE: Final = "log_source"
+TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
+_OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
+# What is told by name, and the names that there are
+_NAMES: Final = {"unused_node_h": tuple(map(str, Unused)), "lost": tuple(map(str, Loss))}
+_SPREADS: Final = (Spread, Percentiles)
+# Figures of the log, the tasks and the yardsticks: they are the same for the baseline
+_SHARED: Final = frozenset({
+    "objective", "simulated_s", "idle_node_h", "ceiling_efficiency", "dedicated_nodes", "dedicated_samples",
+    "ceiling_samples", "tasks",
+})  # fmt: skip
+
+
+class State(StrEnum):
+    """How a point stands."""
+
+    DONE = "done"
+    FAILED = "failed"
+    OPEN = "open"  # it was not replayed yet
+
+
+class Row(NamedTuple):
+    """One point: how it stands, why if it failed, and its figures by column."""
+
+    point: Point
+    state: State
+    error: str
+    cells: Mapping[str, object]
+
+
+def rows_of(points: Sequence[Point], needs: Sequence[Needs], outcomes: Mapping[str, Outcome]) -> tuple[Row, ...]:
+    """Give the rows, in the order of the points."""
+    return tuple(_row(point, need, outcomes) for point, need in zip(points, needs, strict=True))
+
+
+def _row(point: Point, need: Needs, outcomes: Mapping[str, Outcome]) -> Row:
+    found = {part: outcomes[name] for part, name in need._asdict().items() if name and name in outcomes}
+    failures = {part: outcome.reason for part, outcome in found.items() if outcome.status is Status.FAILED}
+    own = failures.get("replay", "")
+    # What fails for the same reason in all its passes is told once
+    reasons = [own] if own else []
+    reasons += [f"{part}: {reason}" for part, reason in failures.items() if reason != own]
+    complete = State.DONE if len(found) == len(need.all) else State.OPEN
+    state = State.FAILED if reasons else complete
+    yardsticks = found["yardsticks"].yardsticks if "yardsticks" in found else None
+    error = "; ".join(reasons)
+    cells: dict[str, object] = {"status": str(state), "error": error, "point": need.id}
+    for part, prefix in (("baseline", BASELINE), ("replay", "")):
+        outcome = found.get(part)
+        if outcome is not None:
+            told = _told(outcome, point.settings, yardsticks)
+            cells |= {f"{prefix}{name}": value for name, value in _flat(told)}
+    return Row(point, state, error, cells | point.options)
+
+
+def _told(
+    outcome: Outcome, settings: ReplaySettings | RoundSettings, yardsticks: Yardsticks | None
+) -> Mapping[str, Any]:
+    """Give the figures that came of a pass, by name."""
+    if outcome.rounds is not None:
+        given = outcome.rounds
+        own = {POLICY: settings.policy} if isinstance(settings, RoundSettings) else {}
+        return {**wire.plain(given), **wire.plain(given.figures), **wire.plain(given.tasks), **own}
+    if outcome.figures is None or outcome.timings is None:
+        return {}
+    figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
+    own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
+    more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
+    if not outcome.ended:  # a replay of a log, where the tasks may run out
+        more |= {TASKS_RAN_OUT: int(ran_out(figures)), DOUBTFUL: outcome.doubtful_share, _SOURCE: outcome.log_source}
+    return {**wire.plain(figures), **wire.plain(outcome.timings), **more, **own}
+
+
+def columns_of(points: Sequence[Point]) -> tuple[Column, ...]:
+    """Give the columns: swept options, figures, those of the baseline if there is one, status, what was measured."""
+    swept = [Column(name, _kind_of(name, points)) for name in points[0].options]
+    with_baseline = any(point.baseline for point in points)
+    figures = list(_figures(points))
+    of_baseline = list(_columns(Summary, _LEFT_OUT | _SHARED, BASELINE)) if with_baseline else []
+    own = [*_own(points, ""), *(_own(points, BASELINE) if with_baseline else ())]
+    about = [Column(name, Kind.TEXT) for name in ("status", "error", "point")]
+    in_rounds = {point.in_rounds for point in points}
+    measured = measured_columns(with_baseline=with_baseline, replays=False in in_rounds, rounds=True in in_rounds)
+    everything = [*swept, *figures, *of_baseline, *own, *about, *measured]
+    return tuple({column.name: column for column in reversed(everything)}.values())[::-1]
+
+
+def _figures(points: Sequence[Point]) -> Iterator[Column]:
+    """Give the columns of figures: those of replays, and those of rounds, as far as there are such points."""
+    if not all(point.in_rounds for point in points):
+        yield from _columns(Summary, _LEFT_OUT)
+        yield Column(HARVEST_NODE_H, Kind.NUMBER)
+        yield Column(TASKS_RAN_OUT, Kind.WHOLE)
+        yield Column(DOUBTFUL, Kind.NUMBER)
+        yield Column(_SOURCE, Kind.TEXT)
+    if any(point.in_rounds for point in points):
+        yield from _columns(RoundSummary, _LEFT_OUT)
+        yield from _columns(TaskFigures, _LEFT_OUT)
+    if any(point.cluster for point in points):
+        yield Column(_ENDED, Kind.TEXT)
+
+
+def _own(points: Sequence[Point], prefix: str) -> Iterator[Column]:
+    """Give the columns of the metrics that somebody asked for."""
+    for said in dict.fromkeys(point.settings.metrics for point in points):
+        for name in figures_of(metrics_of(said)):
+            yield Column(f"{prefix}{METRICS}_{name}", Kind.NUMBER)
+
+
+def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[Column, ...]:
+    """Give the columns of what a clock measured, and so differs from run to run."""
+    own = _columns(Timings, frozenset()) if replays else ()
+    of_rounds = [Column(name, Kind.NUMBER) for name in ("wall_s", _OF_SHARES)] if rounds else ()
+    return (*own, *of_rounds, *(_columns(Timings, frozenset(), BASELINE) if with_baseline else ()))
+
+
+def write(folder: Path, columns: Sequence[Column], rows: Sequence[Row], form: str) -> Path:
+    """Write the table as csv or parquet; gives its file."""
+    cells = ([_cell(column, row.cells.get(column.name)) for column in columns] for row in rows)
+    if form == "parquet":
+        path, other = folder / f"{NAME}{parquet_tables.SUFFIX}", csv_tables.SUFFIX
+        parquet_tables.write_rows(path, columns, cells, FORMAT)
+    else:
+        path, other = folder / f"{NAME}{csv_tables.SUFFIX}", parquet_tables.SUFFIX
+        csv_tables.write_rows(path, columns, cells)
+    (folder / f"{NAME}{other}").unlink(missing_ok=True)  # of an earlier sweep
+    return path
+
+
+def _cell(column: Column, value: object) -> object:
+    return str(value) if column.kind is Kind.TEXT and value is not None else value
+
+
+def _kind_of(option: str, points: Sequence[Point]) -> Kind:
+    kinds = {type(point.options[option]) for point in points}
+    if kinds == {int} and is_whole(option):
+        return Kind.WHOLE
+    return Kind.NUMBER if kinds <= {int, float} else Kind.TEXT
+
+
+def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: str = "") -> Iterator[Column]:
+    """Give the columns of a record of figures; what it holds by name becomes a column for each name."""
+    for name, hint in get_type_hints(figures).items():
+        if name in left_out or (get_origin(hint) is dict and name not in _NAMES):
+            continue
+        kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
+        column = f"{prefix}{_RENAMED.get(name, name)}"
+        if name in _NAMES:
+            parts = Lost.__struct_fields__ if Lost in kinds else ("",)
+            for key in _NAMES[name]:
+                yield from (Column("_".join(filter(None, (column, key, part))), Kind.NUMBER) for part in parts)
+        elif kinds[0] in _SPREADS:
+            yield from _columns(kinds[0], (), f"{column}_")
+        elif kinds[0] in _KINDS:  # a series of figures has no place in a row
+            yield Column(column, _KINDS[kinds[0]])
+
+
+def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Give figures by the names of their columns."""
+    for name, value in figures.items():
+        column = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{column}_")
+        else:
+            yield _RENAMED.get(column, column), value
