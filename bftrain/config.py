@@ -19,6 +19,26 @@ from bftrain.values.sharing import Entity
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+# The settings that only a replay has, and their defaults: the core skips them in the config.toml of a replay.
+# bftrain_replay.simulation.replay_settings declares them; a test keeps the two alike.
+ONLY_IN_REPLAYS: Final[Mapping[str, object]] = {
+    "semantics": "realistic",
+    "events": "all",
+    "window": "",
+    "nodes": "",
+    "skip_events": 0,
+    "decision_latency_s": 0.0,
+    "min_interval_s": 0.0,
+    "grow_cost_s": None,
+    "shrink_cost_s": None,
+    "start_cost_s": None,
+    "cost_factor": 1.0,
+    "progress": "memory",
+    "checkpoint_interval_s": None,
+    "seed": 0,
+    "metrics": "",
+}
+
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 
 

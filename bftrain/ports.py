@@ -23,10 +23,6 @@ from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:  # types only: whoever imports the ports still touches no file, and no sibling
     from bftrain.deciding.ordered_nodes import OrderedNodes
-    from bftrain_datasets.importing.job_checks import Intake
-    from bftrain_datasets.importing.raw_file import RawFile
-    from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_replay.rounds.contenders import Contenders
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +187,7 @@ class Metric(Protocol):
         """The names of its numbers, the same for every run."""
         ...
 
-    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.accounting.result.Result
+    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.Result
         """Give a number for each of the names, ``None`` for what cannot be told."""
         ...
 
@@ -235,7 +231,7 @@ class EventSource(Protocol):
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Carries actions out with real processes. ``bftrain_elastic.manager.conformance`` checks one.
+    """Carries actions out with real processes. ``bftrain_elastic.conformance`` checks one.
 
     It is made by a factory that is given whom to tell and the hub of all agents, and it can be written with the
     standard library alone: so it takes and tells JSON forms, which ``bftrain.launcher_orders`` makes and reads.
@@ -270,47 +266,6 @@ class Launcher(Protocol):
 
 
 @runtime_checkable
-class LogReader(Protocol):
-    """Reads one format of what schedulers write. A module with these names will do."""
-
-    @property
-    def name(self) -> str:
-        """The name it is asked for by."""
-        ...
-
-    @property
-    def about(self) -> str:
-        """Which scheduler, and what of it: one line."""
-        ...
-
-    def recognises(self, head: bytes) -> bool:
-        """Say whether a file that begins with ``head`` is of this format."""
-        ...
-
-    def read(self, file: RawFile, intake: Intake) -> None:
-        """Tell the intake of every row in the file."""
-        ...
-
-
-@runtime_checkable
-class QueuePolicy(Protocol):
-    """Says which waiting jobs start, in a main scheduler that is simulated. It is made by a factory.
-
-    One that wants to be asked at some time though nothing happens then has an attribute ``wake_s``; one that promises
-    starts has ``promises``, the first promise by job.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name it is asked for by."""
-        ...
-
-    def starts(self, cluster: Cluster) -> Sequence[int]:
-        """Give the waiting jobs that start now; together they need no more nodes than are free."""
-        ...
-
-
-@runtime_checkable
 class SharingPolicy(Protocol):
     """Divides the time of nodes of several kinds over tasks that need a fixed number of them.
 
@@ -325,23 +280,4 @@ class SharingPolicy(Protocol):
 
     def share(self, problem: SharingProblem) -> Shares:
         """Give every task its shares of time; together they need no more nodes of a kind than there are."""
-        ...
-
-
-@runtime_checkable
-class RoundPolicy(Protocol):
-    """Says who runs in a round. It is made by a factory, anew for every run.
-
-    One whose priorities change only when tasks or nodes come or go says so by an attribute ``steady = True``: rounds
-    between are then gone through in one step. One that lets nobody run until some time says until when by an
-    attribute ``due_s``, which is infinite while it does not wait: that is no standstill.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name it is asked for by."""
-        ...
-
-    def priorities(self, contenders: Contenders) -> NDArray[np.float64]:
-        """Give a number a task, or a number by task and kind of nodes; the largest goes first, minus infinity never."""
         ...

@@ -130,7 +130,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "proportional": "bftrain_solvers.sharing.policies:proportional",
         "isolated": "bftrain_solvers.sharing.policies:isolated",
     },
-    "metric": {"campaigns": "bftrain_replay.accounting.campaign_stretch:metric"},
+    "metric": {"campaigns": "bftrain_replay.results.campaign_stretch:metric"},
     # What makes one
     "rounds": {
         "fifo": "bftrain_replay.rounds.ordered_policies:fifo",

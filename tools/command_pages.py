@@ -47,8 +47,8 @@ def command_pages() -> dict[str, str]:
 
 def _overview() -> Iterator[str]:
     yield from ("| command | what it does |", "|---|---|")
-    for name, words in COMMANDS.items():
-        yield f"| [`bftrain {name}`]({name}.md) | {_cell(words)} |"
+    for name, entry in COMMANDS.items():
+        yield f"| [`bftrain {name}`]({name}.md) | {_cell(entry.about)} |"
 
 
 def _exit_codes() -> Iterator[str]:

@@ -66,7 +66,7 @@ COMMANDS: Final = {
         "Make a log that can be given away: no names, no sources.",
     ),
     "schedule": CommandEntry(
-        "bftrain_datasets.commands.schedule",
+        "bftrain_replay.commands.schedule",
         "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle.",
     ),
     "replay": CommandEntry(

@@ -83,31 +83,21 @@ def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
 
     The file may be the ``config.toml`` of a replay: what only a replay knows, such as its window, is left out.
     """
-    from bftrain.config import Settings
+    from bftrain.config import ONLY_IN_REPLAYS, Settings
 
-    return settings_of_kind(config, given, Settings, of_replays() if config is not None else ())
-
-
-def of_replays() -> Collection[str]:
-    """Name the settings that only a replay knows."""
-    from bftrain.config import Settings
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
-
-    return set(ReplaySettings.__struct_fields__) - set(Settings.__struct_fields__)
+    return settings_of_kind(config, given, Settings, ONLY_IN_REPLAYS)
 
 
 def left_out(config: Path | None) -> Iterator[str]:
-    """Say which settings of a replay's configuration mean nothing elsewhere, if they were set."""
+    """Return which settings of a replay's configuration mean nothing elsewhere, if they were set."""
     if config is None:
         return
     from tomllib import loads
 
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
+    from bftrain.config import ONLY_IN_REPLAYS
 
-    usual = ReplaySettings()
-    known = of_replays()
     for name, value in loads(config.read_text(encoding="utf-8")).items():
-        if name in known and value != getattr(usual, name):
+        if name in ONLY_IN_REPLAYS and value != ONLY_IN_REPLAYS[name]:
             yield f"{config}: {name} is left out: it is for replays"
 
 

@@ -12,7 +12,25 @@ from bftrain.values.linear import LinearExpression
 
 if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem
-    from bftrain.values.table import ValueTable
+
+
+class SizeColumns(Protocol):
+    """What each column of a value table stands for."""
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """How many nodes each column stands for."""
+        ...
+
+    @property
+    def kind_of(self) -> NDArray[np.int64]:
+        """Place in ``kinds`` of the nodes of each column; -1 for the column of no node."""
+        ...
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Return one row per task with the value of each column; ``-inf`` where the size is not allowed."""
+        ...
 
 
 class CouplingModel(Protocol):
@@ -24,8 +42,12 @@ class CouplingModel(Protocol):
     """
 
     problem: AllocationProblem
-    table: ValueTable
     width: int  # number of columns; with one kind of nodes these are the sizes 0, 1, ..., width - 1
+
+    @property
+    def table(self) -> SizeColumns:
+        """Return what the columns stand for."""
+        ...
 
     def value(self, task: int) -> LinearExpression:
         """Table entry of the chosen size: value over the horizon, costs of rescaling taken off."""

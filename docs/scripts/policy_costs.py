@@ -22,7 +22,7 @@ from bftrain_replay.study import Passes, check_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.results.result import Result
 
 OBJECTIVES: Final = (
     *("throughput", "cost", "weighted", "speedup", "deadline", "proportional"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain import EventLog, TaskSpec
-    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.results.result import Result
 
 NODES: Final = "0:1024"
 SKIPPED: Final = 1000

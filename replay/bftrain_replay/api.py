@@ -22,14 +22,15 @@ from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_replay.accounting.result import Result
+from bftrain_replay import replay_folder
 from bftrain_replay.alternatives.advice import AdviceRow, gaining
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, check
 from bftrain_replay.drawing import picture_files
-from bftrain_replay.output import replay_folder, summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.output import summary_json
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import Material, of_study
+from bftrain_replay.results.result import Result
 from bftrain_replay.simulation.log_selection import saturating_workload
 from bftrain_replay.simulation.progress_assumptions import agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings

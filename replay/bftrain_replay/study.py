@@ -22,25 +22,25 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
-from bftrain_replay.accounting import interruption_note
 from bftrain_replay.accounting.allocations import Allocations
-from bftrain_replay.accounting.decider_counts import CEILING
-from bftrain_replay.accounting.evaluation import result_of
-from bftrain_replay.accounting.headline import Headline, headline_of
-from bftrain_replay.accounting.input_warnings import odd_decisions, odd_inputs, odd_settings
-from bftrain_replay.accounting.result import Result, Yardsticks
 from bftrain_replay.alternatives.advice import AdviceRow
 from bftrain_replay.alternatives.sensitivity import SensitivityRow
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
 from bftrain_replay.reference.fluid_shares import Fluid
 from bftrain_replay.reference.ideal_cluster import Ideal, ideal
+from bftrain_replay.reference.overload_detector import Queue, Unwatched
+from bftrain_replay.results import interruption_note
+from bftrain_replay.results.decider_counts import CEILING
+from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.headline import Headline, headline_of
+from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs, odd_settings
+from bftrain_replay.results.result import Result, Yardsticks
 from bftrain_replay.resume.solver_cache import Answers
 from bftrain_replay.simulation import progress_assumptions
 from bftrain_replay.simulation.decision_delay import Pace
 from bftrain_replay.simulation.engine import Gauge, run
 from bftrain_replay.simulation.fixed_cluster import Cluster, Ended, never_held
 from bftrain_replay.simulation.log_selection import Selection, select
-from bftrain_replay.simulation.overload_detector import Queue, Unwatched
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed, semantics_of
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.agent.worker_socket import sweep
-from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic.conformance import Told
+from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.agent_hub import Hub
-from bftrain_elastic.manager.conformance import Told
 from bftrain_elastic.tryout.local_agents import LocalAgents
 from bftrain_elastic.wire.authenticated_stream import Sealed
 from bftrain_elastic.wire.shared_secret import make_secret

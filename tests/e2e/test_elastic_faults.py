@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic import conformance
+from bftrain_elastic.manager import launchers
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.storms import NODES, planned_change_s
 

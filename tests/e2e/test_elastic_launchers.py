@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic.manager import conformance
+from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script, sample_script_plain
 from bftrain_elastic.tryout.leftovers import listening
 

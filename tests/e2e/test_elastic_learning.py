@@ -9,7 +9,8 @@ import pytest
 
 from bftrain import speed_estimates
 from bftrain.launcher_orders import measured
-from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic import conformance
+from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import Measuring
 
 pytestmark = pytest.mark.torch

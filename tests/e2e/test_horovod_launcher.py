@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
-from bftrain_elastic.manager import conformance
+from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script_horovod
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, planned_change_s, storm

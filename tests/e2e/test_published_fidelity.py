@@ -9,8 +9,8 @@ import pytest
 from bftrain.assembly import build_harvester
 from bftrain.taskfiles.files import load_tasks
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.accounting.evaluation import result_of
-from bftrain_replay.accounting.result import Result
+from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.result import Result
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.log_selection import select
 from bftrain_replay.simulation.replay_settings import ReplaySettings

@@ -11,7 +11,7 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain_replay.drawing.theme import DARK, LIGHT
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import Material, of_study
 from bftrain_replay.study import study

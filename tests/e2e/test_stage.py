@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from bftrain_elastic.conformance import Case
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.manager.conformance import Case
 from bftrain_elastic.tryout import sample_script_plain
 from bftrain_elastic.tryout.leftovers import alive
 from bftrain_elastic.tryout.local_stage import Nonconformance, Stage

@@ -14,7 +14,7 @@ from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-from bftrain_replay.output import replay_folder
+from bftrain_replay import replay_folder
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.helpers.samples import SAMPLES

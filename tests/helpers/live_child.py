@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live import process
+from bftrain.live import decision_loop, process
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.process import Live
-from bftrain.live.run import decision_loop
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
 from bftrain.live.tasks.launcher_pool import Carriers
 from bftrain.live.tasks.task_manager import Books

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bftrain.ports import QueuePolicy
+    from bftrain_datasets.scheduling.queue_policy import QueuePolicy
 
 NEVER = float("inf")
 

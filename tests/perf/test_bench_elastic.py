@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic.manager import conformance, launchers
+from bftrain_elastic import conformance
+from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import Measuring
 from bftrain_elastic.worker.agent_channel import Channel
 from bftrain_elastic.worker.process_groups import Place

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import registry
+from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import descendants, kill
-from bftrain_elastic.manager import conformance
 from bftrain_elastic.tryout import sample_script_horovod
 from tests.helpers.storms import NODES, assert_never_behind_a_commit, storm
 

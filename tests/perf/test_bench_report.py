@@ -15,8 +15,8 @@ import pytest
 from bftrain.config import Settings
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
+from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
-from bftrain_replay.output import replay_folder
 from bftrain_replay.study import study
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.published_study import MIX, save_published_tasks, save_summit

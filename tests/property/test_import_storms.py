@@ -15,11 +15,11 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, Intake
 from bftrain_datasets.importing.log_warnings import all_idle
-from bftrain_datasets.importing.nodenames import expand
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.nodenames import expand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,15 +16,16 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_replay.accounting.evaluation import result_of
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
-from bftrain_replay.accounting.result import Result, TaskState
-from bftrain_replay.output.table_schema import over_time_rows
+from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.replayed_task import TaskState
+from bftrain_replay.results.result import Result
 from bftrain_replay.simulation.decision_delay import Pace
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
 from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.tables.table_schema import over_time_rows
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values import wire
+from bftrain_replay import replay_folder
 from bftrain_replay.accounting.allocations import Allocations
-from bftrain_replay.accounting.evaluation import result_of
-from bftrain_replay.output import replay_folder, summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.output import summary_json
+from bftrain_replay.provenance import Source
+from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.resume.solver_cache import Answers, origin_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings

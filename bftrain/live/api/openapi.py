@@ -13,7 +13,7 @@ from bftrain.live.api.http_connection import JSON, LARGEST_BODY
 from bftrain.live.model.schemas import Refused
 
 if TYPE_CHECKING:
-    from bftrain.live.api.routes import Route
+    from bftrain.live.api.route import Route
 
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """\

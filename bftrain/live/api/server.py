@@ -13,7 +13,8 @@ from typing import Any, Final
 from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable, UnknownName
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import JSON, Request, Response
-from bftrain.live.api.routes import BYTES, METRICS, ROUTES, Asked, Route
+from bftrain.live.api.route import Asked, Route
+from bftrain.live.api.routes import BYTES, METRICS, ROUTES
 from bftrain.live.api.service import Office
 from bftrain.live.model import callers
 from bftrain.live.model.callers import Caller, Token

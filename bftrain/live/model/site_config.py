@@ -15,7 +15,7 @@ import msgspec
 from bftrain import config
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadValue
-from bftrain.live.nodes import node_kinds
+from bftrain.live.model import node_kinds
 from bftrain.live.schedulers import port
 from bftrain.toml_lines import line_of
 from bftrain.values import checks, wire

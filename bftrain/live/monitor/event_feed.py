@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from bftrain.live.model.stream_schemas import Happening
-from bftrain.live.schedulers.nodesets import fold
+from bftrain.nodesets import fold
 from bftrain.values.events import (
     Event,
     NodesJoined,

@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bftrain.errors import BadConfig
 from bftrain.live.model.background_thread import aside
 from bftrain.live.model.callers import Caller
-from bftrain.live.model.schemas import NotNow, state_of
+from bftrain.live.model.schemas import NodeView, NotNow, StatusView, state_of
 from bftrain.live.model.stream_schemas import Cell, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
 from bftrain.live.model.task_record import Kept
 from bftrain.live.monitor.event_feed import Change, Feed
@@ -22,7 +22,6 @@ from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
 
 if TYPE_CHECKING:
-    from bftrain.live.api.service import Office
     from bftrain.live.run.daemon import Daemon
 
 WATCHERS: Final = 100  # at a time
@@ -38,12 +37,24 @@ _AWAY_S: Final = 3600.0  # for which nodes are shown that were ours
 _OVER: Final = 20  # tasks that are over and shown
 
 
+class CallerViews(Protocol):
+    """Gives what a caller may see: the service behind the API."""
+
+    def status(self, caller: Caller | None = None) -> StatusView:
+        """Return how the run stands."""
+        ...
+
+    def nodes(self, caller: Caller) -> tuple[NodeView, ...]:
+        """Return all nodes, with the tasks that the caller may see."""
+        ...
+
+
 class Watch:
     """Looks at the daemon; all of it belongs to the daemon's loop."""
 
-    def __init__(self, daemon: Daemon, office: Office) -> None:
+    def __init__(self, daemon: Daemon, service: CallerViews) -> None:
         self._daemon = daemon
-        self._office = office
+        self._service = service
         self.feed = Feed()
         self.history = History(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
         self._path = Path(daemon.site.state, "history.json")
@@ -177,7 +188,7 @@ class Watch:
     def _update(self, watcher: _Watcher) -> Update:
         self.history.look(self._daemon.stepper.now)
         return Update(
-            status=self._office.status(watcher.caller),
+            status=self._service.status(watcher.caller),
             day=time.strftime("%Y-%m-%d", time.localtime(self._daemon.stepper.now)),
             tasks=self._tasks(watcher),
             nodes=self._nodes(watcher),
@@ -228,7 +239,7 @@ class Watch:
     def _nodes(self, watcher: _Watcher) -> NodeChanges | None:
         key = -1 if watcher.caller.operator else watcher.caller.uid
         if key not in self._nodes_of:
-            views, number_of = self._office.nodes(watcher.caller), self._numbers.get
+            views, number_of = self._service.nodes(watcher.caller), self._numbers.get
             known = {view.name: (view.state, number_of(view.task, 0)) for view in views}
             self._nodes_of[key] = {**dict.fromkeys(self._left, _AWAY), **known}
         before, nodes = watcher.nodes, self._nodes_of[key]

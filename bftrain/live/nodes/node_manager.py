@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from bftrain.live.decision_loop import Stepper
+from bftrain.live.model.node_kinds import Kinds
 from bftrain.live.model.site_config import Times
 from bftrain.live.nodes import reconcile
-from bftrain.live.nodes.node_kinds import Kinds
 from bftrain.live.nodes.usable_nodes import Ground
-from bftrain.live.run.decision_loop import Stepper
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.tasks.launcher_pool import Carriers
 from bftrain.values.events import NodesJoined, NodesLeft

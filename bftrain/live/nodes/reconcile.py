@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from bftrain.live.model.node_kinds import Kinds
 from bftrain.live.model.task_record import Kept, State
-from bftrain.live.nodes.node_kinds import Kinds
 from bftrain.live.nodes.usable_nodes import World
 from bftrain.values.events import (
     Event,

@@ -15,15 +15,15 @@ from typing import Any, Final
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Statement
 from bftrain.launcher_orders import event_of
+from bftrain.live.decision_loop import Stepper
 from bftrain.live.model.background_thread import aside
+from bftrain.live.model.node_kinds import Kinds
 from bftrain.live.model.notices import Remarks
 from bftrain.live.model.schemas import LastDecision
 from bftrain.live.model.task_record import State
 from bftrain.live.nodes import reconcile
-from bftrain.live.nodes.node_kinds import Kinds
 from bftrain.live.nodes.node_manager import Yard
 from bftrain.live.nodes.usable_nodes import Ground
-from bftrain.live.run.decision_loop import Stepper
 from bftrain.live.run.startup import Opened
 from bftrain.live.tasks.launcher_pool import Carriers
 from bftrain.live.tasks.task_manager import Books

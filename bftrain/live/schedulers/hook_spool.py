@@ -24,8 +24,8 @@ from typing import Final, Literal
 import msgspec
 
 from bftrain.errors import BadConfig, NotAvailable
-from bftrain.live.schedulers.nodesets import expand
 from bftrain.live.schedulers.port import Post, Remark
+from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain hooks install makes one as it should be"
 READER: Final = ".reader"  # while it is there, hooks write

@@ -14,7 +14,6 @@ from bftrain.config import from_mapping
 from bftrain.live.schedulers import slurm_limits
 from bftrain.live.schedulers.command_runner import Runner, in_pieces
 from bftrain.live.schedulers.executables import found_all
-from bftrain.live.schedulers.nodesets import expand, fold
 from bftrain.live.schedulers.pilot_backend import (
     Command,
     CommandFailed,
@@ -28,6 +27,7 @@ from bftrain.live.schedulers.pilot_backend import (
 from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
 from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from bftrain.nodesets import expand, fold
 from bftrain.ports import Availability
 from bftrain.values import checks
 

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.nodesets import expand
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Limits, Run
+from bftrain.nodesets import expand
 
 _ASSOCIATION: Final = "GrpJobs,GrpSubmit,GrpTRES,MaxJobs,MaxSubmit,MaxWall"
 _QOS: Final = (

@@ -27,7 +27,7 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
     What stays is when how many nodes, and which together, were idle. Without --key a key is drawn and thrown away:
     nobody can ever find the old names, and the next log gets other ones.
     """
-    from bftrain_datasets.log.anonymise import anonymised, load_key, make_key, new_key, others_may_read
+    from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, others_may_read
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 
     check_log_name(path)

@@ -97,8 +97,8 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
     from datetime import UTC
     from functools import partial
 
-    from bftrain_datasets.importing import time_formats
     from bftrain_datasets.importing.import_options import ImportOptions
+    from bftrain_datasets.log import time_formats
 
     downs = given.pop("down")
     nodes, node_count = _nodes(given.pop("nodes"), counts=counts)
@@ -122,7 +122,7 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
 
 def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, int | None]:
     """Names of the nodes, or only how many there are."""
-    from bftrain_datasets.importing.nodenames import node_list
+    from bftrain_datasets.log.nodenames import node_list
 
     if text is None:
         return None, None

@@ -31,9 +31,9 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, out: O
     Nodes keep the order of the log. The part begins with the states that they have when the window begins.
     """
     from bftrain.text_formats import duration, percent
-    from bftrain_datasets.importing.nodenames import node_list
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
     from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window, places_of
+    from bftrain_datasets.log.nodenames import node_list
 
     if nodes is None and window is None:
         raise click.UsageError("give --nodes, --window, or both: they say what to keep")

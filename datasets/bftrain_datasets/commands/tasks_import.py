@@ -108,7 +108,7 @@ def _check(files: Sequence[Path], form: str | None, given: Mapping[str, Any], *,
 def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
     from datetime import UTC
 
-    from bftrain_datasets.importing import time_formats
+    from bftrain_datasets.log import time_formats
     from bftrain_datasets.log.log_files import load_log
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
@@ -169,7 +169,7 @@ def _read(file: Path, options: WorkloadOptions, out: Output) -> Workload:
 
 def _told(found: Workload, options: WorkloadOptions) -> Iterator[str]:
     """Say where the tasks come from, and how their fields are meant."""
-    from bftrain_datasets.importing.time_formats import told
+    from bftrain_datasets.log.time_formats import told
 
     for source in found.sources:
         yield f"from {source.name}, sha256 {source.sha256}"

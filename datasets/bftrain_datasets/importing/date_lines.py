@@ -6,10 +6,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.importing.time_formats import SMALLEST_EPOCH_S
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.time_formats import Clock
+    from bftrain_datasets.log.time_formats import Clock
 
 LONGEST: Final = 100  # letters; a line that only says when is short
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

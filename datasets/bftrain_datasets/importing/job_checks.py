@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing import time_formats
 from bftrain_datasets.importing.findings import Tally
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_columns import Stays, file_and_line, place_of
-from bftrain_datasets.importing.nodenames import MOST_NODES
-from bftrain_datasets.importing.nodenames import expand as expand_set
 from bftrain_datasets.importing.open_jobs import OpenJobs
 from bftrain_datasets.importing.outages import Outages
+from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.nodenames import MOST_NODES
+from bftrain_datasets.log.nodenames import expand as expand_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_datasets.importing import time_formats
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, IDLE
 from bftrain_datasets.log.provenance import Finding
 

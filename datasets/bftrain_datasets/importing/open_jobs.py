@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from bftrain_datasets.importing.job_columns import key_of
-from bftrain_datasets.importing.nodenames import expand as expand_set
+from bftrain_datasets.log.nodenames import expand as expand_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.findings import Tally
 
 MOST_ENDED: Final = 1 << 14  # jobs that are remembered for a while after they ended
 SAME_START_S: Final = 60.0  # by which two records of one start may differ
@@ -39,6 +39,33 @@ class OpenJob:
     may_end_s: float | None = None
     restarted: bool = False
     expand: Callable[[str], Sequence[str]] = expand_set
+
+
+class JobSink(Protocol):
+    """Takes in jobs that are known as a whole: the intake of an import."""
+
+    tally: Tally
+
+    def where(self, place: int) -> str:
+        """Return the name of a place: file and line."""
+        ...
+
+    def again(self, place: int) -> None:
+        """Return to a row that was read before."""
+        ...
+
+    def job(
+        self,
+        job: str,
+        start_s: float | None,
+        end_s: float | None,
+        nodes: str,
+        *,
+        queue: str = ...,
+        expand: Callable[[str], Sequence[str]] = ...,
+    ) -> None:
+        """Take in one job."""
+        ...
 
 
 class OpenJobs:
@@ -116,7 +143,7 @@ class OpenJobs:
         self._end_place.append(place)
         self._end_counts.append(counts)
 
-    def close(self, intake: Intake) -> None:
+    def close(self, intake: JobSink) -> None:
         """Tell the intake of the jobs that are left: they still run, unless an end that was read earlier fits."""
         matched = np.zeros(len(self._end_s), dtype=np.bool_)
         if self._open or self._unended:
@@ -150,7 +177,7 @@ class OpenJobs:
         yield from self._unended
         yield from self._open.values()
 
-    def _settle(self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_], intake: Intake) -> None:
+    def _settle(self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_], intake: JobSink) -> None:
         """Decide when a job that was left ended, and tell the intake."""
         numbers = [number for name in (job.job, *job.also) for number in ends.get(key_of(name), ())]
         after = [number for number in numbers if self._end_s[number] >= job.start_s]

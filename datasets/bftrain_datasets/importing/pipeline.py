@@ -11,7 +11,7 @@ from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.exception_text import raised
 from bftrain.short_repr import ShortRepr
-from bftrain_datasets.importing import log_warnings, time_formats
+from bftrain_datasets.importing import log_warnings
 from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import Intake
@@ -19,6 +19,7 @@ from bftrain_datasets.importing.node_counts import log_from_counts
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.recognise_format import reader_for
+from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.idle_doubts import CENSORED_END, doubtful_times
 from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance, Source, tellable

@@ -8,8 +8,8 @@ from bftrain import registry
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
-    from bftrain.ports import LogReader
     from bftrain.registry import RegisteredPart
+    from bftrain_datasets.importing.log_reader import LogReader
 
 ZIP: Final = b"PK\x03\x04"
 PARQUET: Final = b"PAR1"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput, suggestion
-from bftrain_datasets.importing.nodenames import expand
-from bftrain_datasets.importing.time_formats import window
+from bftrain_datasets.log.nodenames import expand
+from bftrain_datasets.log.time_formats import window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

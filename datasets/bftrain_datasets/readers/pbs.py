@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.importing.time_formats import SMALLEST_EPOCH_S
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

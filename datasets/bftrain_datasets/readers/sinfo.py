@@ -10,11 +10,11 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.date_lines import LONGEST, date_line, looks_like_time
-from bftrain_datasets.importing.nodenames import MOST_NODES, ONE_BRACKET, expand
 from bftrain_datasets.importing.slurm_words import state_of
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.importing.time_formats import Clock
 from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.nodenames import MOST_NODES, ONE_BRACKET, expand
+from bftrain_datasets.log.time_formats import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from bftrain_datasets.importing.nodenames import expand as expand_set
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.importing.time_formats import LARGEST_S
+from bftrain_datasets.log.nodenames import expand as expand_set
+from bftrain_datasets.log.time_formats import LARGEST_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,8 +18,8 @@ from bftrain_datasets.scheduling.cluster import NEVER, Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bftrain.ports import QueuePolicy
     from bftrain_datasets.scheduling.jobs import Jobs
+    from bftrain_datasets.scheduling.queue_policy import QueuePolicy
     from bftrain_datasets.scheduling.runtime_estimates import Estimator
 
     # Told how far it is, in seconds since the first submission and in jobs that ended; False stops it

@@ -14,15 +14,15 @@ from bftrain import registry
 from bftrain.errors import BadInput
 from bftrain.exception_text import described
 from bftrain.parts import python_file
-from bftrain.ports import QueuePolicy
-from bftrain_datasets.importing import time_formats
 from bftrain_datasets.importing.findings import ordered
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.provenance import Finding, Provenance
 from bftrain_datasets.scheduling.campaign_figures import figures as campaign_figures
 from bftrain_datasets.scheduling.job_placement import place
 from bftrain_datasets.scheduling.jobs import read_workload
 from bftrain_datasets.scheduling.policy_options import PolicyOptions
+from bftrain_datasets.scheduling.queue_policy import QueuePolicy
 from bftrain_datasets.scheduling.runtime_estimates import estimator
 from bftrain_datasets.scheduling.schedule_engine import Engine
 from bftrain_datasets.scheduling.schedule_figures import job_figures, summarise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.text_cells import first_lines, unquoted
-from bftrain_datasets.importing.time_formats import Clock
+from bftrain_datasets.log.time_formats import Clock
 from bftrain_datasets.workloads.job import Job, Unusable, duration_of, gang_of, number_of
 
 if TYPE_CHECKING:

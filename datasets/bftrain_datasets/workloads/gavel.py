@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.importing.time_formats import LARGEST_S
+from bftrain_datasets.log.time_formats import LARGEST_S
 from bftrain_datasets.workloads.job import Job, Unusable, gang_of, number_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from bftrain.errors import BadInput, BadValue
 from bftrain.taskfiles.profiles import profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.nodenames import MOST_NODES
+from bftrain_datasets.log.nodenames import MOST_NODES
 from bftrain_datasets.workloads.gavel import short
 from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, Arrivals
 

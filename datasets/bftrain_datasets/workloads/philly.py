@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.time_formats import Clock
+from bftrain_datasets.log.time_formats import Clock
 from bftrain_datasets.workloads import arrivals_csv
 from bftrain_datasets.workloads.job import Job, Unusable, duration_of, gang_of
 

@@ -11,7 +11,7 @@ from bftrain_datasets.workloads.job import Unusable
 
 if TYPE_CHECKING:
     from bftrain_datasets.importing.findings import Tally
-    from bftrain_datasets.importing.time_formats import Clock
+    from bftrain_datasets.log.time_formats import Clock
 
 MOST_KEPT: Final = 1000  # refusals whose words are kept; all of them are counted
 

@@ -15,7 +15,7 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import RowCounts, Tally, is_doubt
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.time_formats import SMALLEST_EPOCH_S
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_datasets.workloads import blox, gavel, philly, swf
 from bftrain_datasets.workloads.job import Job, Unusable
 from bftrain_datasets.workloads.row_counts import Books, Refused

@@ -21,7 +21,6 @@ from typing import Final
 from bftrain_elastic.agent.agent_settings import Settings, command_line
 from bftrain_elastic.agent.gpus import visible_gpus
 from bftrain_elastic.agent.manager_link import Link
-from bftrain_elastic.agent.network_interfaces import networking
 from bftrain_elastic.agent.prefork_process import NurseryProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_family, is_running, state_of
@@ -29,6 +28,7 @@ from bftrain_elastic.agent.worker_records import EndedWorkers, Worker
 from bftrain_elastic.agent.worker_socket import Door
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire.messages import Message, environment_of, inner_of, text_of
+from bftrain_elastic.wire.network_interfaces import networking
 from bftrain_elastic.wire.worker_messages import checked
 from bftrain_elastic.worker.termination import GRACE
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from bftrain_elastic.agent.network_interfaces import towards
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.wire.network_interfaces import towards
 from bftrain_elastic.wire.shared_secret import read_secret
 
 AUTO: Final = "auto"  # instead of an address

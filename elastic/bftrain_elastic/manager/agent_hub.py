@@ -13,10 +13,10 @@ import traceback
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from bftrain_elastic.agent.spawn_queue import Listener, SpawnQueue, WaitingWorker
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.agent_connection import AgentConnection, RunningWorker
 from bftrain_elastic.manager.agent_listener import AgentListener
+from bftrain_elastic.manager.spawn_queue import Listener, SpawnQueue, WaitingWorker
 from bftrain_elastic.manager.task_lifecycles import Exit
 from bftrain_elastic.manager.thread_calls import ThreadCalls
 from bftrain_elastic.manager.worker_registry import WorkerOwner, WorkerRegistry

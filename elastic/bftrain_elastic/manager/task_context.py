@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bftrain_elastic.agent.spawn_queue import Listener
 from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.spawn_queue import Listener
 from bftrain_elastic.manager.task_lifecycles import GroupPlace
 from bftrain_elastic.wire.messages import Message
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bftrain_elastic.agent.spawn_queue import Listener
+from bftrain_elastic.manager.spawn_queue import Listener
 from bftrain_elastic.manager.task_lifecycles import Exit
 from bftrain_elastic.wire.messages import Message, text_of, whole_of
 

@@ -1,6 +1,6 @@
 """A training script that takes nothing but torch: a straight line is fitted, one commit a step.
 
-``bftrain_elastic.manager.conformance`` runs it, so it is also the shortest example: ``python trial.py --steps 100``.
+``bftrain_elastic.conformance`` runs it, so it is also the shortest example: ``python trial.py --steps 100``.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic.agent.network_interfaces import interface_of
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.network_interfaces import interface_of
 from bftrain_elastic.worker import checkpoint_file, progress_report, replica_drift
 from bftrain_elastic.worker.agent_channel import Channel
 from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horovod, environment

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from bftrain_elastic.agent.network_interfaces import networking
+from bftrain_elastic.wire.network_interfaces import networking
 from bftrain_elastic.worker.open_sockets import cut, sockets
 from bftrain_elastic.worker.state_tree import Shape, Tensor, Tree, as_bytes
 

@@ -9,14 +9,14 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.state_agreement import commit_together
 from bftrain_elastic.worker.state_saving import save_if_due, tell_on_disk_if_due
-from bftrain_elastic.worker.state_values import OWN, Inner, inner, keep
+from bftrain_elastic.worker.state_values import OWN, Inner, StateBase, inner, keep
 
 
 class Regroup(BaseException):
     """Leaves the script's ``train`` at a commit; no error, and nothing that ``except Exception`` should catch."""
 
 
-class State:
+class State(StateBase):
     """Model, optimizer, and whatever else has to survive: ``State(model=..., optimizer=..., position=0, best=1e9)``.
 
     Everything given is an attribute. Objects with ``state_dict`` and ``load_state_dict`` keep their identity; other

@@ -24,10 +24,10 @@ from bftrain_elastic.worker.state_values import (
 )
 
 if TYPE_CHECKING:
-    from bftrain_elastic.worker.state import State
+    from bftrain_elastic.worker.state_values import StateBase
 
 
-def commit_together(state: State) -> int:
+def commit_together(state: StateBase) -> int:
     """Copy the state on all members, with the values of rank 0; return the largest generation that one is asked for."""
     own = inner(state)
     compared = compared_values(state)
@@ -50,7 +50,7 @@ def commit_together(state: State) -> int:
     return largest
 
 
-def look_at_large_values(state: State, compared: NamedValues) -> list[int]:
+def look_at_large_values(state: StateBase, compared: NamedValues) -> list[int]:
     """Look which large values were changed; return numbers of which all members need the largest of each."""
     own = inner(state)
     held = vars(state)
@@ -59,7 +59,7 @@ def look_at_large_values(state: State, compared: NamedValues) -> list[int]:
     return [digest, -digest, int(own.large.there and own.group.place.rank == 0)]
 
 
-def _large_names(state: State, compared: NamedValues) -> list[str]:
+def _large_names(state: StateBase, compared: NamedValues) -> list[str]:
     there = {OWN, *compared.names}
     return [name for name, value in vars(state).items() if name not in there and not has_state_dict(value)]
 
@@ -70,7 +70,7 @@ def large_values_due(numbers: Sequence[int], *, leaves: bool) -> bool:
     return bool(there) and (leaves or highest != -lowest)
 
 
-def _take_large_values_of_first(state: State, *, everything: bool) -> None:
+def _take_large_values_of_first(state: StateBase, *, everything: bool) -> None:
     """Give all members the large values of rank 0; of all members."""
     own = inner(state)
     first = own.group.place.rank == 0
@@ -82,7 +82,7 @@ def _take_large_values_of_first(state: State, *, everything: bool) -> None:
     look_at_large_values(state, compared_values(state))
 
 
-def take_values_of_first(state: State, compared: NamedValues) -> None:
+def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
     """Give all members the values of rank 0; of all members."""
     own = inner(state)
     tree = own.group.shared(compared.tree() if own.group.place.rank == 0 else None)
@@ -99,7 +99,7 @@ def take_values_of_first(state: State, compared: NamedValues) -> None:
             setattr(state, name, value)
 
 
-def _tell_drift(state: State) -> None:
+def _tell_drift(state: StateBase) -> None:
     """Tell if the replicas of the models are not the same on all members; of all members."""
     own = inner(state)
     models = [value for name, value in vars(state).items() if name != OWN and hasattr(value, "parameters")]

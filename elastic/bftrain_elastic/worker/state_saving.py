@@ -15,7 +15,7 @@ from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_values import NO_STEP, Inner, capture, inner, restore
 
 if TYPE_CHECKING:
-    from bftrain_elastic.worker.state import State
+    from bftrain_elastic.worker.state_values import StateBase
 
 _SAVING_SHARE: Final = 0.05  # of the time may go into writing commits
 NOT_SAVED: Final = os.EX_IOERR  # how a worker ends that could not write the state before it left
@@ -26,7 +26,7 @@ _RESCUE_S: Final = 60.0  # how long another thread waits for the training's own 
 _AGAIN_S: Final = 5.0  # after which a commit that could not be written is tried again
 
 
-def rescue(state: State) -> None:
+def rescue(state: StateBase) -> None:
     """Write the copy of the last commit to the folder, unless a newer one is there. From any thread."""
     own = inner(state)
     if not own.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
@@ -42,7 +42,7 @@ def rescue(state: State) -> None:
         own.lock.release()
 
 
-def save(state: State, *, tell_later: bool = False) -> None:
+def save(state: StateBase, *, tell_later: bool = False) -> None:
     """Write the state to its folder; how long that takes decides how soon it may be done again.
 
     With ``tell_later`` it is reported at most five times a second; :func:`tell_on_disk` reports the last one.
@@ -74,7 +74,7 @@ def tell_on_disk_if_due(own: Inner) -> None:
         tell_on_disk(own)
 
 
-def save_if_due(state: State) -> None:
+def save_if_due(state: StateBase) -> None:
     """Write the state to its folder, unless that was done lately; if it cannot be written the training goes on."""
     own = inner(state)
     if own.folder is None or time.monotonic() < own.save_at:
@@ -105,7 +105,7 @@ def save_or_end(own: Inner, write: Callable[[], None], grace_s: float) -> None:
         time.sleep(_LEAVING_AGAIN_S)
 
 
-def save_if_only_here(state: State) -> None:
+def save_if_only_here(state: StateBase) -> None:
     """Write the state if the group has one node and the folder holds an older one: other nodes' copies are gone."""
     own = inner(state)
     if own.folder is None or own.group.place.size > 1 or own.group.place.rank:
@@ -120,7 +120,7 @@ def save_if_only_here(state: State) -> None:
         tell_on_disk(own)
 
 
-def load(state: State) -> bool:
+def load(state: StateBase) -> bool:
     """Read the state from its folder; tell whether there was one."""
     own = inner(state)
     found = checkpoint_file.load(own.folder) if own.folder is not None else None
@@ -131,7 +131,7 @@ def load(state: State) -> bool:
     return True
 
 
-def tidy(state: State) -> None:
+def tidy(state: StateBase) -> None:
     """Remove what others were writing to the folder when they were killed; they must be gone."""
     folder = inner(state).folder
     if folder is not None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker.large_values import LargeValues
 from bftrain_elastic.worker.process_groups import Group
 from bftrain_elastic.worker.state_tree import NamedValues, Tree, copied, put_back
-
-if TYPE_CHECKING:
-    from bftrain_elastic.worker.state import State
 
 _LARGEST_VALUE_BYTES: Final = 65536  # of a tensor that is looked at in each commit
 NO_STEP: Final = -1
@@ -24,7 +21,7 @@ SAMPLES: Final = "bftrain.samples"
 
 
 class Inner:
-    """What a :class:`State` knows beside what the script put into it."""
+    """What a :class:`bftrain_elastic.State` knows beside what the script put into it."""
 
     def __init__(self) -> None:
         self.group = Group()
@@ -53,7 +50,11 @@ class Inner:
         self.pace_s = 0.0  # how long it may be from one commit to the next
 
 
-def inner(state: State) -> Inner:
+class StateBase:
+    """The part of a :class:`bftrain_elastic.State` that saving and agreeing need: its attributes by name."""
+
+
+def inner(state: StateBase) -> Inner:
     """Give what the state knows for itself."""
     found: Inner = state.__dict__[OWN]
     return found
@@ -64,7 +65,7 @@ def has_state_dict(value: object) -> bool:
     return hasattr(value, "state_dict")
 
 
-def compared_values(state: State) -> NamedValues:
+def compared_values(state: StateBase) -> NamedValues:
     """Return what is compared between workers in each commit: plain values, with tensors in them if these are small."""
     own = inner(state)
     found = NamedValues()
@@ -78,7 +79,7 @@ def compared_values(state: State) -> NamedValues:
     return found
 
 
-def capture(state: State, compared: NamedValues | None = None) -> Tree:
+def capture(state: StateBase, compared: NamedValues | None = None) -> Tree:
     """Give the state as it is now, beginning with the values that are compared; its tensors are the state's own."""
     found = (compared or compared_values(state)).copy()
     there = {OWN, *found.names}
@@ -88,7 +89,7 @@ def capture(state: State, compared: NamedValues | None = None) -> Tree:
     return found.tree()
 
 
-def restore(state: State, tree: Tree, *, ours: bool = False) -> None:
+def restore(state: StateBase, tree: Tree, *, ours: bool = False) -> None:
     """Make the state what ``tree`` says; if that is ``ours``, its tensors may become the state's own."""
     values = (put_back(tree, capture(state)) or (tree if ours else copied(tree, None))).unfolded()
     own = inner(state)
@@ -105,7 +106,7 @@ def restore(state: State, tree: Tree, *, ours: bool = False) -> None:
             setattr(state, name, value)
 
 
-def keep(state: State, compared: NamedValues | None = None) -> None:
+def keep(state: StateBase, compared: NamedValues | None = None) -> None:
     """Copy the state as what to return to."""
     own = inner(state)
     with own.lock:

@@ -7,17 +7,35 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_replay.simulation.task_progress import TaskProgress
+    from bftrain.values.task import TaskSpec
 
 STRETCHES: Final = 1000  # more than a chart has room for
 _SHORTEST_S: Final = 1.0  # of stretches where the end is not known
+
+
+class AdvancingTask(Protocol):
+    """A task whose work grows over time."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Return the task."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Return how many nodes it holds."""
+        ...
+
+    def done_by(self, now_s: float, /) -> float:
+        """Return the samples done by ``now_s``."""
+        ...
 
 
 class HarvestOverTime:
@@ -37,10 +55,10 @@ class HarvestOverTime:
             self._ends = np.linspace(0.0, span_s, STRETCHES + 1)[1:].tolist()
         self._samples = array("d")
         self._done: dict[str, float] = {}  # by task, when it was looked at last
-        self._advancing: dict[str, TaskProgress] = {}  # those that may have advanced since
+        self._advancing: dict[str, AdvancingTask] = {}  # those that may have advanced since
         self.next_s: float = self._ends[0]  # when it wants to look next
 
-    def note(self, task: TaskProgress) -> None:
+    def note(self, task: AdvancingTask) -> None:
         """A task's size has changed, or it has finished."""
         self._advancing[task.spec.name] = task
 

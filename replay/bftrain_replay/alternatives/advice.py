@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from bftrain.deciding.node_stay import AUTO
 from bftrain.values import wire
-from bftrain_replay.accounting.headline import harvest_node_h
 from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.simulation.progress_assumptions import MEMORY, ProgressKept
 from bftrain_replay.simulation.task_progress import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bftrain_replay.accounting.result import Summary
+    from bftrain_replay.results.result import Summary
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 LEAST_GAIN: Final = 0.001  # of the harvest; a change that gains less is no advice

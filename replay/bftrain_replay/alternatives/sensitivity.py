@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.accounting.result import Result, Summary
+    from bftrain_replay.results.result import Result, Summary
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 PROGRESS: Final = "progress"

@@ -41,11 +41,11 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     from bftrain.result_folder import REPORT_FILE
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.workloads.task_generators import sample_tasks
+    from bftrain_replay import replay_folder
     from bftrain_replay.commands.replay_run import leave_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SensitivityTable
     from bftrain_replay.drawing import vega
-    from bftrain_replay.output import replay_folder
-    from bftrain_replay.output.provenance import Source
+    from bftrain_replay.provenance import Source
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
@@ -99,7 +99,7 @@ def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> Re
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_datasets.log.log_files import load_log
-    from bftrain_replay.output import replay_folder
+    from bftrain_replay import replay_folder
     from bftrain_replay.output.read_folder import Saved
 
     log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
@@ -122,6 +122,6 @@ def _replayed_hashes(summary: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _hashes(log: EventLog, tasks: Sequence[TaskSpec]) -> tuple[str, str]:
-    from bftrain_replay.output.provenance import tasks_sha256
+    from bftrain_replay.provenance import tasks_sha256
 
     return log.sha256, tasks_sha256(tasks)

@@ -27,8 +27,8 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
     _insist_on_cluster_alone(asked)
     task_file, folder = _there(asked.task_file, "--tasks"), _there(asked.folder, "-o")
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay.output import replay_folder
-    from bftrain_replay.output.provenance import Source
+    from bftrain_replay import replay_folder
+    from bftrain_replay.provenance import Source
     from bftrain_replay.resume.solver_cache import origin_of
     from bftrain_replay.simulation.fixed_cluster import Cluster
     from bftrain_replay.study import check_parts

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bftrain.live.model.task_record import Kept
     from bftrain.rerun import Difference
     from bftrain_replay.commands.replay_request import Asked
+    from bftrain_replay.journal_replay import Rerunning
     from bftrain_replay.resume.journal_events import Recorded
-    from bftrain_replay.resume.journal_replay import Rerunning
 
 _SHOWN_DIFFERENCES = 10
 
@@ -27,8 +27,8 @@ def replay_journal(path: Path, asked: Asked, out: Output) -> None:
     """Replay a journal, show its figures, and write them into the folder that was asked for, if any."""
     from bftrain.journal import Journal
     from bftrain.result_folder import ResultFolder
-    from bftrain_replay.output import replay_folder
-    from bftrain_replay.output.provenance import Source
+    from bftrain_replay import replay_folder
+    from bftrain_replay.provenance import Source
     from bftrain_replay.resume.journal_events import recorded
 
     folder, written = asked.folder, False
@@ -52,7 +52,7 @@ def replay_journal(path: Path, asked: Asked, out: Output) -> None:
 
 
 def _again(journal: Journal, told: Recorded, baseline: str, out: Output) -> Rerunning:
-    from bftrain_replay.resume.journal_replay import rerun
+    from bftrain_replay.journal_replay import rerun
 
     with watched(out, told.log.span_s) as watch:
         return rerun(journal, told, baseline=baseline, reported=reported_samples(journal, told), watch=watch)

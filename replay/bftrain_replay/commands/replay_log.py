@@ -23,8 +23,8 @@ def replay_log(asked: Asked, out: Output) -> None:
     """Replay a log against the tasks of a file, or against trials; write the result and show it."""
     log, folder = _files(asked)
     from bftrain_replay.drawing import vega
-    from bftrain_replay.output.provenance import Source
     from bftrain_replay.output.summary_json import workload_ran_dry
+    from bftrain_replay.provenance import Source
     from bftrain_replay.resume.solver_cache import origin_of
 
     settings = _checked_settings(asked, out)
@@ -61,7 +61,7 @@ def replay_log(asked: Asked, out: Output) -> None:
 
 def _checked_settings(asked: Asked, out: Output) -> ReplaySettings:
     """Return the settings; raise an error before anything is read if a part that they name is missing."""
-    from bftrain_replay.output import replay_folder
+    from bftrain_replay import replay_folder
     from bftrain_replay.study import check_parts
 
     settings = asked.settings

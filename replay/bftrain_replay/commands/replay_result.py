@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain_replay.accounting.node_time_ledger import Unused
-    from bftrain_replay.accounting.result import Result
     from bftrain_replay.reference.ideal_cluster import Ideal
+    from bftrain_replay.results.result import Result
     from bftrain_replay.study import Study
 
 _REASONS: Final = 2  # why nodes were not used: so many rows, the largest
@@ -61,7 +61,7 @@ def in_words(study: Study, title: str) -> RenderableType:
 
 def _deciders(result: Result) -> Iterator[str]:
     """Say who decided where the solver did not."""
-    from bftrain_replay.accounting.decider_counts import sentence
+    from bftrain_replay.results.decider_counts import sentence
 
     decided = result.decisions
     told = sentence(result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
@@ -102,7 +102,7 @@ def _as_long(ratio: float | None) -> str:
 
 def replays(study: Study) -> dict[str, Result]:
     """Name the replays that are compared: by their solver, and the one without costs."""
-    from bftrain_replay.accounting.decider_counts import ceiling_label
+    from bftrain_replay.results.decider_counts import ceiling_label
 
     named = {study.result.column_label: study.result}
     if study.baseline is not None:
@@ -117,8 +117,8 @@ def replays(study: Study) -> dict[str, Result]:
 def _rows(results: Sequence[Result]) -> Iterator[Row]:
     """Give the rows, few enough that with the picture they fit on a screen of 24 lines."""
     from bftrain import text_formats
-    from bftrain_replay.accounting.headline import RAN_OUT, ran_out
-    from bftrain_replay.accounting.reason_labels import UNUSED
+    from bftrain_replay.results.headline import RAN_OUT, ran_out
+    from bftrain_replay.results.reason_labels import UNUSED
     from bftrain_replay.simulation.task_progress import Loss
 
     def row(label: str, tell: Callable[[Result], str]) -> Row:
@@ -182,7 +182,7 @@ def _unused(reason: Unused, result: Result) -> str:
 
 def _stretches(result: Result) -> str:
     """Say how much longer what users handed in at one go took than with all nodes to itself."""
-    from bftrain_replay.accounting.campaign_stretch import metric
+    from bftrain_replay.results.campaign_stretch import metric
 
     told = metric.measure(result)
     mean, most = (told[f"campaign_stretch_{which}"] for which in ("mean", "max"))

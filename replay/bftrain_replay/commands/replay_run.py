@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.accounting.result import Result
-    from bftrain_replay.output.provenance import Source
+    from bftrain_replay.provenance import Source
+    from bftrain_replay.results.result import Result
     from bftrain_replay.resume.solver_cache import Answers, Origin
     from bftrain_replay.study import Study
 
@@ -42,7 +42,7 @@ def run_into(
 ) -> Ran:
     """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there."""
     from bftrain.result_folder import ResultFolder
-    from bftrain_replay.output import replay_folder
+    from bftrain_replay import replay_folder
     from bftrain_replay.resume.solver_cache import Answers
 
     unfinished = folder / replay_folder.UNFINISHED

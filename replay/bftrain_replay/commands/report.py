@@ -50,9 +50,9 @@ def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, pn
 def _write(drawn: Page, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
     """Write the pictures into folders, by their form, and the page if it has a name; return what was written."""
     from bftrain.result_folder import write_page
+    from bftrain_replay import replay_folder
     from bftrain_replay.drawing import picture_files
     from bftrain_replay.drawing.html_page import html
-    from bftrain_replay.output import replay_folder
 
     written: list[Path] = []
     for form, folder in folders.items():

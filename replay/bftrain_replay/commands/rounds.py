@@ -200,7 +200,7 @@ def _progress(
 
 def _warnings(result: Result) -> Iterator[str]:
     from bftrain.parts.metrics import notes_on_broken
-    from bftrain_replay.accounting.input_warnings import odd_settings
+    from bftrain_replay.results.input_warnings import odd_settings
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
     yield from odd_settings(settings, gangs.specs, gangs.kinds)

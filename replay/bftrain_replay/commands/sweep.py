@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Replay every combination of options that SPEC.toml asks for, side by side."""
     from bftrain.cli.interruption import unterminated
-    from bftrain_replay.output import replay_folder
+    from bftrain_replay import replay_folder
     from bftrain_replay.sweeping.run_outcomes import Outcomes, known_in
     from bftrain_replay.sweeping.sweep import Sweep, result_folder
 
@@ -140,7 +140,7 @@ def _run(sweep: Sweep, outcomes: Outcomes, executor: Executor, out: Output, *, r
 
 def _draw(done: Swept, wanted: Mapping[str, Path | None]) -> None:
     """Write the plots as files."""
-    from bftrain_replay.output import replay_folder
+    from bftrain_replay import replay_folder
     from bftrain_replay.sweeping.sweep_page import write_figures
 
     for form, folder in wanted.items():
@@ -211,7 +211,7 @@ def _plain(value: object) -> str:
 
 def _marked(name: str, row: Row) -> str:
     """Return a figure in words, marked where it only says that there were too few tasks."""
-    from bftrain_replay.accounting.headline import RAN_OUT
+    from bftrain_replay.results.headline import RAN_OUT
     from bftrain_replay.sweeping.table_metrics import metric_of, tasks_ran_out
 
     text = _figure(name, row.cells.get(name))

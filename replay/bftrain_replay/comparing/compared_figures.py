@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.accounting.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.accounting.node_time_ledger import Unused
-from bftrain_replay.accounting.reason_labels import LOST, UNUSED
 from bftrain_replay.comparing.compared_run import Told, ToldInRounds
 from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
+from bftrain_replay.results.reason_labels import LOST, UNUSED
 from bftrain_replay.simulation.task_progress import Loss
 
 if TYPE_CHECKING:

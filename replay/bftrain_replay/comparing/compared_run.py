@@ -13,16 +13,16 @@ import numpy as np
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_replay.accounting.node_time_ledger import PLAIN
-from bftrain_replay.accounting.result import Summary
 from bftrain_replay.metrics.percentiles import Percentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output import table_schema
 from bftrain_replay.output.read_folder import Saved
 from bftrain_replay.reporting.report_data import log_of_folder
+from bftrain_replay.results.result import Result, Summary
 from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
 from bftrain_replay.rounds.round_page import READ, TABLES, plain
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.tables import table_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,15 +30,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.accounting.result import Result
     from bftrain_replay.api import Replayed
 
 # Gives these columns of a table, row by row
 Rows = Callable[..., Iterable[Sequence[Any]]]
 
 _TABLES: Final[dict[str, Callable[[Result], Iterable[Sequence[Any]]]]] = {
-    "tasks": table_schema.task_rows,
-    "over_time": table_schema.over_time_rows,
+    "tasks": Result.task_rows,
+    "over_time": Result.over_time_rows,
 }
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
 from bftrain.short_repr import ShortRepr
-from bftrain_replay.accounting.decider_counts import sentence
-from bftrain_replay.accounting.headline import ran_out
 from bftrain_replay.api import Replayed
 from bftrain_replay.comparing import folder_labels as naming
 from bftrain_replay.comparing.compared_figures import Figure, Group, groups_of
@@ -26,6 +24,8 @@ from bftrain_replay.comparing.settings_differences import (
     same_end,
     same_tasks,
 )
+from bftrain_replay.results.decider_counts import sentence
+from bftrain_replay.results.headline import ran_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

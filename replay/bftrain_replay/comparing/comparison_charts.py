@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.accounting.result import SECONDS_AN_HOUR
 from bftrain_replay.comparing.compared_run import Told
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.html_page import Html
@@ -16,6 +15,7 @@ from bftrain_replay.drawing.series import Series
 from bftrain_replay.drawing.time_axis import Moments
 from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time
 from bftrain_replay.reporting.loss_causes import CAUSES, Cause
+from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bftrain import text_formats
 from bftrain.result_folder import write_page
-from bftrain_replay.accounting.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.compared_figures import Figure as Row
 from bftrain_replay.comparing.compared_run import Told
@@ -15,14 +14,56 @@ from bftrain_replay.comparing.settings_differences import cluster_text
 from bftrain_replay.drawing.html_page import Card, Html, Page, Section, Table, html
 from bftrain_replay.drawing.time_axis import Moments
 from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from bftrain_replay.comparing.compared_figures import Group
     from bftrain_replay.comparing.compared_run import Side
-    from bftrain_replay.comparing.comparison import Comparison
+    from bftrain_replay.comparing.settings_differences import Making
     from bftrain_replay.drawing.figure import Figure
+
+
+class ComparedReplays(Protocol):
+    """The comparison that a page shows."""
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Return the replays."""
+        ...
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Return their figures by group."""
+        ...
+
+    @property
+    def figures(self) -> tuple[Row, ...]:
+        """Return all figures, in order."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the names of the replays."""
+        ...
+
+    @property
+    def making(self) -> Making:
+        """Return how they were made."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what must be kept in mind when reading them."""
+        ...
+
+    @property
+    def forced(self) -> str:
+        """Return why they should not be compared, if that was asked for all the same."""
+        ...
+
 
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
@@ -38,12 +79,12 @@ _OF_HARVESTS: Final = (
 )
 
 
-def write(comparison: Comparison, path: Path) -> None:
+def write(comparison: ComparedReplays, path: Path) -> None:
     """Write the page, complete or not at all; refuse to replace a file that bftrain did not write."""
     write_page(path, html(page(comparison)))
 
 
-def page(comparison: Comparison) -> Page:
+def page(comparison: ComparedReplays) -> Page:
     """Lay the page out."""
     sides = comparison.sides
     moments = _moments(comparison)
@@ -87,7 +128,7 @@ def _figures_intro(sides: Sequence[Side]) -> str:
     return _MARKS + _OF_HARVESTS
 
 
-def _moments(comparison: Comparison) -> Moments:
+def _moments(comparison: ComparedReplays) -> Moments:
     """Put the time on an axis: on the calendar, unless the logs are of different times; rounds count from 0."""
     if _in_rounds(comparison.sides):
         return Moments(0.0, max(side.told.simulated_s for side in comparison.sides))
@@ -96,7 +137,7 @@ def _moments(comparison: Comparison) -> Moments:
     return Moments(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
 
 
-def _subtitle(comparison: Comparison) -> str:
+def _subtitle(comparison: ComparedReplays) -> str:
     first = comparison.sides[0]
     if comparison.forced:
         return f"{len(comparison.sides)} replays."
@@ -114,7 +155,7 @@ def _subtitle(comparison: Comparison) -> str:
     return f"{text}, with {text_formats.count(first.told.idle_node_h)} idle node-hours."
 
 
-def _lead(comparison: Comparison) -> Html:
+def _lead(comparison: ComparedReplays) -> Html:
     """Say who harvested most, how much more than the least, and how much was possible."""
     if _in_rounds(comparison.sides):
         return _soonest(comparison)
@@ -134,7 +175,7 @@ def _lead(comparison: Comparison) -> Html:
     return Html(f"{text}.")
 
 
-def _soonest(comparison: Comparison) -> Html:
+def _soonest(comparison: ComparedReplays) -> Html:
     """Say whose tasks were done soonest on average, and how much later those of the last were."""
     row = next((row for row in comparison.figures if row.name == _SOONEST), None)
     if row is None or not row.best:
@@ -169,7 +210,7 @@ def _card(side: Side, *, of_times: bool) -> Card:
     return Card(name=side.label, figure=text_formats.large(told.harvested), note=note)
 
 
-def _figures(comparison: Comparison) -> Table:
+def _figures(comparison: ComparedReplays) -> Table:
     two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
     rows: list[Sequence[str]] = []
     for group in comparison.groups:
@@ -184,7 +225,7 @@ def _cells(row: Row) -> Iterator[str]:
         yield Html(f"<strong>{escape(said)} {BEST}</strong>") if place in row.best else said
 
 
-def _making(comparison: Comparison) -> Iterator[Table | Html]:
+def _making(comparison: ComparedReplays) -> Iterator[Table | Html]:
     making = comparison.making
     if making.differs:
         yield Table(

@@ -10,9 +10,8 @@ import numpy as np
 
 from bftrain.files import whole_file
 from bftrain.values import wire
-from bftrain_replay.accounting import campaign_stretch
-from bftrain_replay.output import table_schema
-from bftrain_replay.output.table_schema import Kind
+from bftrain_replay.tables import table_schema
+from bftrain_replay.tables.table_schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain_replay.accounting.allocations import Allocations
-    from bftrain_replay.accounting.result import Result
-    from bftrain_replay.output.table_schema import Column
+    from bftrain_replay.results.result import Result
+    from bftrain_replay.tables.table_schema import Column
 
 SUFFIX: Final = ".csv"
 
 
 def write(result: Result, folder: Path) -> None:
     """Write all tables; each appears complete or not at all."""
-    write_rows(folder / "decisions.csv", table_schema.DECISIONS, table_schema.decision_rows(result))
-    write_rows(folder / "tasks.csv", table_schema.TASKS, table_schema.task_rows(result))
-    write_rows(folder / "over_time.csv", table_schema.OVER_TIME, table_schema.over_time_rows(result))
-    write_rows(folder / "campaigns.csv", table_schema.CAMPAIGNS, campaign_stretch.rows(result))
+    write_rows(folder / "decisions.csv", table_schema.DECISIONS, result.decision_rows())
+    write_rows(folder / "tasks.csv", table_schema.TASKS, result.task_rows())
+    write_rows(folder / "over_time.csv", table_schema.OVER_TIME, result.over_time_rows())
+    write_rows(folder / "campaigns.csv", table_schema.CAMPAIGNS, result.campaign_rows())
     if result.allocations is not None:
         write_allocations(folder / "allocations.csv", result.allocations)
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain.errors import BadInput
 from bftrain.files import whole_file
 from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
-from bftrain_replay.accounting import campaign_stretch
-from bftrain_replay.output import table_schema
-from bftrain_replay.output.table_schema import Kind
+from bftrain_replay.tables import table_schema
+from bftrain_replay.tables.table_schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from bftrain_replay.accounting.allocations import Allocations
-    from bftrain_replay.accounting.result import Result
-    from bftrain_replay.output.table_schema import Column
+    from bftrain_replay.results.result import Result
+    from bftrain_replay.tables.table_schema import Column
 
 SUFFIX: Final = ".parquet"
 _ROWS_AT_ONCE: Final = 8192
@@ -51,10 +50,10 @@ def write(result: Result, folder: Path, file_format: str) -> None:
     """Write all tables; each appears complete or not at all, and names its ``file_format`` in its metadata."""
     pa = pyarrow()
     rows = {
-        "decisions": table_schema.decision_rows(result),
-        "tasks": table_schema.task_rows(result),
-        "over_time": table_schema.over_time_rows(result),
-        "campaigns": campaign_stretch.rows(result),
+        "decisions": result.decision_rows(),
+        "tasks": result.task_rows(),
+        "over_time": result.over_time_rows(),
+        "campaigns": result.campaign_rows(),
     }
     for name, content in rows.items():
         write_rows(folder / f"{name}.parquet", table_schema.TABLES[name], content, file_format)

@@ -12,9 +12,10 @@ from bftrain.errors import BadInput
 from bftrain.files import CsvFile
 from bftrain.result_folder import settle
 from bftrain.values import wire
-from bftrain_replay.output import parquet_tables, table_schema
-from bftrain_replay.output.provenance import FORMAT
-from bftrain_replay.output.table_schema import Column, Kind
+from bftrain_replay.output import parquet_tables
+from bftrain_replay.provenance import FORMAT
+from bftrain_replay.tables import table_schema
+from bftrain_replay.tables.table_schema import Column, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

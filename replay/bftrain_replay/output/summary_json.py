@@ -14,10 +14,10 @@ from bftrain import summaries
 from bftrain.values import wire
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_replay.accounting.node_time_ledger import Unused
-from bftrain_replay.accounting.result import Result, Timings
 from bftrain_replay.alternatives import advice, sensitivity
-from bftrain_replay.output.provenance import FORMAT, Source, tasks_sha256, versions_with
+from bftrain_replay.provenance import FORMAT, Source, tasks_sha256, versions_with
 from bftrain_replay.reference.ideal_cluster import Ideal
+from bftrain_replay.results.result import Result, Timings
 from bftrain_replay.simulation import progress_assumptions
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.accounting.campaign_stretch import CampaignRow
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.html_page import Cell, Html, Section, Table
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import Line, over_ratios, told_apart
 from bftrain_replay.reporting.user_shares import BOUND, OTHERS, named
+from bftrain_replay.results.campaign_stretch import CampaignRow
 
 _LINES: Final = len(HUES) - 1  # of users; what is beyond is one
 _WORST: Final = 50  # campaigns that are named one by one

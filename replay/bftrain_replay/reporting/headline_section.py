@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED
-from bftrain_replay.accounting import decider_counts
-from bftrain_replay.accounting.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
-from bftrain_replay.accounting.result import SECONDS_AN_HOUR
 from bftrain_replay.drawing.html_page import Card, Html, Table
 from bftrain_replay.reporting.loss_causes import useful_node_hours
 from bftrain_replay.reporting.report_data import Material
 from bftrain_replay.reporting.waterfall import hints
+from bftrain_replay.results import decider_counts
+from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
+from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 from bftrain_replay.simulation.task_progress import Loss
 
 _ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from bftrain import text_formats
-from bftrain_replay.accounting.result import SECONDS_AN_HOUR
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.series import Series
 from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}

@@ -9,7 +9,6 @@ from typing import Final
 
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
-from bftrain_replay.accounting import interruption_note
 from bftrain_replay.drawing import picture_files
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.html_page import Html, Page, Section, html
@@ -28,6 +27,7 @@ from bftrain_replay.reporting.task_sizes import sizes
 from bftrain_replay.reporting.task_table import SHOWN, task_table
 from bftrain_replay.reporting.user_shares import shares_so_far, users_over_time
 from bftrain_replay.reporting.waterfall import meanings, waterfall
+from bftrain_replay.results import interruption_note
 
 _SEEN: Final = {SIMULATED: "simulated", COUNTS: "derived from counts"}
 _YARDSTICKS: Final = (

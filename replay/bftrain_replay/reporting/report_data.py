@@ -15,15 +15,15 @@ from bftrain.errors import BadInput
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.accounting.campaign_stretch import CampaignRow, campaigns_of
 from bftrain_replay.drawing.series import Series
 from bftrain_replay.drawing.time_axis import Moments
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output import table_schema
-from bftrain_replay.output.provenance import Source
 from bftrain_replay.output.read_folder import Holdings, Saved
 from bftrain_replay.output.summary_json import summary
+from bftrain_replay.provenance import Source
+from bftrain_replay.results.campaign_stretch import CampaignRow, campaigns_of
 from bftrain_replay.study import Study
+from bftrain_replay.tables import table_schema
 
 LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
 
@@ -96,7 +96,7 @@ def of_study(study: Study, source: Source) -> Material:
         from_s=column("from_s", np.float64),
         to_s=column("to_s", np.float64),
     )
-    rows, found = table_schema.task_rows(study.result), campaigns_of(study.result)
+    rows, found = study.result.task_rows(), campaigns_of(study.result)
     return _material(summary(study, source), rows, study.part, held, found)
 
 

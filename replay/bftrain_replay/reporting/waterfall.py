@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain_replay.accounting.headline import told_ran_out
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.html_page import Cell, Table
 from bftrain_replay.reporting.loss_causes import CAUSES, Cause, node_hours, useful_node_hours
 from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.results.headline import told_ran_out
 
 _ALL: Final = "All idle node-time"
 _USEFUL: Final = "Work that counts"

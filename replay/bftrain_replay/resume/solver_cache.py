@@ -17,8 +17,8 @@ from bftrain.errors import BadInput
 from bftrain.files import naming
 from bftrain.values import wire
 from bftrain.values.solution import Quality, Solution, Termination
-from bftrain_replay.output import plugin_files
-from bftrain_replay.output.provenance import tasks_sha256, versions_with
+from bftrain_replay import plugin_files
+from bftrain_replay.provenance import tasks_sha256, versions_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,8 @@ from bftrain import registry
 from bftrain.errors import BadInput, UnknownName
 from bftrain.exception_text import described
 from bftrain.parts import python_file
-from bftrain.ports import RoundPolicy, SharingPolicy
+from bftrain.ports import SharingPolicy
+from bftrain_replay.rounds.round_policy import RoundPolicy
 from bftrain_replay.rounds.share_priorities import ByShares
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from bftrain_replay.rounds.round_settings import DRAWN, NO
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain.ports import RoundPolicy
     from bftrain_replay.rounds.contenders import Contenders
+    from bftrain_replay.rounds.round_policy import RoundPolicy
     from bftrain_replay.rounds.round_settings import RoundSettings
 
     Floats = NDArray[np.float64]

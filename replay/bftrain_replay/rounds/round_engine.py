@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain.ports import RoundPolicy
     from bftrain_replay.rounds.gangs import Gangs
     from bftrain_replay.rounds.node_supply import Change, Supply
+    from bftrain_replay.rounds.round_policy import RoundPolicy
     from bftrain_replay.rounds.round_settings import RoundSettings
 
     Floats = NDArray[np.float64]

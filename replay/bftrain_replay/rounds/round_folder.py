@@ -16,7 +16,7 @@ from bftrain.files import write_text
 from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain.values import wire
 from bftrain_datasets.scheduling import table_files
-from bftrain_replay.output.provenance import tasks_sha256
+from bftrain_replay.provenance import tasks_sha256
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,13 +18,13 @@ from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.drawing.time_axis import Moments
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.output.read_folder import Saved
-from bftrain_replay.output.table_schema import OVER_TIME, TASKS, Column, Kind
 from bftrain_replay.reporting import configuration
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.nodes_over_time import nodes, strip
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
 from bftrain_replay.rounds.round_folder import FORMAT
 from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.tables.table_schema import OVER_TIME, TASKS, Column, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

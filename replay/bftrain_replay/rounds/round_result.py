@@ -13,11 +13,11 @@ from bftrain import text_formats
 from bftrain.parts.metrics import Measured, measured_if_possible, metrics_of
 from bftrain.short_repr import ShortRepr
 from bftrain_datasets.scheduling.schedule_tables import rows
-from bftrain_replay.accounting.result import TaskRecord, TaskState
 from bftrain_replay.metrics.fair_time import Pools, alone_s
 from bftrain_replay.metrics.percentiles import Percentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import TaskFigures, task_figures
+from bftrain_replay.results.replayed_task import TaskRecord, TaskState
 from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from bftrain_replay.rounds.share_priorities import ByShares
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bftrain.ports import RoundPolicy
     from bftrain.values.task import TaskSpec
     from bftrain_replay.rounds.gangs import Gangs
     from bftrain_replay.rounds.node_supply import Supply
     from bftrain_replay.rounds.round_engine import Watch
+    from bftrain_replay.rounds.round_policy import RoundPolicy
 
 
 def simulate(

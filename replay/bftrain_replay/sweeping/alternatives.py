@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from bftrain.values import wire
+from bftrain_replay import plugin_files
 from bftrain_replay.alternatives import advice, sensitivity
 from bftrain_replay.alternatives.sensitivity import Figures, SensitivityRow, alternatives
-from bftrain_replay.output import plugin_files
-from bftrain_replay.output.provenance import tasks_sha256
+from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
 from bftrain_replay.sweeping.run_outcomes import Status
 from bftrain_replay.sweeping.sweep_runs import Kind, MadeFrom, Pass, versions_here
@@ -24,9 +24,9 @@ from bftrain_replay.sweeping.sweep_runs import Kind, MadeFrom, Pass, versions_he
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bftrain_replay.accounting.result import Summary
     from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
     from bftrain_replay.alternatives.sensitivity import Alternative
+    from bftrain_replay.results.result import Summary
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import Study
     from bftrain_replay.sweeping.executors import AtWork

@@ -16,8 +16,8 @@ import msgspec
 from bftrain.errors import BadInput
 from bftrain.files import naming
 from bftrain.values import wire
-from bftrain_replay.accounting.result import Summary, Timings, Yardsticks
 from bftrain_replay.metrics.task_figures import TaskFigures
+from bftrain_replay.results.result import Summary, Timings, Yardsticks
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.sweeping.sweep_runs import MadeFrom
 

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain_datasets.log.idle_doubts import doubts_of
-from bftrain_replay.accounting.decider_counts import CEILING
-from bftrain_replay.accounting.input_warnings import odd_decisions, odd_inputs
-from bftrain_replay.output import plugin_files
-from bftrain_replay.output.provenance import tasks_sha256, versions_with
+from bftrain_replay import plugin_files
+from bftrain_replay.provenance import tasks_sha256, versions_with
+from bftrain_replay.reference.overload_detector import Queue, Unwatched
+from bftrain_replay.results.decider_counts import CEILING
+from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs
 from bftrain_replay.rounds.round_engine import OVERLOAD, STALLED
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
 from bftrain_replay.simulation.fixed_cluster import WORDS, Ended
-from bftrain_replay.simulation.overload_detector import Queue, Unwatched
 from bftrain_replay.study import Passes, check_parts
 from bftrain_replay.sweeping.run_outcomes import InRounds, Outcome, Status
 from bftrain_replay.sweeping.sweep_inputs import FixedCluster

@@ -15,7 +15,6 @@ from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
-from bftrain_replay.output.table_schema import Kind
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.executors.dask_client import Address, Dask
@@ -27,19 +26,20 @@ from bftrain_replay.sweeping.sweep_runs import planned
 from bftrain_replay.sweeping.sweep_spec import read_spec
 from bftrain_replay.sweeping.sweep_table import State
 from bftrain_replay.sweeping.table_metrics import check_plot
+from bftrain_replay.tables.table_schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pandas import DataFrame
 
-    from bftrain_replay.output.table_schema import Column
     from bftrain_replay.sweeping.executors import AtWork, Executor
     from bftrain_replay.sweeping.run_outcomes import Outcome
     from bftrain_replay.sweeping.sweep_grid import Point
     from bftrain_replay.sweeping.sweep_runs import Pass, Plan
     from bftrain_replay.sweeping.sweep_spec import Spec
     from bftrain_replay.sweeping.sweep_table import Row
+    from bftrain_replay.tables.table_schema import Column
 
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
@@ -292,7 +292,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress; once
     ``stopping()``, the sweep ends with what is done by then.
     """
-    from bftrain_replay.output import replay_folder  # noqa: PLC0415 - as above
+    from bftrain_replay import replay_folder  # noqa: PLC0415 - as above
 
     replay_folder.check_tables(tables)
     ready = Sweep.of(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bftrain import text_formats
 from bftrain_replay.drawing import picture_files
@@ -23,31 +23,69 @@ from bftrain_replay.sweeping.table_metrics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bftrain_replay.drawing.figure import Figure
-    from bftrain_replay.sweeping.sweep import Swept
     from bftrain_replay.sweeping.sweep_charts import Cells
+    from bftrain_replay.sweeping.sweep_spec import Spec
     from bftrain_replay.sweeping.sweep_table import Row
     from bftrain_replay.sweeping.table_metrics import Metric
+
+
+class PlannedSweep(Protocol):
+    """The sweep that a page shows."""
+
+    @property
+    def spec(self) -> Spec:
+        """Return what its file says."""
+        ...
+
+
+class SweepTable(Protocol):
+    """The outcome of a sweep that a page shows."""
+
+    @property
+    def sweep(self) -> PlannedSweep:
+        """Return the sweep."""
+        ...
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Return one row per point."""
+        ...
+
+    @property
+    def failed(self) -> tuple[Row, ...]:
+        """Return the points that failed."""
+        ...
+
+    @property
+    def warnings(self) -> Mapping[str, int]:
+        """Return the warnings, and for how many points each holds."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``sweep.json`` holds."""
+        ...
+
 
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all
 _MOST_WARNINGS: Final = 8
 _OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures that only those have who finished
 
 
-def render(swept: Swept) -> str:
+def render(swept: SweepTable) -> str:
     """Give the page as the text of an HTML file."""
     return html(page(swept))
 
 
-def write_figures(swept: Swept, folder: Path, form: str) -> list[Path]:
+def write_figures(swept: SweepTable, folder: Path, form: str) -> list[Path]:
     """Write every picture as ``NAME.svg`` or ``NAME.png``."""
     return picture_files.write(_figures(swept), folder, form)
 
 
-def page(swept: Swept) -> Page:
+def page(swept: SweepTable) -> Page:
     """Lay the page out."""
     metrics = metrics_of(swept.sweep.spec.plot, swept.rows)
     rows = as_drawn(swept.rows, swept.sweep.spec)
@@ -72,13 +110,13 @@ def page(swept: Swept) -> Page:
     )
 
 
-def _figures(swept: Swept) -> list[Figure]:
+def _figures(swept: SweepTable) -> list[Figure]:
     spec = swept.sweep.spec
     done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(HARVEST.column) is not None]
     return list(figures(done, metrics_of(spec.plot, done))) if varied(done) else []
 
 
-def _subtitle(swept: Swept) -> str:
+def _subtitle(swept: SweepTable) -> str:
     spec = swept.sweep.spec
     inputs = swept.summary()["inputs"]
     kinds = ("logs", "clusters", "tasks")
@@ -127,7 +165,7 @@ def _ranked(rows: Sequence[Row], metric: Metric) -> list[tuple[str, str, str]]:
     return [(name, low, high) for _, name, low, high in sorted(found, key=lambda one: -one[0])]
 
 
-def _notices(swept: Swept) -> Iterator[str]:
+def _notices(swept: SweepTable) -> Iterator[str]:
     total = f"{len(swept.rows):,} points"
     still = len(swept.rows) - sum(row.state is not State.OPEN for row in swept.rows)
     if still:
@@ -153,7 +191,7 @@ def _notices(swept: Swept) -> Iterator[str]:
         yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
 
 
-def _cards(swept: Swept, main: Metric | None) -> Iterator[Card]:
+def _cards(swept: SweepTable, main: Metric | None) -> Iterator[Card]:
     done = [row for row in swept.rows if row.state is State.DONE]
     note = f"{len(done):,} done" + (f", {len(swept.failed):,} failed" if swept.failed else "")
     yield Card(name="points", figure=text_formats.count(len(swept.rows)), note=note)
@@ -193,7 +231,7 @@ def _left_out(points: int) -> str:
     return f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
 
 
-def _table(swept: Swept, metrics: Sequence[Metric]) -> Table:
+def _table(swept: SweepTable, metrics: Sequence[Metric]) -> Table:
     """Give the points with their options and most important figures."""
     usual = (HARVEST.column, HARVEST_NODE_H, "coverage", DOUBTFUL, EFFICIENCY.column, BASELINE, CEILING)
     shown = [metric for metric in dict.fromkeys([*metrics, *map(metric_of, usual)]) if _told(metric, swept.rows)]

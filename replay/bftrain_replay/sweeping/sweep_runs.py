@@ -22,8 +22,8 @@ from bftrain.errors import BadValue, BftrainError
 from bftrain.parts.objectives import from_anywhere, resolve_objective
 from bftrain.ports import Objective
 from bftrain.values import wire
-from bftrain_replay.output import plugin_files
-from bftrain_replay.output.provenance import tasks_sha256, versions_with
+from bftrain_replay import plugin_files
+from bftrain_replay.provenance import tasks_sha256, versions_with
 from bftrain_replay.reference.ceiling_and_dedicated import EXACT, ideally, without_costs
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings

@@ -15,25 +15,25 @@ import msgspec
 from bftrain.parts.metrics import figures_of, metrics_of
 from bftrain.values import wire
 from bftrain_replay.accounting.decision_log import Spread
-from bftrain_replay.accounting.headline import harvest_node_h, ran_out
 from bftrain_replay.accounting.node_time_ledger import Unused
-from bftrain_replay.accounting.result import Lost, Summary, Timings, held_against
 from bftrain_replay.metrics.percentiles import Percentiles
 from bftrain_replay.metrics.task_figures import TaskFigures
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.output.table_schema import Column, Kind
+from bftrain_replay.results.headline import harvest_node_h, ran_out
+from bftrain_replay.results.result import Lost, Summary, Timings, held_against
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import Loss
 from bftrain_replay.sweeping.run_outcomes import FORMAT, Status
 from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, is_whole
+from bftrain_replay.tables.table_schema import Column, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from bftrain_replay.accounting.result import Yardsticks
+    from bftrain_replay.results.result import Yardsticks
     from bftrain_replay.sweeping.run_outcomes import Outcome
     from bftrain_replay.sweeping.sweep_grid import Point
     from bftrain_replay.sweeping.sweep_runs import Needs

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bftrain import text_formats
 from bftrain.errors import suggestion
-from bftrain_replay.accounting.headline import RAN_OUT
-from bftrain_replay.output.table_schema import Kind
+from bftrain_replay.results.headline import RAN_OUT
 from bftrain_replay.sweeping.sweep_table import BASELINE as BASELINE_PREFIX
 from bftrain_replay.sweeping.sweep_table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, columns_of
+from bftrain_replay.tables.table_schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

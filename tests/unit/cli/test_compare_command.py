@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from bftrain_replay import replay_folder
 from bftrain_replay.commands.side_by_side import Cell, Row, Rows, SideBySide
-from bftrain_replay.output import replay_folder
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task

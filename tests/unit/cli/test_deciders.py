@@ -10,8 +10,8 @@ import pytest
 from bftrain import compare, replay
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
-from bftrain_replay.accounting.decider_counts import column_label, sentence
 from bftrain_replay.reporting import report
+from bftrain_replay.results.decider_counts import column_label, sentence
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.unit.replay.cases import log_of, task
 

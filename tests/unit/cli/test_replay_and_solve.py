@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_replay import study
-from bftrain_replay.output import replay_folder
+from bftrain_replay import replay_folder, study
 from bftrain_solvers import highs
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from msgspec.structs import replace as replace_fields
 from rich.console import Console
 
 from bftrain_replay.accounting.decision_log import Spread
-from bftrain_replay.accounting.headline import headline_of
-from bftrain_replay.accounting.result import Timings
 from bftrain_replay.commands.replay_result import _decision_time, in_words, replays
+from bftrain_replay.results.headline import headline_of
+from bftrain_replay.results.result import Timings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import Loss
 from bftrain_replay.study import Study, study

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from bftrain_datasets.commands.schedule import OPTIONS
 from bftrain_datasets.scheduling.schedule_settings import ESTIMATES, PLACEMENTS, ScheduleSettings
+from bftrain_replay.commands.schedule import OPTIONS
 from tests.helpers.schedules import Row, swf
 
 if TYPE_CHECKING:

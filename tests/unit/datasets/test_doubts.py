@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_datasets.log.anonymise import anonymised
+from bftrain_datasets.importing.anonymise import anonymised
 from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts, doubtful_nodes, doubts_of

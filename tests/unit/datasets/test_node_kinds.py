@@ -12,7 +12,7 @@ import pytest
 
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.log.anonymise import anonymised, pseudonym
+from bftrain_datasets.importing.anonymise import anonymised, pseudonym
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.eventlog import EventLog, NodeState

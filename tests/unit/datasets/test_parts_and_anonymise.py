@@ -12,8 +12,8 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain.values import wire
+from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, pseudonym
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
-from bftrain_datasets.log.anonymise import anonymised, load_key, make_key, new_key, pseudonym
 from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.log_files import load_log, save_log

@@ -10,10 +10,10 @@ import pytest
 
 from bftrain.cli.settings import option_of
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.commands.schedule import OPTIONS
 from bftrain_datasets.scheduling.runtime_estimates import KINDS
 from bftrain_datasets.scheduling.schedule_tables import tables
 from bftrain_datasets.scheduling.scheduling import schedule
+from bftrain_replay.commands.schedule import OPTIONS
 from tests.helpers.schedules import Row, swf
 
 if TYPE_CHECKING:

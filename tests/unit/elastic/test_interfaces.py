@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from bftrain_elastic.agent.network_interfaces import interface_of, networking, towards
 from bftrain_elastic.errors import NoInterface
+from bftrain_elastic.wire.network_interfaces import interface_of, networking, towards
 from bftrain_elastic.worker import process_groups
 
 

@@ -11,7 +11,8 @@ import pytest
 from bftrain.errors import Fault
 from bftrain.live.api import server as api_module
 from bftrain.live.api.http_connection import Response
-from bftrain.live.api.routes import ROUTES, Parameter, Route
+from bftrain.live.api.route import Parameter, Route
+from bftrain.live.api.routes import ROUTES
 from bftrain.live.api.server import Api
 from bftrain.live.model import callers
 from bftrain.live.model.callers import Caller

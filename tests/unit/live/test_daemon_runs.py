@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
+from bftrain.live import decision_loop as stepper_module
+from bftrain.live.decision_loop import HANGS
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.task_record import State
 from bftrain.live.run import daemon as daemon_module
-from bftrain.live.run import decision_loop as stepper_module
-from bftrain.live.run.decision_loop import HANGS
 from bftrain.live.tasks.task_store import Memory
 from bftrain.rerun import Rerun
 from bftrain.values.curve import SpeedCurve

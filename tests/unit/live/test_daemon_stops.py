@@ -11,10 +11,10 @@ import pytest
 
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.journal import Journal
+from bftrain.live import decision_loop as stepper_module
 from bftrain.live.model.schemas import NotNow
 from bftrain.live.model.site_config import Times
 from bftrain.live.run import daemon as daemon_module
-from bftrain.live.run import decision_loop as stepper_module
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live import page
+from bftrain.live.api import page
 from bftrain.live.api.routes import ROUTES
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT
 from tests.helpers.live_seen import SeenRun

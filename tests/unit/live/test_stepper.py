@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live.run.decision_loop import HURRY, Stepper
+from bftrain.live.decision_loop import HURRY, Stepper
 from bftrain.rerun import Rerun
 from bftrain.values.actions import Release, Start
 from bftrain.values.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.nodes.node_kinds import Kinds
+from bftrain.live.model.node_kinds import Kinds
 from bftrain.live.nodes.node_manager import Yard
 from bftrain.live.schedulers.port import AgentOrder
 

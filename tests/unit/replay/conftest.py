@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_replay.output import replay_folder
-from bftrain_replay.output.provenance import Source
+from bftrain_replay import replay_folder
+from bftrain_replay.provenance import Source
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.compared import LOG, TASKS

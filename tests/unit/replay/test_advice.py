@@ -12,15 +12,15 @@ from msgspec.structs import replace
 import bftrain
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-from bftrain_replay.accounting.result import Summary
 from bftrain_replay.alternatives import advice
 from bftrain_replay.alternatives.advice import AdviceRow
 from bftrain_replay.api import Replayed
 from bftrain_replay.output import summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.loss_causes import CAUSES
 from bftrain_replay.reporting.report_data import of_study
+from bftrain_replay.results.result import Summary
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study
 

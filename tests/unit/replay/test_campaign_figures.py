@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.values.sharing import Entity
-from bftrain_replay.accounting.campaign_stretch import CampaignRow, campaigns_of, metric
+from bftrain_replay.results.campaign_stretch import CampaignRow, campaigns_of, metric
 from tests.unit.replay.cases import log_of, replayed, task
 
 LINEAR = (1.0, 2.0, 3.0, 4.0)  # samples/s: the work is the node-seconds that it takes

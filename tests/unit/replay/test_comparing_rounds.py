@@ -9,10 +9,10 @@ import pytest
 
 from bftrain import text_formats
 from bftrain.errors import BadInput
+from bftrain_replay import replay_folder as replay_outputs
 from bftrain_replay.comparing.comparison import Comparison, compare
 from bftrain_replay.comparing.comparison_page import page
-from bftrain_replay.output import replay_folder as replay_outputs
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.rounds import round_folder
 from bftrain_replay.rounds.simulation import rounds
 from bftrain_replay.simulation.fixed_cluster import Cluster

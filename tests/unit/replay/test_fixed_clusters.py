@@ -11,9 +11,9 @@ import pytest
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay.accounting.harvest_curve import STRETCHES, HarvestOverTime
 from bftrain_replay.reference.makespan_bound import costs
+from bftrain_replay.reference.overload_detector import FEWEST, Queue, Unwatched
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, Cluster, Ended, fits
-from bftrain_replay.simulation.overload_detector import FEWEST, Queue, Unwatched
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, progress, task

@@ -7,12 +7,12 @@ import pytest
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain_replay.accounting.evaluation import result_of
 from bftrain_replay.accounting.harvest_curve import STRETCHES
-from bftrain_replay.output.table_schema import over_time_rows
+from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
+from bftrain_replay.tables.table_schema import over_time_rows
 from tests.unit.replay.cases import log_of, replayed, task
 
 END_S = 1000.0  # so that a stretch is a second long

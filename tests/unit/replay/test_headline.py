@@ -8,11 +8,11 @@ import pytest
 
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance
-from bftrain_replay.accounting.headline import headline_of, told_efficiency, told_ran_out
 from bftrain_replay.output import summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.headline_section import compared
+from bftrain_replay.results.headline import headline_of, told_efficiency, told_ran_out
 from bftrain_replay.simulation.fixed_cluster import Cluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, cluster_study, study

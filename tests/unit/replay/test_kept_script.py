@@ -12,8 +12,8 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
+from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
-from bftrain_replay.output import replay_folder
 from bftrain_replay.study import study
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task

@@ -23,7 +23,7 @@ from tests.unit.replay.cases import log_of, task
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.accounting.result import Result
+    from bftrain_replay.results.result import Result
 
 HERE = __name__
 LOG = log_of((0.0, "abcd", ""), end_s=1000.0)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bftrain import config
 from bftrain.errors import BadValue
 from bftrain_replay.output import summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
 from bftrain_replay.simulation.progress_assumptions import ProgressKept, agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.accounting.result import TaskRecord
+    from bftrain_replay.results.replayed_task import TaskRecord
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
-from bftrain_replay.accounting.evaluation import result_of
 from bftrain_replay.accounting.node_time_ledger import Unused
-from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import Loss, TaskProgress
 from tests.unit.replay.cases import log_of, replayed, task

@@ -12,7 +12,8 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import BadInput
-from bftrain_replay.output import batsim, perfetto, replay_folder
+from bftrain_replay import replay_folder
+from bftrain_replay.output import batsim, perfetto
 from bftrain_replay.output.batsim import intervals
 from bftrain_replay.output.read_folder import Saved
 from bftrain_replay.study import Study, study

@@ -16,7 +16,8 @@ from bftrain.errors import BadInput, UsageError
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import generate_mix
 from bftrain_replay.api import Replayed
-from bftrain_replay.output import csv_tables, table_schema
+from bftrain_replay.output import csv_tables
+from bftrain_replay.tables import table_schema
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
 

@@ -12,9 +12,9 @@ from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain.values.solution import Quality, Termination
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_replay.accounting.input_warnings import odd_inputs
 from bftrain_replay.accounting.node_time_ledger import Unused
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_by_kind, dedicated_log
+from bftrain_replay.results.input_warnings import odd_inputs
 from bftrain_replay.simulation.engine import Run, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress

@@ -12,8 +12,9 @@ from bftrain import config
 from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain_replay.output import replay_folder, summary_json
-from bftrain_replay.output.provenance import FORMAT, Source, tasks_sha256
+from bftrain_replay import replay_folder
+from bftrain_replay.output import summary_json
+from bftrain_replay.provenance import FORMAT, Source, tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task

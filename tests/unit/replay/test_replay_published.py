@@ -7,7 +7,7 @@ import pytest
 from bftrain.errors import BadValue
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import Loss
 from bftrain_replay.study import Study, study

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain_replay.output import replay_folder, summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay import replay_folder
+from bftrain_replay.output import summary_json
+from bftrain_replay.provenance import Source
 from bftrain_replay.resume.solver_cache import Answers, Origin, origin_of
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, study

@@ -12,12 +12,14 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
-from bftrain_replay.accounting.result import Result, Summary, Timings
-from bftrain_replay.output import csv_tables, replay_folder, summary_json, table_schema
-from bftrain_replay.output.provenance import FORMAT, Source
-from bftrain_replay.output.table_schema import Kind
+from bftrain_replay import replay_folder
+from bftrain_replay.output import csv_tables, summary_json
+from bftrain_replay.provenance import FORMAT, Source
+from bftrain_replay.results.result import Result, Summary, Timings
 from bftrain_replay.simulation.fixed_cluster import Cluster
 from bftrain_replay.study import cluster_study, study
+from bftrain_replay.tables import table_schema
+from bftrain_replay.tables.table_schema import Kind
 from tests.unit.replay.cases import log_of, replayed, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)

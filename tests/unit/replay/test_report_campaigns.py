@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.config import Settings
-from bftrain_replay.accounting.campaign_stretch import CampaignRow
+from bftrain_replay import replay_folder
 from bftrain_replay.drawing.html_page import Section, Table, html
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.drawing.vega import svg
-from bftrain_replay.output import replay_folder
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.campaign_charts import campaigns
 from bftrain_replay.reporting.report_data import of_folder, of_study
 from bftrain_replay.reporting.user_shares import BOUND, OTHERS, shares_so_far
+from bftrain_replay.results.campaign_stretch import CampaignRow
 from bftrain_replay.study import Study, study
 from tests.unit.replay.cases import log_of, task
 

@@ -12,8 +12,8 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import BadInput
-from bftrain_replay.output import replay_folder
-from bftrain_replay.output.provenance import Source
+from bftrain_replay import replay_folder
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.headline_section import compared
 from bftrain_replay.reporting.loss_causes import CAUSES, node_hours, useful_node_hours

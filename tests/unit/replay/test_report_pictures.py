@@ -21,7 +21,7 @@ from bftrain_replay.drawing.raster import Changes, Raster, in_order
 from bftrain_replay.drawing.series import Series
 from bftrain_replay.drawing.time_axis import Moments
 from bftrain_replay.drawing.vega import png, svg
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import node_holders, report, task_sizes
 from bftrain_replay.reporting.report_data import Material, of_study
 from bftrain_replay.study import study

@@ -11,7 +11,7 @@ from bftrain.config import Settings
 from bftrain_replay.drawing.html_page import html
 from bftrain_replay.drawing.vega import svg
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time

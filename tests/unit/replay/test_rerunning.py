@@ -30,11 +30,11 @@ from bftrain.values.events import (
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-from bftrain_replay.accounting.evaluation import result_of
 from bftrain_replay.accounting.node_time_ledger import PLAIN, Unused
-from bftrain_replay.accounting.result import TaskState
+from bftrain_replay.journal_replay import go_through, rerun
+from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.resume.journal_events import recorded
-from bftrain_replay.resume.journal_replay import go_through, rerun
 from bftrain_replay.simulation.engine import Run, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import Realistic

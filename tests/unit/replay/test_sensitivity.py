@@ -13,7 +13,7 @@ from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, alternatives
 from bftrain_replay.output import summary_json
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.reporting.sensitivity_section import label

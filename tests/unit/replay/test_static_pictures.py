@@ -24,7 +24,7 @@ from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.static.scales import LinearScale, LogScale, TickLook, TimeScale
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
 from bftrain_replay.drawing.time_axis import Moments
-from bftrain_replay.output.provenance import Source
+from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.study import study

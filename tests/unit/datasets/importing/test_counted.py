@@ -13,8 +13,8 @@ from bftrain_datasets.importing import node_counts
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, Intake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL, log_from_counts
-from bftrain_datasets.importing.nodenames import MOST_NODES
 from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.nodenames import MOST_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing import time_formats
-from bftrain_datasets.importing.time_formats import Clock, span_s, window, zone
+from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.time_formats import Clock, span_s, window, zone
 
 NEW_YEAR = 1_767_225_600.0  # 2026-01-01 UTC
 BERLIN = "Europe/Berlin"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.nodenames import LONGEST_NAME, MOST_NODES, expand, natural_order, node_list
+from bftrain_datasets.log.nodenames import LONGEST_NAME, MOST_NODES, expand, natural_order, node_list
 
 
 @pytest.mark.parametrize(

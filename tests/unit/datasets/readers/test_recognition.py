@@ -13,7 +13,7 @@ from tests.helpers.samples import PICKLES, SAMPLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.ports import LogReader
+    from bftrain_datasets.importing.log_reader import LogReader
 
 CASES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 OTHER = [

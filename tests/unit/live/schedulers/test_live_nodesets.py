@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.live.schedulers.nodesets import expand, fold
+from bftrain.nodesets import expand, fold
 
 
 def test_sets_are_read() -> None:

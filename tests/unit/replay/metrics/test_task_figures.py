@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain_replay.accounting.result import Result
 from bftrain_replay.metrics.percentiles import Percentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import task_figures
+from bftrain_replay.results.result import Result
 from tests.unit.replay.cases import log_of, replayed, task
 
 ONE_NODE = log_of((0.0, "a", ""), end_s=100.0)

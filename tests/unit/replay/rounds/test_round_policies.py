@@ -10,12 +10,12 @@ import pytest
 
 from bftrain import registry
 from bftrain.errors import BadInput, UnknownName
-from bftrain.ports import RoundPolicy
 from bftrain.solving import share
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.rounds.gang_packing import _in_steps, _one_by_one
+from bftrain_replay.rounds.round_policy import RoundPolicy
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang

@@ -76,7 +76,7 @@ def processes_at_work() -> set[str]:
             parents[entry.name] = (entry / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"sweeping.executors.foreman" in words:
+        if b"sweeping.executors.fork_server" in words:
             at_work.add(entry.name)
     return {pid for pid in at_work if str(os.getpid()) in ancestors(pid, parents)}
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bftrain_replay.output.table_schema import Kind
 from bftrain_replay.sweeping.run_outcomes import Outcomes, known_in
 from bftrain_replay.sweeping.sweep import Sweep
+from bftrain_replay.tables.table_schema import Kind
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
 
 if TYPE_CHECKING:

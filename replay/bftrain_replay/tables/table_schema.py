@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from bftrain_replay.accounting.result import Result
+from typing import Final, NamedTuple
 
 
 class Kind(StrEnum):
@@ -106,34 +97,3 @@ TABLES: Final = {
     "over_time": OVER_TIME,
     "campaigns": CAMPAIGNS,
 }
-
-
-def decision_rows(result: Result) -> Iterator[tuple[object, ...]]:
-    """Give one row a decision."""
-    return result.decisions.rows()
-
-
-def task_rows(result: Result) -> Iterator[tuple[object, ...]]:
-    """Give one row a task."""
-    names = [column.name for column in TASKS]
-    for record in result.tasks:
-        yield tuple(getattr(record, name) for name in names)
-
-
-def over_time_rows(result: Result) -> Iterator[tuple[object, ...]]:
-    """Give one row for each stretch of time: nodes idle and used on average, and samples done by its end."""
-    ends_s = result.harvest.ends_s
-    edges_s = np.concatenate(([0.0], ends_s))
-    idle, used = (_means(result.times_s, nodes, edges_s) for nodes in (result.pool, result.used))
-    columns = (edges_s[:-1], ends_s, idle, used, result.harvest.samples)
-    yield from zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average a step curve between edges."""
-    durations = np.diff(edges_s)
-    bounds = np.append(times_s, edges_s[-1])
-    node_s = np.concatenate(([0.0], np.cumsum(nodes * np.diff(bounds))))
-    return np.divide(
-        np.diff(np.interp(edges_s, bounds, node_s)), durations, out=np.zeros_like(durations), where=durations > 0.0
-    )

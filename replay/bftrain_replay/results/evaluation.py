@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from bftrain_replay.accounting.result import Result, TaskRecord, TaskState
 from bftrain_replay.metrics.fair_time import Pools, alone_s, shortest_s
 from bftrain_replay.metrics.kind_figures import kind_figures
+from bftrain_replay.results.replayed_task import TaskRecord, TaskState
+from bftrain_replay.results.result import Result
 from bftrain_replay.simulation.task_progress import Loss, TaskProgress
 
 if TYPE_CHECKING:

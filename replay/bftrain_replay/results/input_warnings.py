@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bftrain import text_formats
 from bftrain.config import Settings
 from bftrain.registry import note_on_name
 from bftrain.values.kinds import ANY_KIND
 from bftrain_datasets.log.measures import largest_by_kind
-from bftrain_replay.accounting import decider_counts
+from bftrain_replay.results import decider_counts
 from bftrain_replay.simulation.fixed_cluster import fits
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
@@ -17,12 +17,26 @@ from bftrain_replay.simulation.rules import as_replayed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from bftrain.values.sharing import Entity
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.accounting.result import Result
-    from bftrain_replay.rounds.round_settings import RoundSettings
+    from bftrain_replay.results.result import Result
 
 _MOST_NAMED = 5
+
+
+class NamedShares(Protocol):
+    """Settings that name users and kinds of nodes: those of a replay, or of rounds."""
+
+    @property
+    def entities(self) -> Mapping[str, Entity]:
+        """Return the shares of users."""
+        ...
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Return the price of a node-hour of each kind."""
+        ...
 
 
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
@@ -42,7 +56,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
 
 
-def odd_settings(settings: Settings | RoundSettings, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
+def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
     """Say which names in the settings are old, or name a user or a kind of nodes that does not exist."""
     renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
     if renamed:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bftrain import text_formats
-from bftrain_replay.accounting import decider_counts
 from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.results import decider_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bftrain_datasets.log.idle_doubts import IdleDoubts
-    from bftrain_replay.accounting.result import Summary
+    from bftrain_replay.results.result import Summary
 
 RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says

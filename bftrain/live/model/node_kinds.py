@@ -9,7 +9,7 @@ from typing import Final
 
 from bftrain import text_formats
 from bftrain.errors import BadValue
-from bftrain.live.schedulers.nodesets import expand
+from bftrain.nodesets import expand
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.kinds import ANY_KIND, OTHER_KIND
 

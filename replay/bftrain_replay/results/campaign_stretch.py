@@ -10,20 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from bftrain_datasets.scheduling.virtual_schedule import VirtualSchedule
-from bftrain_replay.output.table_schema import CAMPAIGNS
+from bftrain_replay.tables.table_schema import CAMPAIGNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from bftrain.config import Settings
     from bftrain.values.sharing import Entity
-    from bftrain_replay.accounting.result import Result, TaskRecord
+    from bftrain_replay.results.replayed_task import TaskRecord
 
     Floats = NDArray[np.float64]
 
@@ -59,7 +60,41 @@ class CampaignRow:
         return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
 
 
-def campaigns_of(result: Result) -> tuple[CampaignRow, ...]:
+class CampaignSource(Protocol):
+    """What campaigns are computed from: a replay's tasks, its shares, and its nodes over time."""
+
+    @property
+    def tasks(self) -> tuple[TaskRecord, ...]:
+        """Return its tasks."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """Return its settings, which name the shares."""
+        ...
+
+    @property
+    def simulated_s(self) -> float:
+        """Return when it ended."""
+        ...
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """Return the times at which ``pool`` and ``used`` change."""
+        ...
+
+    @property
+    def pool(self) -> NDArray[np.int64]:
+        """Return how many nodes were idle from each time on."""
+        ...
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Return how many nodes tasks held from each time on."""
+        ...
+
+
+def campaigns_of(result: CampaignSource) -> tuple[CampaignRow, ...]:
     """Draw them out of a run; none where no task has a user or a campaign."""
     arrived = [task for task in result.tasks if task.submit_s <= result.simulated_s and task.state != "not_arrived"]
     if not any(task.user or task.campaign for task in arrived):
@@ -69,7 +104,7 @@ def campaigns_of(result: Result) -> tuple[CampaignRow, ...]:
     return tuple(_Fair(arrived, members, result).rows())
 
 
-def rows(result: Result) -> Iterator[tuple[object, ...]]:
+def rows(result: CampaignSource) -> Iterator[tuple[object, ...]]:
     """Give one row a campaign, in order of creation."""
     names = [column.name for column in CAMPAIGNS]
     for row in campaigns_of(result):
@@ -100,7 +135,7 @@ def _joins(task: TaskRecord, others: Sequence[TaskRecord]) -> bool:
 class _Fair:
     """The virtual schedule of a run, and what follows from it."""
 
-    def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: Result) -> None:
+    def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: CampaignSource) -> None:
         self._tasks, self._members, self._result = tasks, members, result
         entities: Mapping[str, Entity] = result.settings.entities
         names = sorted({task.user for task in tasks})
@@ -223,7 +258,7 @@ class StretchOfCampaigns:
         "campaigns_within_bound",
     )
 
-    def measure(self, run: Result) -> Mapping[str, object]:
+    def measure(self, run: CampaignSource) -> Mapping[str, object]:
         """Measure a run."""
         found = campaigns_of(run)
         stretches = [row.stretch for row in found if row.stretch is not None]

@@ -16,11 +16,11 @@ from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.drawing import vega
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.output.provenance import FORMAT, Source
-from bftrain_replay.output.table_schema import TABLES
+from bftrain_replay.provenance import FORMAT, Source
 from bftrain_replay.reporting.report import render
 from bftrain_replay.reporting.report_data import LOG_FILE, of_study
 from bftrain_replay.study import Study
+from bftrain_replay.tables.table_schema import TABLES
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"

@@ -17,10 +17,10 @@ from bftrain.values.actions import Action, Release, Start
 from bftrain.values.events import Event, TaskFinished, TaskSubmitted
 from bftrain_replay.accounting.allocations import Allocations
 from bftrain_replay.accounting.decision_log import DecisionColumns
-from bftrain_replay.accounting.evaluation import result_of
 from bftrain_replay.accounting.harvest_curve import HarvestOverTime
 from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused
 from bftrain_replay.accounting.unused_reason import why_unused
+from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.simulation.engine import Run
 from bftrain_replay.simulation.node_kinds import NodesByKind
 from bftrain_replay.simulation.replay_settings import ReplaySettings

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from bftrain import text_formats
+from bftrain.errors import BadInput
 from bftrain.short_repr import ShortRepr
-from bftrain_replay.accounting import decider_counts
 from bftrain_replay.accounting.decision_log import Bin, Spread, bins_ms, spread_ms
 from bftrain_replay.accounting.node_time_ledger import Unused
 from bftrain_replay.metrics.kind_figures import KindFigures, cost_of
 from bftrain_replay.metrics.percentiles import Percentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import TaskFigures, UserFigures, task_figures
-from bftrain_replay.output import dataframes
+from bftrain_replay.results import campaign_stretch, decider_counts
+from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR, TaskRecord, TaskState
 from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.tables import dataframes, table_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
     from pandas import DataFrame
@@ -34,55 +35,6 @@ if TYPE_CHECKING:
     from bftrain_replay.accounting.decision_log import DecisionColumns
     from bftrain_replay.accounting.harvest_curve import HarvestOverTime
     from bftrain_replay.simulation.fixed_cluster import Ended
-
-SECONDS_AN_HOUR = 3600.0
-
-
-class TaskState(StrEnum):
-    """What had become of a task when the replay ended."""
-
-    FINISHED = "finished"
-    RUNNING = "running"
-    WAITING = "waiting"  # it had arrived, and held no node
-    DROPPED = "dropped"  # cancelled, or failed for good: in what a journal recorded only
-    NOT_ARRIVED = "not_arrived"
-
-
-class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
-
-    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up. Its work
-    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything.
-    """
-
-    name: str
-    state: TaskState
-    submit_s: float
-    first_start_s: float | None = None
-    finish_s: float | None = None
-    starts: int = 0
-    rescales: int = 0
-    preemptions: int = 0
-    waits: int = 0
-    waited_s: float = 0.0
-    node_s: float = 0.0
-    work_samples: float | None = None
-    done_samples: float = 0.0
-    lost_preemption_samples: float = 0.0
-    lost_rescaling_samples: float = 0.0
-    lost_start_up_samples: float = 0.0
-    lost_unnoticed_samples: float = 0.0
-    owed_samples: float = 0.0
-    user: str = ""
-    campaign: str = ""
-    deadline_s: float | None = None
-    shortest_s: float | None = None
-    alone_s: float | None = None
-
-    @property
-    def node_h(self) -> float:
-        """Node-hours that it held."""
-        return self.node_s / SECONDS_AN_HOUR
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,25 +194,50 @@ class Result(ShortRepr):
         """Name of its column: its solver, and who decided in its place if others did."""
         return decider_counts.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
 
+    def decision_rows(self) -> Iterator[tuple[object, ...]]:
+        """Return one row per decision, in the columns of ``DECISIONS``."""
+        return self.decisions.rows()
+
+    def task_rows(self) -> Iterator[tuple[object, ...]]:
+        """Return one row per task, in the columns of ``TASKS``."""
+        names = [column.name for column in table_schema.TASKS]
+        return (tuple(getattr(record, name) for name in names) for record in self.tasks)
+
+    def over_time_rows(self) -> Iterator[tuple[object, ...]]:
+        """Return one row per interval: nodes idle and used on average, and samples done by its end."""
+        ends_s = self.harvest.ends_s
+        edges_s = np.concatenate(([0.0], ends_s))
+        idle, used = (_means(self.times_s, nodes, edges_s) for nodes in (self.pool, self.used))
+        columns = (edges_s[:-1], ends_s, idle, used, self.harvest.samples)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    def campaign_rows(self) -> Iterator[tuple[object, ...]]:
+        """Return one row per campaign, in order of creation."""
+        return campaign_stretch.rows(self)
+
     def decisions_frame(self) -> DataFrame:
-        """Give the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
-        return dataframes.decisions(self)
+        """Return the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
+        return dataframes.frame(table_schema.DECISIONS, self.decision_rows())
 
     def tasks_frame(self) -> DataFrame:
-        """Give the table of tasks as a DataFrame."""
-        return dataframes.tasks(self)
+        """Return the table of tasks as a DataFrame."""
+        return dataframes.frame(table_schema.TASKS, self.task_rows())
 
     def allocations_frame(self) -> DataFrame:
-        """Give the table of allocations as a DataFrame; there is one for the replay that was asked for only."""
-        return dataframes.allocations(self)
+        """Return one row for each node that a task held without a break; names are categories, for there are many."""
+        if self.allocations is None:
+            raise BadInput(
+                "allocations were not recorded", where="replay", fix="ask the replay itself, not its reference runs"
+            )
+        return dataframes.allocations_frame(self.allocations)
 
     def over_time_frame(self) -> DataFrame:
-        """Give the table of what was idle, used and done over time as a DataFrame."""
-        return dataframes.over_time(self)
+        """Return the table of what was idle, used and done over time as a DataFrame."""
+        return dataframes.frame(table_schema.OVER_TIME, self.over_time_rows())
 
     def campaigns_frame(self) -> DataFrame:
-        """Give the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
-        return dataframes.campaigns(self)
+        """Return the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
+        return dataframes.frame(table_schema.CAMPAIGNS, self.campaign_rows())
 
     def summary(self) -> Summary:
         """Give the figures that depend on the inputs alone."""
@@ -329,3 +306,13 @@ def held_against(figures: Summary, yardsticks: Yardsticks) -> Summary:
 
 def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
+
+
+def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average a step curve between edges."""
+    durations = np.diff(edges_s)
+    bounds = np.append(times_s, edges_s[-1])
+    node_s = np.concatenate(([0.0], np.cumsum(nodes * np.diff(bounds))))
+    return np.divide(
+        np.diff(np.interp(edges_s, bounds, node_s)), durations, out=np.zeros_like(durations), where=durations > 0.0
+    )
