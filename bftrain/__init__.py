@@ -1,166 +1,39 @@
 """Fill the idle nodes of a supercomputer's batch queue with elastic training tasks.
 
-``import bftrain`` costs next to nothing: every name below is imported from its own module when it is first used.
+``import bftrain`` costs next to nothing: the public names are listed in ``__init__.pyi``, for editors and type checkers
+as for this module, and each is imported from its own module when it is first used.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
-__version__ = "0.1.0"
-
-if TYPE_CHECKING:
-    from bftrain.assembly import build_harvester
-    from bftrain.config import Settings
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.errors import BftrainError
-    from bftrain.journal import Journal
-    from bftrain.solving import solve
-    from bftrain.taskfiles.files import load_tasks, save_tasks
-    from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop, apply_actions
-    from bftrain.values.curve import SpeedCurve
-    from bftrain.values.decision import Decision
-    from bftrain.values.events import (
-        Event,
-        NodesJoined,
-        NodesLeft,
-        TaskCancelled,
-        TaskFailed,
-        TaskFinished,
-        TaskMeasured,
-        TaskPaused,
-        TaskResumed,
-        TaskSubmitted,
-    )
-    from bftrain.values.plan import Plan
-    from bftrain.values.problem import AllocationProblem, CompetingTask
-    from bftrain.values.solution import Limits, Quality, Solution, Termination
-    from bftrain.values.table import ValueTable
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.importing.import_options import ImportOptions
-    from bftrain_datasets.importing.pipeline import Imported, import_logs
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.log.log_files import load_log, save_log
-    from bftrain_datasets.scheduling.scheduling import schedule
-    from bftrain_datasets.workloads.workload import import_workload
-    from bftrain_datasets.workloads.workload_options import WorkloadOptions
-    from bftrain_replay.api import replay
-    from bftrain_replay.comparing.comparison import compare
-    from bftrain_replay.sweeping.sweep import sweep
-
-# where each public name lives
-_HOMES = {
-    "bftrain.assembly": ("build_harvester",),
-    "bftrain.config": ("Settings",),
-    "bftrain.deciding.harvester": ("Harvester",),
-    "bftrain.errors": ("BftrainError",),
-    "bftrain.journal": ("Journal",),
-    "bftrain.solving": ("solve",),
-    "bftrain.values.actions": (
-        "Action",
-        "Cause",
-        "Grow",
-        "Release",
-        "Shrink",
-        "Start",
-        "Stop",
-        "apply_actions",
-    ),
-    "bftrain.values.curve": ("SpeedCurve",),
-    "bftrain.values.decision": ("Decision",),
-    "bftrain.values.events": (
-        "Event",
-        "NodesJoined",
-        "NodesLeft",
-        "TaskCancelled",
-        "TaskFailed",
-        "TaskFinished",
-        "TaskMeasured",
-        "TaskPaused",
-        "TaskResumed",
-        "TaskSubmitted",
-    ),
-    "bftrain.values.plan": ("Plan",),
-    "bftrain.values.problem": ("AllocationProblem", "CompetingTask"),
-    "bftrain.values.solution": ("Limits", "Quality", "Solution", "Termination"),
-    "bftrain.values.table": ("ValueTable",),
-    "bftrain.values.task": ("TaskSpec",),
-    "bftrain_datasets.log.eventlog": ("EventLog",),
-    "bftrain_datasets.log.log_files": ("load_log", "save_log"),
-    "bftrain_datasets.importing.import_options": ("ImportOptions",),
-    "bftrain_datasets.importing.pipeline": ("Imported", "import_logs"),
-    "bftrain_datasets.scheduling.scheduling": ("schedule",),
-    "bftrain.taskfiles.files": ("load_tasks", "save_tasks"),
-    "bftrain_datasets.workloads.workload_options": ("WorkloadOptions",),
-    "bftrain_datasets.workloads.workload": ("import_workload",),
-    "bftrain_replay.comparing.comparison": ("compare",),
-    "bftrain_replay.api": ("replay",),
-    "bftrain_replay.sweeping.sweep": ("sweep",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "Action",
-    "AllocationProblem",
-    "BftrainError",
-    "Cause",
-    "CompetingTask",
-    "Decision",
-    "Event",
-    "EventLog",
-    "Grow",
-    "Harvester",
-    "ImportOptions",
-    "Imported",
-    "Journal",
-    "Limits",
-    "NodesJoined",
-    "NodesLeft",
-    "Plan",
-    "Quality",
-    "Release",
-    "Settings",
-    "Shrink",
-    "Solution",
-    "SpeedCurve",
-    "Start",
-    "Stop",
-    "TaskCancelled",
-    "TaskFailed",
-    "TaskFinished",
-    "TaskMeasured",
-    "TaskPaused",
-    "TaskResumed",
-    "TaskSpec",
-    "TaskSubmitted",
-    "Termination",
-    "ValueTable",
-    "WorkloadOptions",
-    "__version__",
-    "apply_actions",
-    "build_harvester",
-    "compare",
-    "import_logs",
-    "import_workload",
-    "load_log",
-    "load_tasks",
-    "replay",
-    "save_log",
-    "save_tasks",
-    "schedule",
-    "solve",
-    "sweep",
-]
+from bftrain.version import __version__ as __version__
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name not in _HOME_OF:
+@cache
+def _module_of_name() -> dict[str, str]:
+    """Return the module of each public name, as the imports of the stub file say."""
+    import ast  # noqa: PLC0415 - most programs that import bftrain use its modules, and need none of this
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
+    return {alias.name: str(line.module) for line in imports for alias in line.names}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class, a function or a string
+    if name == "__all__":
+        return __dir__()
+    if name.startswith("_") or name not in _module_of_name():
         raise AttributeError(f"module 'bftrain' has no attribute '{name}'")
-    found = getattr(import_module(_HOME_OF[name]), name)
+    from importlib import import_module  # noqa: PLC0415 - as above
+
+    found = getattr(import_module(_module_of_name()[name]), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_module_of_name())

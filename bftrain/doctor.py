@@ -13,9 +13,10 @@ from typing import Final
 
 import msgspec
 
-from bftrain import __version__, registry
+from bftrain import registry
 from bftrain.errors import BftrainError
 from bftrain.ports import Availability
+from bftrain.version import __version__
 
 _COMMAND_TIMEOUT_S: Final = 5.0
 

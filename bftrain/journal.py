@@ -18,13 +18,13 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from bftrain import __version__
 from bftrain.config import Settings
 from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
+from bftrain.version import __version__
 
 FORMAT: Final = "1"
 _ONE_WRITER: Final = "let only one process write a journal"

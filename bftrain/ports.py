@@ -21,8 +21,8 @@ from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 
-if TYPE_CHECKING:  # types only: whoever imports the ports still touches no file, and no sibling
-    from bftrain.deciding.ordered_nodes import OrderedNodes
+if TYPE_CHECKING:
+    from bftrain.values.ordered_nodes import OrderedNodes
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):

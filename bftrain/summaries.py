@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-import bftrain
 from bftrain.values import wire
+from bftrain.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def versions() -> dict[str, str]:
     """Give the versions of what any figures depend on."""
-    return {"bftrain": bftrain.__version__, "python": platform.python_version(), "numpy": np.__version__}
+    return {"bftrain": __version__, "python": platform.python_version(), "numpy": np.__version__}
 
 
 def with_sum(told: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:

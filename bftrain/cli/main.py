@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, NoReturn, TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from bftrain import __version__
 from bftrain.errors import BadInput, BftrainError, Fault, Interrupted, NotAvailable, UsageError, suggestion
+from bftrain.version import __version__
 
 
 class CommandEntry(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from bftrain.deciding.ordered_nodes import OrderedNodes
+from bftrain.values.ordered_nodes import OrderedNodes
 
 _NUMBER: Final = re.compile(r"(\d+)")
 _NUMBERS: Final = 3  # of a name that count, the last ones; those before are part of its letters

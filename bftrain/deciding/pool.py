@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from bftrain.deciding.ordered_nodes import OrderedNodes
 from bftrain.values.kinds import ANY_KIND
+from bftrain.values.ordered_nodes import OrderedNodes
 
 
 class NodePool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain import __version__
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
 from bftrain.ports import Availability
 from bftrain.values.solution import Quality, Solution, Termination
+from bftrain.version import __version__
 from bftrain_solvers.answers import kinds_of, named, refusal, total
 from bftrain_solvers.highs import solver as highs
 from bftrain_solvers.knapsack.search import best_sizes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from bftrain import __version__
 from bftrain.ports import Availability
 from bftrain.values.solution import Quality, Solution, Termination
+from bftrain.version import __version__
 from bftrain_solvers.answers import kinds_of, named, total
 
 if TYPE_CHECKING:

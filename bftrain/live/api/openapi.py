@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bftrain import __version__
 from bftrain.live.api.http_connection import JSON, LARGEST_BODY
 from bftrain.live.model.schemas import Refused
+from bftrain.version import __version__
 
 if TYPE_CHECKING:
     from bftrain.live.api.route import Route

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bftrain import __version__
 from bftrain.live.api import prometheus_text
 from bftrain.live.api.prometheus_text import Family, Histogram, by, counter, gauge
 from bftrain.live.model.schemas import RUN_STATES, state_of
@@ -28,6 +27,7 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
+from bftrain.version import __version__
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import Daemon

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bftrain import __version__, registry
+from bftrain import registry
 from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live.api.prometheus import Metrics
 from bftrain.live.model.background_thread import aside, within
@@ -40,6 +40,7 @@ from bftrain.live.tasks import task_logs
 from bftrain.live.tasks.task_progress import guess
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
+from bftrain.version import __version__
 
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import force_setattr
 
-import bftrain
 from bftrain.errors import BadValue
 from bftrain.values import checks, wire
+from bftrain.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     made_by: str = "hand"
-    version: str = msgspec.field(default_factory=lambda: bftrain.__version__)
+    version: str = msgspec.field(default_factory=lambda: __version__)
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-import bftrain
 from bftrain.files import whole_file
+from bftrain.version import __version__
 from bftrain_datasets.readers import swf
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def lines(result: Result) -> Iterator[str]:
     yield f"; MaxProcs: {math.ceil(workload.nodes * workload.cores_per_node)}"
     yield f"; MaxJobs: {len(started)}"
     yield f"; MaxRecords: {len(started)}"
-    yield f"; Note: derived: bftrain {bftrain.__version__} simulated the main scheduler ({summary.policy})"
+    yield f"; Note: derived: bftrain {__version__} simulated the main scheduler ({summary.policy})"
     yield f"; Note: from {workload.source.name}, SHA-256 {workload.source.sha256}"
     if len(started) < len(jobs):
         yield f"; Note: {len(jobs) - len(started)} jobs that did not start are left out"

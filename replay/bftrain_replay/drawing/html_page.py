@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain import __version__
 from bftrain.result_folder import PAGE_MARK
+from bftrain.version import __version__
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import Figure
 from bftrain_replay.drawing.static.picture import static_picture

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from bftrain.conformance import check_placement
 from bftrain.deciding.neighbours import neighbours, position
-from bftrain.deciding.ordered_nodes import OrderedNodes
 from bftrain.deciding.pool import NodePool
 from bftrain.ports import OrderedPlacement
+from bftrain.values.ordered_nodes import OrderedNodes
 
 
 def free(*names: str) -> OrderedNodes:
