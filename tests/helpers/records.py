@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.log.provenance import Finding
+    from bftrain_datasets.log.provenance import LogFinding
 
 
 def imported(folder: Path, *texts: str | bytes, **options: Any) -> Imported:  # noqa: ANN401 - see ImportOptions
@@ -24,7 +24,7 @@ def imported(folder: Path, *texts: str | bytes, **options: Any) -> Imported:  # 
     return found
 
 
-def finding(found: Imported, name: str) -> Finding:
+def finding(found: Imported, name: str) -> LogFinding:
     """Give the finding of this name; there must be one."""
     return {each.name: each for each in found.findings}[name]
 

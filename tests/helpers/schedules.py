@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bftrain_datasets.scheduling.jobs import UNLIMITED, Jobs
+from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable
 from bftrain_datasets.scheduling.policy_options import PolicyOptions
 from bftrain_datasets.scheduling.runtime_estimates import estimator
-from bftrain_datasets.scheduling.schedule_engine import Engine, Schedule
+from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine
 from bftrain_datasets.scheduling.scheduling import find_policy
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class Row(NamedTuple):
     user: int = 1
 
 
-def jobs_of(rows: Sequence[Row], shares: Sequence[float] = ()) -> Jobs:
+def jobs_of(rows: Sequence[Row], shares: Sequence[float] = ()) -> JobTable:
     """Make jobs out of rows, which must be in order of submission."""
     users = sorted({row.user for row in rows})
     fields = [
         [str(number), f"{row.submit}", "-1", f"{row.run}", str(row.size), *["-1"] * 6, str(row.user), *["-1"] * 6]
         for number, row in enumerate(rows, start=1)
     ]
-    return Jobs(
+    return JobTable(
         begin_s=0.0,
         submit_s=[float(row.submit) for row in rows],
         run_s=[float(row.run) for row in rows],
@@ -62,13 +62,13 @@ def scheduled(  # noqa: PLR0913 - one option each
     gap_s: float = 600.0,
     until_s: float = NEVER,
     max_backlog_s: float = NEVER,
-) -> Schedule:
+) -> JobSchedule:
     """Schedule these jobs."""
     jobs = jobs_of(rows, shares)
     if isinstance(policy, str):
         options = PolicyOptions(backfill_depth=depth, half_life_s=half_life_s, shares=jobs.shares)
         policy = find_policy(policy, options)
-    engine = Engine(jobs, nodes, policy, estimator(estimates, jobs), gap_s)
+    engine = ScheduleEngine(jobs, nodes, policy, estimator(estimates, jobs), gap_s)
     return engine.run(until_s, max_backlog_s)
 
 

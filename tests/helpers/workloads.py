@@ -12,7 +12,7 @@ from tests.helpers.samples import swf_job
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_datasets.workloads.workload import Workload
+    from bftrain_datasets.workloads.workload import TrainingWorkload
 
 TABLE: Final = {
     "v100": {
@@ -88,7 +88,7 @@ def table(folder: Path, content: object = TABLE) -> Path:
     return path
 
 
-def read(folder: Path, text: str | bytes, *, speeds: object = None, **options: Any) -> Workload:  # noqa: ANN401 - options
+def read(folder: Path, text: str | bytes, *, speeds: object = None, **options: Any) -> TrainingWorkload:  # noqa: ANN401 - options
     """Read jobs from a file that holds this."""
     path = folder / "jobs"
     path.write_bytes(text.encode() if isinstance(text, str) else text)

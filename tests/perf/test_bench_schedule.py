@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_datasets.scheduling.campaigns import Campaigns
-from bftrain_datasets.scheduling.cluster import Cluster
-from bftrain_datasets.scheduling.ostrich import OStrich
+from bftrain_datasets.scheduling.campaigns import UserCampaigns
+from bftrain_datasets.scheduling.cluster import SimulatedCluster
+from bftrain_datasets.scheduling.ostrich import OStrichPolicy
 from bftrain_datasets.scheduling.policy_options import PolicyOptions
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.schedules import Row, jobs_of
@@ -91,8 +91,8 @@ def test_priorities_of_many_waiting_jobs(figures: Figures, together: int) -> Non
         for _ in range(together)
     ]
     jobs = jobs_of([*[Row(0, 9000, 1, user=user) for user in range(users)], *rows])
-    campaigns = Campaigns(jobs, 1, 600.0)
-    policy, cluster = OStrich(PolicyOptions(shares=jobs.shares)), Cluster(jobs, 1, campaigns)
+    campaigns = UserCampaigns(jobs, 1, 600.0)
+    policy, cluster = OStrichPolicy(PolicyOptions(shares=jobs.shares)), SimulatedCluster(jobs, 1, campaigns)
     for job, run_s in enumerate(jobs.run_s):
         campaigns.submitted(job, run_s)
         cluster.planned_s[job] = run_s

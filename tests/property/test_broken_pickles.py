@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
 from bftrain_datasets.published.frame import ADMITTED, SavedFrame, load_frame
-from bftrain_datasets.published.log import Transitions, transitions_of
+from bftrain_datasets.published.log import NodeTransitions, transitions_of
 from tests.helpers import pickles
 
 SAVED = sorted((Path(__file__).parents[1] / "unit/datasets/pickles").glob("*.pkl"))
@@ -29,7 +29,7 @@ PIECES = st.one_of(
 )
 
 
-def read(content: bytes) -> SavedFrame | Transitions | None:
+def read(content: bytes) -> SavedFrame | NodeTransitions | None:
     """Read this as a log; a refusal says where, and counts as nothing."""
     try:
         frame = load_frame(io.BytesIO(content), "x.pkl")

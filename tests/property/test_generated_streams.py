@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
-from bftrain_datasets.workloads.task_generators import Arrivals
+from bftrain_datasets.workloads.task_generators import TaskArrivals
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
@@ -49,7 +49,7 @@ everything = st.fixed_dictionaries(OPTIONS)
 
 def made(count: int, seed: int, options: dict[str, Any]) -> tuple[TaskSpec, ...]:
     shape = {name: value for name, value in options.items() if name not in {"per_hour", "start_s"}}
-    arrivals = Arrivals(start_s=options["start_s"], per_hour=options["per_hour"])
+    arrivals = TaskArrivals(start_s=options["start_s"], per_hour=options["per_hour"])
     return generate_cluster(count, seed, arrivals=arrivals, shape=ClusterShape(**shape))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.job_checks import RUNNING, Intake
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.log_warnings import all_idle
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.log.builder import LogBuilder
@@ -73,7 +73,7 @@ def test_a_log_is_what_a_model_of_every_second_says(
         nodes=tuple(known) if known else None,
         window=(None if low is None else DAY + low, None if high is None else DAY + high),
     )
-    intake = Intake(options)
+    intake = RecordIntake(options)
     intake.begin_file("jobs")
     for line, job in enumerate(jobs, 1):
         intake.row(line)
@@ -121,7 +121,7 @@ def test_a_log_is_what_a_model_of_every_second_says(
 @given(jobs=JOBS, seed=st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(jobs: list[Job], seed: object) -> None:
     def built(rows: list[Job]) -> tuple[str, dict[str, tuple[int, float]]]:
-        intake = Intake()
+        intake = RecordIntake()
         intake.begin_file("jobs")
         for line, job in enumerate(rows, 1):
             intake.row(line)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain_datasets.log.nodenames import expand
-from bftrain_datasets.log.provenance import Provenance
-from bftrain_datasets.scheduling.easy import Easy
-from bftrain_datasets.scheduling.fcfs import FirstCome
+from bftrain_datasets.log.provenance import LogProvenance
+from bftrain_datasets.scheduling.easy import EasyBackfill
+from bftrain_datasets.scheduling.fcfs import FirstComePolicy
 from bftrain_datasets.scheduling.job_placement import place
 from bftrain_datasets.scheduling.schedule_figures import held_s, job_figures
 from tests.helpers.schedules import Row, jobs_of, scheduled
@@ -21,8 +21,8 @@ from tests.helpers.schedules import Row, jobs_of, scheduled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.scheduling.cluster import Cluster
-    from bftrain_datasets.scheduling.schedule_engine import Schedule
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
+    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
 
 NODES = 7
 POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich")
@@ -42,7 +42,7 @@ rows = st.lists(
 ).map(lambda found: sorted(found, key=lambda row: row.submit))
 
 
-def most_in_use(made: Schedule) -> int:
+def most_in_use(made: JobSchedule) -> int:
     """Count the nodes that are held at once; who leaves makes room for who comes."""
     changes = [
         change
@@ -63,7 +63,7 @@ def test_nodes_and_times(policy: str, found: list[Row], estimates: str, contiguo
         assert (made.start_s[job] == math.inf) == (row.size > NODES)
         assert made.start_s[job] >= row.submit
     placed = place(made, "contiguous" if contiguous else "first-fit")
-    log = placed.log(0.0, Provenance())
+    log = placed.log(0.0, LogProvenance())
     assert log.idle_node_s + held_s(made) == pytest.approx(NODES * made.end_s, abs=1e-6)
     assert held_s(made) == pytest.approx(sum(row.size * row.run for row in found if row.size <= NODES))
     for at_s in (0.0, made.end_s / 3, found[-1].submit):
@@ -93,10 +93,10 @@ def test_promises_are_kept_while_estimates_are(policy: str, found: list[Row], ge
         assert all(made.start_s[job] == made.promised_s[job] for job in promised if min(row.run for row in found) > 0)
 
 
-class Watched(Easy):
+class Watched(EasyBackfill):
     """Looks at what EASY leaves waiting."""
 
-    def starts(self, cluster: Cluster) -> Sequence[int]:
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Make sure that the head of the queue never waits while it fits."""
         started = super().starts(cluster)
         left = cluster.free - sum(cluster.size[job] for job in started)
@@ -113,7 +113,7 @@ def test_the_head_never_waits_while_it_fits(found: list[Row], estimates: str) ->
 
 @given(found=rows)
 def test_first_come_first_served_starts_in_order(found: list[Row]) -> None:
-    made = scheduled(found, NODES, FirstCome())
+    made = scheduled(found, NODES, FirstComePolicy())
     started = [start_s for start_s in made.start_s if start_s < math.inf]
     assert started == sorted(started)
     assert not any(made.overtook)
@@ -128,7 +128,7 @@ def test_an_end_in_the_middle_changes_nothing_before_it(found: list[Row], until_
     assert [min(at_s, part.end_s + 1) for at_s in whole.start_s] == [min(at_s, part.end_s + 1) for at_s in part.start_s]
     states = job_figures(part).state
     assert states.count("done") + states.count("running") == sum(at_s < math.inf for at_s in part.start_s)
-    log = place(part, "first-fit").log(0.0, Provenance())
+    log = place(part, "first-fit").log(0.0, LogProvenance())
     assert log.idle_node_s + held_s(part) == pytest.approx(NODES * part.end_s, abs=1e-6)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain_datasets.importing.import_options import ImportOptions
-    from bftrain_datasets.importing.pipeline import Imported, NoLog
+    from bftrain_datasets.importing.pipeline import Imported, NoUsableRecords
 
 
 @click.command()
@@ -37,11 +37,11 @@ def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output,
     the command with exit code 3.
     """
     options = options_of(given, counts=counts)
-    from bftrain_datasets.importing.pipeline import NoLog
+    from bftrain_datasets.importing.pipeline import NoUsableRecords
 
     try:
         checked = _checked_log(files, options) or read_records(files, options, out)
-    except NoLog as without:
+    except NoUsableRecords as without:
         _tell(without, out)
         raise
     _tell(checked, out)
@@ -62,16 +62,16 @@ def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | 
     return check_log(load_log(logs[0]), options.downtime_after_s)
 
 
-def _tell(checked: Imported | NoLog, out: Output) -> None:
+def _tell(checked: Imported | NoUsableRecords, out: Output) -> None:
     data = {"format": checked.format, "rows": checked.rows, "findings": findings_data(checked.findings)}
     out.result(data, lambda: _words(checked))
 
 
-def _words(checked: Imported | NoLog) -> RenderableType:
+def _words(checked: Imported | NoUsableRecords) -> RenderableType:
     from rich.console import Group
 
-    from bftrain_datasets.importing.pipeline import NoLog
+    from bftrain_datasets.importing.pipeline import NoUsableRecords
 
-    failed = isinstance(checked, NoLog)
+    failed = isinstance(checked, NoUsableRecords)
     told = [report(checked.findings)] if checked.findings or not failed else []
     return Group(*told, *([books(checked)] if checked.rows.read or failed else []))

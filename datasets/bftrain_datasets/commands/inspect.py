@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_datasets.log.measures import LogSummary
-    from bftrain_datasets.log.provenance import Provenance
+    from bftrain_datasets.log.provenance import LogProvenance
 
 _MOST_SOURCES: Final = 5
 
@@ -118,7 +118,7 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
     yield "content sha256", summary.sha256
 
 
-def _story(told: Provenance) -> Iterator[tuple[str, str]]:
+def _story(told: LogProvenance) -> Iterator[tuple[str, str]]:
     """Say where the log came from, and what was done to it."""
     from bftrain_datasets.commands.records import done_about
 

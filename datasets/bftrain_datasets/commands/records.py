@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from bftrain_datasets.importing.import_options import ImportOptions
-    from bftrain_datasets.importing.pipeline import Imported, NoLog
-    from bftrain_datasets.log.provenance import Finding
+    from bftrain_datasets.importing.pipeline import Imported, NoUsableRecords
+    from bftrain_datasets.log.provenance import LogFinding
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,7 +147,7 @@ def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> 
         return import_files(files, options, tell=lambda count: progress.advance(bar, count / 1000))
 
 
-def books(made: Imported | NoLog) -> str:
+def books(made: Imported | NoUsableRecords) -> str:
     """The sum over all rows, in words."""
     rows = made.rows
     aside = sum(rows.aside.values())
@@ -166,7 +166,7 @@ def refusal(made: Imported) -> Exception:
 class FindingsTable:
     """What was found, what was done about it, and what would change that: a table, or a list where there is no room."""
 
-    def __init__(self, title: str, findings: Sequence[Finding]) -> None:
+    def __init__(self, title: str, findings: Sequence[LogFinding]) -> None:
         self._title = title
         self._findings = findings
 
@@ -188,11 +188,11 @@ class FindingsTable:
         yield ""
 
 
-def _hours(each: Finding) -> str:
+def _hours(each: LogFinding) -> str:
     return f"{each.node_s / 3600:,.1f}" if each.node_s else ""
 
 
-def _told(each: Finding) -> str:
+def _told(each: LogFinding) -> str:
     from bftrain_datasets.importing.hazard_kinds import HAZARDS
 
     known = HAZARDS.get(each.name)
@@ -200,7 +200,7 @@ def _told(each: Finding) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def done_about(each: Finding) -> str:
+def done_about(each: LogFinding) -> str:
     """Say what was done about a finding, and which option changes that."""
     from bftrain_datasets.importing.hazard_kinds import option_for
 
@@ -208,7 +208,7 @@ def done_about(each: Finding) -> str:
     return f"{each.done}; change it with {option}" if option else each.done
 
 
-def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def findings_data(findings: Sequence[LogFinding]) -> list[dict[str, Any]]:
     """Give findings for programs, each with the option that changes what is done about it."""
     from bftrain.values import wire
     from bftrain_datasets.importing.hazard_kinds import option_for
@@ -216,7 +216,7 @@ def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [{**wire.plain(each), "option": option_for(each.name) or None} for each in findings]
 
 
-def report(findings: Sequence[Finding]) -> RenderableType:
+def report(findings: Sequence[LogFinding]) -> RenderableType:
     """All findings: doubts apart from what is ordinary."""
     from rich.console import Group
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.workloads.generator import Model
+    from bftrain_datasets.workloads.generator import MeasuredModel
     from bftrain_datasets.workloads.speed_table import SpeedTable
-    from bftrain_datasets.workloads.task_generators import Arrivals
+    from bftrain_datasets.workloads.task_generators import TaskArrivals
 
 CLUSTER: Final = "cluster"
 _KINDS: Final = ("mix", "trials", CLUSTER)
@@ -103,11 +103,11 @@ def command(
     Without --speeds they are those of arXiv:2106.12091, on 1 to 64 nodes. The same options give the same file.
     """
     from bftrain.taskfiles.files import MADE_BY, check_task_name, save_tasks
-    from bftrain_datasets.workloads.task_generators import Arrivals
+    from bftrain_datasets.workloads.task_generators import TaskArrivals
 
     check_task_name(path)
     _check(click.get_current_context(), kind)
-    arrivals = Arrivals(start_s=start_s, per_hour=arrivals_per_hour)
+    arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
     make = _cluster if kind == CLUSTER else _mix_or_trials
     made = make(kind, count, seed, arrivals, given)
     save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, {MADE_BY} tasks generate")
@@ -127,7 +127,7 @@ def _check(context: click.Context, kind: str) -> None:
 
 
 def _mix_or_trials(
-    kind: str, count: int, seed: int, arrivals: Arrivals, given: Mapping[str, Any]
+    kind: str, count: int, seed: int, arrivals: TaskArrivals, given: Mapping[str, Any]
 ) -> tuple[TaskSpec, ...]:
     from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
 
@@ -138,7 +138,9 @@ def _mix_or_trials(
     return generate_trials(count, given["model"] or "shufflenet", seed=seed, arrivals=arrivals, shape=shape)
 
 
-def _cluster(kind: str, count: int, seed: int, arrivals: Arrivals, given: Mapping[str, Any]) -> tuple[TaskSpec, ...]:
+def _cluster(
+    kind: str, count: int, seed: int, arrivals: TaskArrivals, given: Mapping[str, Any]
+) -> tuple[TaskSpec, ...]:
     del kind
     from bftrain_datasets.workloads import generator
     from bftrain_datasets.workloads.speed_table import load_speed_table
@@ -160,7 +162,7 @@ def _cluster(kind: str, count: int, seed: int, arrivals: Arrivals, given: Mappin
     return generator.generate_cluster(count, seed, models=models, arrivals=arrivals, shape=shape)
 
 
-def _models(table: SpeedTable, one: str | None, kinds: tuple[str, ...]) -> Sequence[Model]:
+def _models(table: SpeedTable, one: str | None, kinds: tuple[str, ...]) -> Sequence[MeasuredModel]:
     from bftrain_datasets.workloads import generator
 
     if one is not None and kinds:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bftrain_datasets.published.tasks import PublishedTasks
-    from bftrain_datasets.workloads.workload import Workload
+    from bftrain_datasets.workloads.workload import TrainingWorkload
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 PUBLISHED: Final = "published"
@@ -116,7 +116,7 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
     begin_s = load_log(log).start_s if log else None
     if given["begin"] is not None:
         try:
-            begin_s = time_formats.Clock(zone).seconds(given["begin"])
+            begin_s = time_formats.RecordClock(zone).seconds(given["begin"])
         except (ValueError, OverflowError) as error:
             raise click.UsageError(f"--begin: {given['begin']!r} is no time; give seconds or an ISO time") from error
     window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
@@ -153,7 +153,7 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
     out.result(figures, lambda: f"{path}: {len(found.tasks):,} tasks\n" + "\n".join(words))
 
 
-def _read(file: Path, options: WorkloadOptions, out: Output) -> Workload:
+def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload:
     """Read the jobs, with a progress bar where the file is large enough to take a while."""
     from bftrain_datasets.workloads.workload import import_workload
 
@@ -167,7 +167,7 @@ def _read(file: Path, options: WorkloadOptions, out: Output) -> Workload:
         return import_workload(file, options, tell=lambda count: bars.advance(bar, count / 1000))
 
 
-def _told(found: Workload, options: WorkloadOptions) -> Iterator[str]:
+def _told(found: TrainingWorkload, options: WorkloadOptions) -> Iterator[str]:
     """Say where the tasks come from, and how their fields are meant."""
     from bftrain_datasets.log.time_formats import told
 
@@ -188,7 +188,7 @@ def _told(found: Workload, options: WorkloadOptions) -> Iterator[str]:
     yield f"{found.rows.read:,} rows read = {found.rows.used:,} tasks + {aside:,} set aside"
 
 
-def _warnings(found: Workload) -> Iterator[str]:
+def _warnings(found: TrainingWorkload) -> Iterator[str]:
     """Say what was refused, by name, and whatever else is doubtful."""
     from bftrain_datasets.importing.findings import is_doubt
     from bftrain_datasets.importing.hazard_kinds import HAZARDS

@@ -22,7 +22,7 @@ from bftrain.registry import BUILT_IN
 from bftrain_datasets.importing.findings import ASIDE, READ, USED
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
 from bftrain_datasets.log.builder import COUNTS, LogBuilder
-from bftrain_datasets.log.provenance import Finding, Provenance
+from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,13 +95,13 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)
 
 
-def _story(told: Provenance, offset_s: float, *, shifted: bool) -> Provenance:
+def _story(told: LogProvenance, offset_s: float, *, shifted: bool) -> LogProvenance:
     """Keep the figures and what is known not to name anything: sources, options, places and steps may."""
-    return Provenance(
+    return LogProvenance(
         made_by=told.made_by if told.made_by in _MAKERS else "another reader",
         counts={name: count for name, count in told.counts.items() if name in _KNOWN_COUNTS},
         findings=tuple(
-            Finding(name=each.name, count=each.count, node_s=each.node_s)
+            LogFinding(name=each.name, count=each.count, node_s=each.node_s)
             for each in told.findings
             if each.name in HAZARDS
         ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 
 if TYPE_CHECKING:
-    from bftrain_datasets.log.time_formats import Clock
+    from bftrain_datasets.log.time_formats import RecordClock
 
 LONGEST: Final = 100  # letters; a line that only says when is short
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -29,7 +29,7 @@ def looks_like_time(line: str) -> bool:
     return bool(_CLOCK.search(line[:LONGEST]))
 
 
-def date_line(line: str, clock: Clock) -> float | None:
+def date_line(line: str, clock: RecordClock) -> float | None:
     """Seconds UTC of a line that says when and nothing else, or None if it is no such line."""
     if len(line) > LONGEST:
         return None
@@ -43,7 +43,7 @@ def date_line(line: str, clock: Clock) -> float | None:
         return None
 
 
-def _seconds(text: str, clock: Clock) -> float | None:
+def _seconds(text: str, clock: RecordClock) -> float | None:
     if _NUMBER.match(text):
         number = float(text)
         return clock.epoch(number) if number >= SMALLEST_EPOCH_S else None
@@ -94,7 +94,7 @@ class _Parts:
         return whole
 
 
-def _words(words: list[str], clock: Clock) -> float | None:
+def _words(words: list[str], clock: RecordClock) -> float | None:
     parts = _Parts(words)
     if not (parts.month and parts.day and parts.year and _CLOCK.fullmatch(parts.time)):
         return None

@@ -10,7 +10,7 @@ import msgspec
 
 from bftrain.errors import Fault
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
-from bftrain_datasets.log.provenance import Finding
+from bftrain_datasets.log.provenance import LogFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ class _Running:
     done: str
 
 
-class Tally:
+class FindingsTally:
     """Counts rows and findings while a log is read. Every row is used or set aside, once."""
 
     def __init__(self) -> None:
@@ -123,13 +123,13 @@ class Tally:
             raise Fault(f"of {self.read} rows {self.used} were used and {self.aside.total()} set aside")
         return RowCounts(read=self.read, used=self.used, aside=dict(self.aside))
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[LogFinding, ...]:
         """Give what was counted: doubts first, then in the order of the table of hazards.
 
         A node-time that is the difference of two sums may be less than nothing by its last digit.
         """
         return ordered(
-            Finding(name=name, count=each.count, node_s=max(0.0, each.node_s), first=each.first, done=each.done)
+            LogFinding(name=name, count=each.count, node_s=max(0.0, each.node_s), first=each.first, done=each.done)
             for name, each in self._running.items()
         )
 
@@ -139,13 +139,13 @@ class Tally:
         self._open = False
 
 
-def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def ordered(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
     """Doubts first, then in the order of the table of hazards."""
     places = {name: place for place, name in enumerate(HAZARDS)}
     return tuple(sorted(findings, key=lambda each: (not is_doubt(each), places.get(each.name, len(places)))))
 
 
-def is_doubt(finding: Finding) -> bool:
+def is_doubt(finding: LogFinding) -> bool:
     """Whether ``--strict`` refuses it; a kind that we do not know is."""
     known = HAZARDS.get(finding.name)
     return known is None or known.doubt

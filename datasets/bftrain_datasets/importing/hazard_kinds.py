@@ -10,7 +10,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
+class RecordHazard:
     """One kind: what it ``says``, what was ``done``, the ``option`` that changes it.
 
     A ``doubt`` may make the log wrong, and ``--strict`` refuses it; the others are ordinary, and only counted.
@@ -24,23 +24,23 @@ class Hazard:
     aside: bool = False
 
 
-def _ordinary(says: str, done: str, option: str = "") -> Hazard:
-    return Hazard(says, done, option)
+def _ordinary(says: str, done: str, option: str = "") -> RecordHazard:
+    return RecordHazard(says, done, option)
 
 
-def _doubt(says: str, done: str, option: str = "") -> Hazard:
-    return Hazard(says, done, option, doubt=True)
+def _doubt(says: str, done: str, option: str = "") -> RecordHazard:
+    return RecordHazard(says, done, option, doubt=True)
 
 
-def _aside(says: str, done: str = "row set aside", option: str = "") -> Hazard:
-    return Hazard(says, done, option, aside=True)
+def _aside(says: str, done: str = "row set aside", option: str = "") -> RecordHazard:
+    return RecordHazard(says, done, option, aside=True)
 
 
-def _doubtful_row(says: str, done: str = "row set aside", option: str = "") -> Hazard:
-    return Hazard(says, done, option, doubt=True, aside=True)
+def _doubtful_row(says: str, done: str = "row set aside", option: str = "") -> RecordHazard:
+    return RecordHazard(says, done, option, doubt=True, aside=True)
 
 
-HAZARDS: Final[dict[str, Hazard]] = {
+HAZARDS: Final[dict[str, RecordHazard]] = {
     # rows that are not used, as is to be expected
     "never_started": _aside("jobs that never started", "row set aside: it held no node"),
     "zero_length": _aside("jobs that ended in the second they started", "row set aside: it held its nodes for no time"),

@@ -1,4 +1,4 @@
-"""Intake: what readers tell of their rows. Every job is judged here, the same way for all formats."""
+"""RecordIntake: what readers tell of their rows. Every job is judged here, the same way for all formats."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.job_columns import Stays, file_and_line, place_of
-from bftrain_datasets.importing.open_jobs import OpenJobs
-from bftrain_datasets.importing.outages import Outages
+from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
+from bftrain_datasets.importing.open_jobs import OpenJobTable
+from bftrain_datasets.importing.outages import NodeOutages
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.nodenames import MOST_NODES
@@ -48,7 +48,7 @@ class _NodeSet:
     number: int = -1
 
 
-class Intake:
+class RecordIntake:
     """Takes in rows. A reader calls ``row`` for each, and then exactly one of ``job``, ``use`` and ``set_aside``.
 
     - ``job``: the row tells of a job that held nodes. Whether it counts is decided here.
@@ -60,13 +60,13 @@ class Intake:
 
     def __init__(self, options: ImportOptions | None = None) -> None:
         self.options = options or ImportOptions()
-        self.tally = Tally()
+        self.tally = FindingsTally()
         self.doubtful: list[DoubtfulTime] = []  # idle nodes about which the records themselves leave doubts
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
-        self.clock = time_formats.Clock(zone, lambda: self.tally.where)
-        self.stays = Stays()
-        self.open_jobs = OpenJobs()
-        self.outages = Outages()
+        self.clock = time_formats.RecordClock(zone, lambda: self.tally.where)
+        self.stays = JobStays()
+        self.open_jobs = OpenJobTable()
+        self.outages = NodeOutages()
         self.states = LogBuilder(self.options.nodes or ())
         self.has_states = False
         self.count_times = array("d")

@@ -1,4 +1,4 @@
-"""Stays: which job held which nodes from when to when, in columns; many millions of them fit into memory."""
+"""JobStays: which job held which nodes from when to when, in columns; many millions of them fit into memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StayColumns:
         return np.where(nameless, self.count.astype(np.uint64), keys[self.sets])
 
 
-class Stays:
+class JobStays:
     """Collects them. A node set is kept once, and each job that held it has its number."""
 
     def __init__(self) -> None:

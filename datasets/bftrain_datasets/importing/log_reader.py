@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 
@@ -27,6 +27,6 @@ class LogReader(Protocol):
         """Say whether a file that begins with ``head`` is of this format."""
         ...
 
-    def read(self, file: RawFile, intake: Intake) -> None:
+    def read(self, file: RawFile, intake: RecordIntake) -> None:
         """Tell the intake of every row in the file."""
         ...

@@ -10,7 +10,7 @@ import numpy as np
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, IDLE
-from bftrain_datasets.log.provenance import Finding
+from bftrain_datasets.log.provenance import LogFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"})
 
 
-def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[Finding]:
+def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
     """Look for downtime, nodes that no job ever used, and times that count from zero."""
     downtime = _downtime(log, downtime_after_s)
     if downtime is not None:
@@ -48,7 +48,7 @@ def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
     return [(begin_s, end_s) for begin_s, end_s in spans if end_s - begin_s > longer_than_s]
 
 
-def _downtime(log: EventLog, longer_than_s: float) -> Finding | None:
+def _downtime(log: EventLog, longer_than_s: float) -> LogFinding | None:
     """Find downtime; also said is how long nothing ran in all, as short pauses can be part of a longer one."""
     quiet = all_idle(log, 0.0)
     long = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > longer_than_s]
@@ -61,7 +61,7 @@ def _downtime(log: EventLog, longer_than_s: float) -> Finding | None:
         f"ones nothing ran for {all_s / 3600:,.1f} h in all"
     )
     first = f"at {time_formats.told(long[0][0])}"
-    return Finding(name=name, count=len(long), node_s=long_s * len(log.node_names), first=first, done=done)
+    return LogFinding(name=name, count=len(long), node_s=long_s * len(log.node_names), first=first, done=done)
 
 
 def _always_idle(log: EventLog) -> NDArray[np.int64]:
@@ -70,5 +70,5 @@ def _always_idle(log: EventLog) -> NDArray[np.int64]:
     return np.flatnonzero((log.states_at(log.start_s) == IDLE) & (later == 0))
 
 
-def _finding(name: str, count: int, node_s: float, first: str) -> Finding:
-    return Finding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)
+def _finding(name: str, count: int, node_s: float, first: str) -> LogFinding:
+    return LogFinding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)

@@ -22,7 +22,7 @@ from bftrain_datasets.log.nodenames import MOST_NODES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
 
 MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is made
 UNKNOWN_TOTAL: Final = -1  # where a count does not say how many nodes there are
@@ -45,7 +45,7 @@ class _Steps:
     runs_on: bool = False
 
 
-def log_from_counts(intake: Intake) -> EventLog:
+def log_from_counts(intake: RecordIntake) -> EventLog:
     """Build the log of numbered nodes of which the first ``active`` are busy."""
     if intake.count_times:
         steps = _cut(_of_series(intake), intake)
@@ -61,7 +61,7 @@ def log_from_counts(intake: Intake) -> EventLog:
     return _expanded(steps, names, intake.file_names[0])
 
 
-def _of_series(intake: Intake) -> _Steps:
+def _of_series(intake: RecordIntake) -> _Steps:
     """Sort the counts; of several at one time the last one holds."""
     times = np.array(intake.count_times, dtype=np.float64)
     _note_order(times, intake)
@@ -78,13 +78,13 @@ def _of_series(intake: Intake) -> _Steps:
     return steps
 
 
-def _note_order(times: NDArray[np.float64], intake: Intake) -> None:
+def _note_order(times: NDArray[np.float64], intake: RecordIntake) -> None:
     falls = np.flatnonzero(np.diff(times) < 0) + 1
     if falls.size:
         intake.tally.note("unsorted", count=int(falls.size), where=f"at {time_formats.told(times[falls[0]])}")
 
 
-def _note_gaps(steps: _Steps, intake: Intake) -> None:
+def _note_gaps(steps: _Steps, intake: RecordIntake) -> None:
     """Count the gaps in a series that otherwise goes on at one pace."""
     gaps = np.diff(steps.times)
     if gaps.size == 0:
@@ -97,7 +97,7 @@ def _note_gaps(steps: _Steps, intake: Intake) -> None:
         intake.tally.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
 
 
-def _of_jobs(intake: Intake) -> _Steps:
+def _of_jobs(intake: RecordIntake) -> _Steps:
     """Add the sizes of all jobs that run at one time."""
     jobs, keep = told_once(intake)
     begin_s, end_s = observed(jobs, keep, intake)
@@ -115,7 +115,7 @@ def _of_jobs(intake: Intake) -> _Steps:
     return _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
 
 
-def _cut(steps: _Steps, intake: Intake) -> _Steps:
+def _cut(steps: _Steps, intake: RecordIntake) -> _Steps:
     """Keep what lies in the window."""
     begin_s, end_s = intake.options.window
     low = steps.times[0] if begin_s is None else max(begin_s, float(steps.times[0]))
@@ -135,7 +135,7 @@ def _cut(steps: _Steps, intake: Intake) -> _Steps:
     return _Steps(times, steps.active[first:last], steps.total[first:last], high)
 
 
-def _names(intake: Intake, largest: int) -> tuple[str, ...]:
+def _names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
     """Name as many nodes as the options say, or the records, or else as were seen at once."""
     options = intake.options
     if options.nodes is not None:
@@ -155,7 +155,7 @@ def _names(intake: Intake, largest: int) -> tuple[str, ...]:
     return tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
 
 
-def _within_capacity(steps: _Steps, capacity: int, intake: Intake) -> _Steps:
+def _within_capacity(steps: _Steps, capacity: int, intake: RecordIntake) -> _Steps:
     """Cut counts off at the number of nodes that there are, and say how often that happens."""
     told = np.where(steps.total < 0, capacity, steps.total)
     total = np.minimum(told, capacity)
@@ -174,7 +174,7 @@ def _within_capacity(steps: _Steps, capacity: int, intake: Intake) -> _Steps:
     return replace(steps, active=active, total=total)
 
 
-def _note_censored(steps: _Steps, node_count: int, intake: Intake) -> None:
+def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None:
     """Count what is idle after the last start: jobs that ended later may be missing."""
     if intake.options.window[1] is not None or steps.runs_on:
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.job_columns import StayColumns
     from bftrain_datasets.log.eventlog import EventLog
 
@@ -38,7 +38,7 @@ class _Held:
     row: NDArray[np.int64]
 
 
-def log_from_jobs(intake: Intake) -> EventLog:
+def log_from_jobs(intake: RecordIntake) -> EventLog:
     """Build the log of a machine whose jobs the intake collected."""
     jobs, keep = told_once(intake)
     begin_s, end_s = observed(jobs, keep, intake)
@@ -61,7 +61,7 @@ def log_from_jobs(intake: Intake) -> EventLog:
     return builder.build(begin_s=begin_s, end_s=end_s)
 
 
-def _node_order(intake: Intake) -> NDArray[np.int64]:
+def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
     """Keep the order that the options give; else sort by name as people do."""
     names = intake.node_names
     if intake.options.nodes is not None:
@@ -70,7 +70,7 @@ def _node_order(intake: Intake) -> NDArray[np.int64]:
     return np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])), dtype=np.int64)
 
 
-def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tuple[float, float]:
+def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -> tuple[float, float]:
     """From when to when the records tell what each node does."""
     begin_s, end_s = intake.options.window
     if not keep.any():
@@ -90,7 +90,7 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> tupl
     return begin_s, end_s
 
 
-def _nothing(intake: Intake) -> BadInput:
+def _nothing(intake: RecordIntake) -> BadInput:
     aside = intake.tally.aside
     where = ", ".join(intake.file_names[:3])
     if aside["no_nodes"] and not aside["bad_nodes"] and not intake.options.counts:
@@ -108,7 +108,7 @@ def _nothing(intake: Intake) -> BadInput:
     return BadInput(f"no row tells of a node that was held: {told}", where=where, fix=fix)
 
 
-def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: Intake) -> float:
+def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: RecordIntake) -> float:
     """Begin with the first job; or, where jobs that ended before are plainly missing, when the first one ends.
 
     They are missing from all dumps of some days, which have the jobs that still ran when these began and no others.
@@ -134,7 +134,7 @@ def _end(
     end: NDArray[np.float64],
     begin_s: float,
     last_s: float,
-    intake: Intake,
+    intake: RecordIntake,
     *,
     runs_on: bool,
 ) -> float:
@@ -191,7 +191,7 @@ def _held_by(jobs: StayColumns, rows: NDArray[np.int64], low: int, high: int, be
 
 
 def _merged(
-    held: _Held, jobs: StayColumns, intake: Intake
+    held: _Held, jobs: StayColumns, intake: RecordIntake
 ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
     """Join stays of one node that overlap or touch: node, start and end of each time that it is busy."""
     if held.node.size == 0:
@@ -223,7 +223,7 @@ def _running_end(held: _Held) -> NDArray[np.float64]:
     return reach
 
 
-def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, intake: Intake) -> None:
+def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake) -> None:
     """Count stays that begin while the node is still held: by another job, or by the same one."""
     over = np.flatnonzero((held.node[1:] == held.node[:-1]) & (held.start[1:] < reach[:-1])) + 1
     if over.size == 0:
@@ -236,7 +236,7 @@ def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, i
             intake.tally.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
 
 
-def _note_end(last: NDArray[np.float64], intake: Intake, end_s: float, *, runs_on: bool) -> None:
+def _note_end(last: NDArray[np.float64], intake: RecordIntake, end_s: float, *, runs_on: bool) -> None:
     """Count what is idle after each node's last job, unless the records or the options reach to the end."""
     held = np.isfinite(last)
     tail_s = float((end_s - last[held]).sum())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.findings import Tally
+    from bftrain_datasets.importing.findings import FindingsTally
 
 MOST_ENDED: Final = 1 << 14  # jobs that are remembered for a while after they ended
 SAME_START_S: Final = 60.0  # by which two records of one start may differ
@@ -44,7 +44,7 @@ class OpenJob:
 class JobSink(Protocol):
     """Takes in jobs that are known as a whole: the intake of an import."""
 
-    tally: Tally
+    tally: FindingsTally
 
     def where(self, place: int) -> str:
         """Return the name of a place: file and line."""
@@ -68,7 +68,7 @@ class JobSink(Protocol):
         ...
 
 
-class OpenJobs:
+class OpenJobTable:
     """Keeps jobs from the row of their start to that of their end; what is left when all files are read still runs.
 
     ``also`` are other names of a job, such as that of the array it belongs to. An end that comes before its start,

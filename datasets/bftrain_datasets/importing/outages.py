@@ -14,11 +14,11 @@ from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, NodeState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_datasets.importing.findings import Tally
+    from bftrain_datasets.importing.findings import FindingsTally
     from bftrain_datasets.log.eventlog import EventLog
 
 
-class Outages:
+class NodeOutages:
     """Collects when which node goes out and comes back, in any order of time."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Outages:
             spans.append((begin_s, math.inf))
         return spans
 
-    def mark(self, log: EventLog, tally: Tally) -> EventLog:
+    def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
         """Make nodes down where they are out and idle."""
         spans = {node: self.spans(name) for node, name in enumerate(log.node_names) if name in self._told}
         spans = {node: found for node, found in spans.items() if found}

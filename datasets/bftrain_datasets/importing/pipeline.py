@@ -14,7 +14,7 @@ from bftrain.short_repr import ShortRepr
 from bftrain_datasets.importing import log_warnings
 from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.job_checks import Intake
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import log_from_counts
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.importing.raw_file import RawFile
@@ -22,7 +22,7 @@ from bftrain_datasets.importing.recognise_format import reader_for
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.idle_doubts import CENSORED_END, doubtful_times
-from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance, Source, tellable
+from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance, ProvenanceSource, tellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Imported(ShortRepr):
     log: EventLog
     format: str
     rows: RowCounts
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
@@ -47,20 +47,20 @@ class Imported(ShortRepr):
         return f"log imported from {self.format}", {**figures, "findings": f"{len(self.findings):,}"}
 
     @property
-    def doubts(self) -> tuple[Finding, ...]:
+    def doubts(self) -> tuple[LogFinding, ...]:
         """Those that may make the log wrong."""
         return tuple(each for each in self.findings if is_doubt(each))
 
 
-class NoLog(BadInput):
+class NoUsableRecords(BadInput):
     """No log can be made of the records. What was in them is told by ``format``, ``rows`` and ``findings``."""
 
     format = ""
     rows = RowCounts(read=0, used=0, aside={})
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LogFinding, ...] = ()
 
     @classmethod
-    def out_of(cls, error: BadInput, name: str, intake: Intake) -> NoLog:
+    def out_of(cls, error: BadInput, name: str, intake: RecordIntake) -> NoUsableRecords:
         """Say the same as this error, and what was counted until then."""
         made = cls(error.what, where=error.where, fix=error.fix)
         made.format, made.rows, made.findings = name, intake.tally.rows(), intake.tally.findings()
@@ -76,8 +76,8 @@ def import_files(
     """
     if not paths:
         raise BadInput("no file to read", fix="name at least one, or - for standard input")
-    intake = Intake(options)
-    sources: list[Source] = []
+    intake = RecordIntake(options)
+    sources: list[ProvenanceSource] = []
     name = ""
     for path in paths:
         name, source = _read(path, intake, tell, name)
@@ -88,7 +88,7 @@ def import_files(
     try:
         log = _build(intake)
     except BadInput as error:
-        raise NoLog.out_of(error, name, intake) from error
+        raise NoUsableRecords.out_of(error, name, intake) from error
     log = _edited(log, intake)
     found = log_warnings.suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.tally.findings(), *found))
@@ -117,7 +117,9 @@ def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     return Imported(log, log.provenance.made_by, rows, ordered((*told, *found.values())))
 
 
-def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None, before: str) -> tuple[str, Source]:
+def _read(
+    path: Path, intake: RecordIntake, tell: Callable[[int], object] | None, before: str
+) -> tuple[str, ProvenanceSource]:
     """Read one file; give its format, which must be that of those ``before``, and what it is."""
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
@@ -139,7 +141,7 @@ def _read(path: Path, intake: Intake, tell: Callable[[int], object] | None, befo
         return reader.name, file.source()
 
 
-def _note_clock(intake: Intake) -> None:
+def _note_clock(intake: RecordIntake) -> None:
     clock, note = intake.clock, intake.tally.note
     if clock.without_zone and intake.options.timezone is None:
         note("local_times", count=clock.without_zone, where=clock.first["without_zone"])
@@ -149,13 +151,13 @@ def _note_clock(intake: Intake) -> None:
         note("epoch_ms", count=clock.in_ms, where=clock.first["in_ms"])
 
 
-def _note_unseen(intake: Intake) -> None:
+def _note_unseen(intake: RecordIntake) -> None:
     unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
     if unseen:
         intake.tally.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
 
 
-def _build(intake: Intake) -> EventLog:
+def _build(intake: RecordIntake) -> EventLog:
     """Build from whatever the reader told: jobs, states or counts."""
     if intake.count_times:
         return log_from_counts(intake)
@@ -166,7 +168,7 @@ def _build(intake: Intake) -> EventLog:
     return log_from_jobs(intake)
 
 
-def _from_states(intake: Intake) -> EventLog:
+def _from_states(intake: RecordIntake) -> EventLog:
     begin_s, end_s = intake.options.window
     log = intake.states.build(end_s=intake.last_s)
     low = log.start_s if begin_s is None else max(begin_s, log.start_s)
@@ -182,7 +184,7 @@ def _from_states(intake: Intake) -> EventLog:
     return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
 
 
-def _edited(log: EventLog, intake: Intake) -> EventLog:
+def _edited(log: EventLog, intake: RecordIntake) -> EventLog:
     """Declare downtime and close short gaps, as the options ask for."""
     options = intake.options
     log = intake.outages.mark(log, intake.tally)
@@ -207,12 +209,12 @@ def _with_story(
     log: EventLog,
     reader: str,
     options: ImportOptions,
-    sources: tuple[Source, ...],
+    sources: tuple[ProvenanceSource, ...],
     rows: RowCounts,
-    findings: tuple[Finding, ...],
+    findings: tuple[LogFinding, ...],
     doubtful: tuple[DoubtfulTime, ...],
 ) -> EventLog:
-    provenance = Provenance(
+    provenance = LogProvenance(
         made_by=f"reader {reader}",
         options=options.told(),
         sources=sources,

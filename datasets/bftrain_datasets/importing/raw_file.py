@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Final, Protocol, cast
 
 from bftrain.errors import BadInput
 from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES
-from bftrain_datasets.log.provenance import Source, tellable
+from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from bftrain_datasets.importing.findings import Tally
+    from bftrain_datasets.importing.findings import FindingsTally
 
 HEAD_BYTES: Final = 1 << 16  # from which a format is recognised
 _BLOCK_BYTES: Final = 1 << 20
@@ -80,7 +80,7 @@ class RawFile:
     where the damage begins.
     """
 
-    def __init__(self, path: Path | None, tally: Tally, tell: Callable[[int], object] | None = None) -> None:
+    def __init__(self, path: Path | None, tally: FindingsTally, tell: Callable[[int], object] | None = None) -> None:
         self.name = "stdin" if path is None else tellable(path.name)
         self._tally = tally
         where = str(path) if path else "stdin"
@@ -136,7 +136,7 @@ class RawFile:
                 self._tally.note("unended_line", where=f"{self.name}:{number + 1}")
             yield number + 1, self._text(rest, number + 1)
 
-    def source(self) -> Source:
+    def source(self) -> ProvenanceSource:
         """Describe the file, once it has been read; what the reader left is read for its hash."""
         while self._stream.read1(_BLOCK_BYTES):  # to find damage further on
             pass
@@ -146,7 +146,7 @@ class RawFile:
             pass
         if self._damage:
             self._tally.note("truncated")
-        return Source(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
+        return ProvenanceSource(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
 
     def _note_members(self, archive: tarfile.TarFile) -> None:
         try:

@@ -12,12 +12,12 @@ from bftrain_datasets.importing.job_columns import StayColumns, files_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
 
 _NAMELESS: Final = hash("")  # jobs without a name are no one job
 
 
-def told_once(intake: Intake) -> tuple[StayColumns, NDArray[np.bool_]]:
+def told_once(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
     """Give all jobs, and which of them to keep so that each stay on its nodes counts once."""
     jobs = intake.stays.columns()
     keep = np.ones(jobs.start.size, dtype=np.bool_)
@@ -40,7 +40,7 @@ def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
 
 
 def _drop_repeated(
-    jobs: StayColumns, held: NDArray[np.uint64], keep: NDArray[np.bool_], intake: Intake
+    jobs: StayColumns, held: NDArray[np.uint64], keep: NDArray[np.bool_], intake: RecordIntake
 ) -> NDArray[np.int64]:
     """Keep one of the jobs that agree in name, times and nodes; give those that another file told of: no doubt."""
     order = np.lexsort((jobs.place, held, jobs.end, jobs.start, jobs.job))
@@ -54,7 +54,7 @@ def _drop_repeated(
 
 
 def _ended_elsewhere(
-    jobs: StayColumns, held: NDArray[np.uint64], keep: NDArray[np.bool_], intake: Intake
+    jobs: StayColumns, held: NDArray[np.uint64], keep: NDArray[np.bool_], intake: RecordIntake
 ) -> NDArray[np.int64]:
     """Drop, and give, jobs that ran when their row was written, if another has the same start and nodes, and an end."""
     order, running = _runs(jobs, keep, held)
@@ -65,7 +65,7 @@ def _ended_elsewhere(
     return over
 
 
-def _end_restarted(jobs: StayColumns, keep: NDArray[np.bool_], intake: Intake) -> StayColumns:
+def _end_restarted(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -> StayColumns:
     """End jobs that run by one file, and start again later by another, as after a requeue."""
     order, running = _runs(jobs, keep)
     now, later = order[:-1], order[1:]
@@ -90,7 +90,7 @@ def _runs(
     return order, running[order]
 
 
-def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: Intake) -> NDArray[np.bool_]:
+def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> NDArray[np.bool_]:
     """Say of which of these jobs another row, outside the window, tells that they have ended."""
     job, start = intake.stays.outside()
     among = np.isin(job, jobs.job[rows])
@@ -109,7 +109,7 @@ def _like_before(order: NDArray[np.int64], *columns: NDArray[np.generic]) -> NDA
     return same
 
 
-def _set_aside(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: Intake) -> None:
+def _set_aside(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> None:
     if rows.size == 0:
         return
     held_s = jobs.end[rows] - jobs.start[rows]
@@ -118,7 +118,7 @@ def _set_aside(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: 
     intake.tally.unuse(reason, intake.where(int(jobs.place[rows].min())), int(rows.size), node_s)
 
 
-def _note_order(jobs: StayColumns, intake: Intake) -> None:
+def _note_order(jobs: StayColumns, intake: RecordIntake) -> None:
     """Count rows that are sorted neither by start nor by end, where one row tells of both."""
     falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
     if falls.size and not intake.open_jobs.any_begun:

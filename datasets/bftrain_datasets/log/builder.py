@@ -10,7 +10,7 @@ import numpy as np
 from bftrain.errors import BadInput
 from bftrain_datasets.log.change_columns import pack_changes
 from bftrain_datasets.log.eventlog import BUSY, EventLog, NodeState
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,7 +87,7 @@ class LogBuilder:
         *,
         begin_s: float | None = None,
         end_s: float | None = None,
-        provenance: Provenance | None = None,
+        provenance: LogProvenance | None = None,
     ) -> EventLog:
         """Make the log, observed from ``begin_s`` to ``end_s``: by default the first and last transition."""
         times = np.frombuffer(self._times, dtype=np.float64)
@@ -106,7 +106,7 @@ class LogBuilder:
             nodes=packed[2],
             states=packed[3],
             end_s=end_s,
-            provenance=(provenance or Provenance()).with_counts(counts),
+            provenance=(provenance or LogProvenance()).with_counts(counts),
         )
 
     def _kind_columns(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
@@ -126,7 +126,7 @@ def log_from_pool_changes(
     node_names: Iterable[str] = (),
     begin_s: float | None = None,
     end_s: float | None = None,
-    provenance: Provenance | None = None,
+    provenance: LogProvenance | None = None,
     kinds: Mapping[str, str] | None = None,
 ) -> EventLog:
     """Build a log from ``(time, names that joined the pool, names that left it)``; ``kinds`` of nodes by name."""
@@ -144,7 +144,7 @@ def log_from_transitions(
     node_names: Iterable[str] = (),
     begin_s: float | None = None,
     end_s: float | None = None,
-    provenance: Provenance | None = None,
+    provenance: LogProvenance | None = None,
 ) -> EventLog:
     """Build a log from ``(time, node, state)``."""
     builder = LogBuilder(node_names)

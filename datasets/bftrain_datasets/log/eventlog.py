@@ -19,7 +19,7 @@ from bftrain.short_repr import ShortRepr, some
 from bftrain.values.events import NodesJoined, NodesLeft
 from bftrain_datasets.log.change_columns import first_mentioned, pack_changes, states_before
 from bftrain_datasets.log.log_checks import checked_column, checked_names, chosen_places, reject
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class EventLog(ShortRepr):
     end_s: float
     kind_names: tuple[str, ...] = ()
     node_kinds: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
-    provenance: Provenance = field(default_factory=Provenance)
+    provenance: LogProvenance = field(default_factory=LogProvenance)
     before: NDArray[np.int8] = field(init=False, repr=False)
     _digest: str | None = field(init=False, repr=False, default=None)
     _kind_of: Mapping[str, str] | None = field(init=False, repr=False, default=None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.log.provenance import Provenance
+    from bftrain_datasets.log.provenance import LogProvenance
 
 CENSORED_END: Final = "censored_end"
 DOWNTIME: Final = "suspected_downtime"
@@ -109,7 +109,7 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
         return f": {', '.join(f'{text_formats.percent(share)} because {why}' for why, share in told)}"
 
 
-def source_of(provenance: Provenance) -> str:
+def source_of(provenance: LogProvenance) -> str:
     """Return whether a log is out of ``records``, out of ``counts``, or ``simulated``."""
     names = {each.name for each in provenance.findings}
     if "derived" in names or provenance.made_by.startswith("derived"):

@@ -18,7 +18,7 @@ import numpy as np
 from bftrain.errors import BadValue
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,7 @@ def _generate(nodes: int, days: float, seed: int, asked: float, idle_share: floa
     return builder.build(
         begin_s=start_s,
         end_s=start_s + span_s,
-        provenance=Provenance(made_by="generator summit-like", options=options),
+        provenance=LogProvenance(made_by="generator summit-like", options=options),
     )
 
 

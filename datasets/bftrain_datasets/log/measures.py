@@ -11,7 +11,7 @@ import numpy as np
 
 from bftrain_datasets.log.change_columns import by_node
 from bftrain_datasets.log.eventlog import DOWN
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ LARGE_DEPARTURE_NODES: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fragments:
+class IdleFragments:
     """Every stay of a node in the pool: the node, the times (as places in the log's ``times``) and the length.
 
     A node still idle at the end of the log has ``leave`` one past the last time; its true length is not known.
@@ -109,11 +109,11 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolSummary
     fragments: FragmentSummary
     leaving: LeavingSummary
-    provenance: Provenance
+    provenance: LogProvenance
     kinds: dict[str, KindSummary] = {}  # where kinds of nodes are told apart
 
 
-def fragments(log: EventLog) -> Fragments:
+def fragments(log: EventLog) -> IdleFragments:
     """List all idle fragments, by node and then by time."""
     order, first = by_node(log.nodes)
     time = log.time_index[order]
@@ -123,7 +123,7 @@ def fragments(log: EventLog) -> Fragments:
     joins = log.joins[order]
     bounds = np.append(log.times, log.end_s)
     join, leave = time[joins], until[joins]
-    return Fragments(
+    return IdleFragments(
         node=log.nodes[order][joins],
         join=join,
         leave=leave,
@@ -132,7 +132,7 @@ def fragments(log: EventLog) -> Fragments:
     )
 
 
-def idle_node_s_by_kind(log: EventLog, pieces: Fragments | None = None) -> dict[str, float]:
+def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> dict[str, float]:
     """Idle time of the nodes of each kind, node-seconds; nothing where kinds are not told apart."""
     if not log.kind_names:
         return {}
@@ -169,7 +169,7 @@ def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) ->
     return dict(zip(percentiles, sizes[order][places].tolist(), strict=True))
 
 
-def leaving_together(pieces: Fragments) -> float:
+def leaving_together(pieces: IdleFragments) -> float:
     """Of the nodes that joined with others, the part that belongs to the largest set that also left together."""
     if pieces.join.size == 0:
         return 0.0
@@ -209,7 +209,7 @@ def down_node_s(log: EventLog) -> float:
     return math.fsum((down * log.durations_s).tolist())
 
 
-def leave_chance(pieces: Fragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
+def leave_chance(pieces: IdleFragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
     """Chance that a node that has been idle for ``age_s`` leaves within ``within_s`` more.
 
     Fragments that are open where the log ends do not tell, and do not count, unless they have outlasted both.
@@ -255,7 +255,7 @@ def summarise(log: EventLog) -> LogSummary:
     )
 
 
-def _kinds(log: EventLog, pieces: Fragments) -> dict[str, KindSummary]:
+def _kinds(log: EventLog, pieces: IdleFragments) -> dict[str, KindSummary]:
     idle, largest = idle_node_s_by_kind(log, pieces), largest_by_kind(log)
     counts = np.bincount(log.node_kinds, minlength=1).tolist()
     return {
@@ -269,7 +269,7 @@ def _kinds(log: EventLog, pieces: Fragments) -> dict[str, KindSummary]:
     }
 
 
-def _fragment_summary(pieces: Fragments) -> FragmentSummary:
+def _fragment_summary(pieces: IdleFragments) -> FragmentSummary:
     lengths = pieces.length_s
     if lengths.size == 0:
         return FragmentSummary(count=0, open=0, mean_s=0.0, percentiles_s={}, shares=())

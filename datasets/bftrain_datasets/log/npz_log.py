@@ -12,7 +12,7 @@ import numpy as np
 from bftrain.errors import BadInput, BadValue
 from bftrain.values import wire
 from bftrain_datasets.log.eventlog import FORMAT, EventLog
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def load(path: Path) -> EventLog:
         raise BadInput("not a bftrain log, or of a later version", where=f"{path} (format)", fix=REMEDY)
     if columns["end_s"].shape != (1,):
         raise BadInput("must hold one number", where=f"{path} (end_s)", fix=REMEDY)
-    provenance = wire.decode(_text(columns, "provenance", path), Provenance, where=f"{path} (provenance)")
+    provenance = wire.decode(_text(columns, "provenance", path), LogProvenance, where=f"{path} (provenance)")
     try:
         return EventLog(
             node_names=tuple(_text(columns, "node_names", path).split("\n")),

@@ -1,4 +1,4 @@
-"""Provenance: where a log came from, which part made it with which options, and what was counted."""
+"""LogProvenance: where a log came from, which part made it with which options, and what was counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tellable(name: str) -> str:
     return name if name.isprintable() and name == name.strip() else ascii(name)
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProvenanceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file that was read: its name (without folders), size and SHA-256."""
 
     name: str
@@ -39,7 +39,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         checks.integer(self, "size_bytes", at_least=0)
 
     @classmethod
-    def of(cls, path: Path) -> Source:
+    def of(cls, path: Path) -> ProvenanceSource:
         """Describe the file at ``path``; it is read in blocks, so its size does not matter."""
         digest = hashlib.sha256()
         size = 0
@@ -50,7 +50,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return cls(name=tellable(path.name), sha256=digest.hexdigest(), size_bytes=size)
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something doubtful that was counted: ``name`` is its kind, ``first`` the place where it was seen first.
 
     ``node_s`` is the node-time concerned, as far as it is known; ``done`` says what was done about it.
@@ -85,7 +85,7 @@ class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise BadValue("must have as many times as nodes", where=f"DoubtfulTime {self.cause}")
 
 
-class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The story of a log: ``made_by`` which reader or generator, and the ``steps`` done to it later.
 
     ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome; ``doubtful`` says how
@@ -95,9 +95,9 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     made_by: str = "hand"
     version: str = msgspec.field(default_factory=lambda: __version__)
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ProvenanceSource, ...] = ()
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LogFinding, ...] = ()
     doubtful: tuple[DoubtfulTime, ...] = ()
     steps: tuple[str, ...] = ()
 
@@ -107,9 +107,9 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         checks.text(self, "version")
         checks.frozen_mapping(self, "options")
         force_setattr(self, "options", MappingProxyType(_as_json(self.options)))
-        checks.instances(self, "sources", Source)
+        checks.instances(self, "sources", ProvenanceSource)
         checks.counts(self, "counts")
-        checks.instances(self, "findings", Finding)
+        checks.instances(self, "findings", LogFinding)
         checks.instances(self, "doubtful", DoubtfulTime)
         checks.texts(self, "steps")
 
@@ -120,11 +120,11 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             del told["doubtful"]
         return wire.encode(told)
 
-    def and_then(self, step: str) -> Provenance:
+    def and_then(self, step: str) -> LogProvenance:
         """Give the same story with one more step."""
         return msgspec.structs.replace(self, steps=(*self.steps, step))
 
-    def with_counts(self, counts: Mapping[str, int]) -> Provenance:
+    def with_counts(self, counts: Mapping[str, int]) -> LogProvenance:
         """Give the same story with further counts."""
         return msgspec.structs.replace(self, counts={**self.counts, **counts})
 

@@ -12,7 +12,7 @@ from bftrain.errors import BadInput, suggestion
 from bftrain.values import wire
 from bftrain_datasets.log.eventlog import STATE_WORDS, EventLog, NodeState
 from bftrain_datasets.log.log_checks import is_node_name
-from bftrain_datasets.log.provenance import Provenance, Source
+from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def state_of(word: str, where: str) -> NodeState:
 def built(builder: LogBuilder, end_s: float | None, kind: str, where: str) -> EventLog:
     """Make the log of all rows; without an ``end_s`` it ends with the last of them."""
     try:
-        return builder.build(end_s=end_s, provenance=Provenance(made_by=f"reader {kind.lower()}"))
+        return builder.build(end_s=end_s, provenance=LogProvenance(made_by=f"reader {kind.lower()}"))
     except BadInput as error:
         raise BadInput(error.what, where=where, fix=error.fix or REMEDY) from error
 
@@ -71,8 +71,8 @@ def built(builder: LogBuilder, end_s: float | None, kind: str, where: str) -> Ev
 def with_story(log: EventLog, path: Path, kind: str, story: Note | None, checksum: Note | None) -> EventLog:
     """Give the log the story in its file, if it has one and the rows are still those it belongs to."""
     if story is None:
-        return replace(log, provenance=replace_struct(log.provenance, sources=(Source.of(path),)))
-    provenance = wire.decode(story[0], Provenance, where=story[1])
+        return replace(log, provenance=replace_struct(log.provenance, sources=(ProvenanceSource.of(path),)))
+    provenance = wire.decode(story[0], LogProvenance, where=story[1])
     if checksum is None:
         return replace(log, provenance=provenance.and_then(f"read from a {kind} file without a checksum"))
     if checksum[0] not in (log.sha256, log.sha256.encode()):

@@ -25,7 +25,7 @@ _LOCAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d
 _SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)\Z")
 
 
-class Clock:
+class RecordClock:
     """Reads times; those without a zone are in ``zone``. Counts what it had to assume, for whoever asks.
 
     ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times that the
@@ -148,7 +148,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     begin, dots, end = text.partition("..")
     if not dots:
         raise BadInput(f"{text!r} is no window", where=where, fix=WINDOW_REMEDY)
-    clock = Clock(zone)
+    clock = RecordClock(zone)
     try:
         begin_s, end_s = (clock.seconds(part.strip()) if part.strip() else None for part in (begin, end))
     except ValueError as error:

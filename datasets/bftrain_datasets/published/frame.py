@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from bftrain.errors import BadInput, Fault
-from bftrain_datasets.published.unpickling import REMEDY, Made, Named, read_pickle
+from bftrain_datasets.published.unpickling import REMEDY, NamedObject, PickledCall, read_pickle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ _MOST_LABELS: Final = 1 << 48  # so that a range of them still has a length
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FrameBlock:
     """Columns of one type: their ``places`` in the table, and their values, one row for each column."""
 
     places: NDArray[np.int64]
@@ -88,7 +88,7 @@ class SavedFrame:
 
     columns: tuple[str, ...]
     index: Labels
-    blocks: tuple[Block, ...]
+    blocks: tuple[FrameBlock, ...]
     where: str
 
     def column(self, name: str) -> NDArray[Any]:
@@ -136,27 +136,27 @@ class _Reading:
             raise self._wrong("the DataFrame does not have each column once")
         return SavedFrame(columns, index, blocks, self._where)
 
-    def _parts(self, manager: Made) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
+    def _parts(self, manager: PickledCall) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
         """Give the two axes, and the values and places of each block, of both layouts that there were."""
         match manager:
-            case Made(args=(tuple() as blocks, [columns, index])):
+            case PickledCall(args=(tuple() as blocks, [columns, index])):
                 made = [block for block in blocks if _is(block, _BLOCK) and len(block.args) > 1]
                 if len(made) == len(blocks):
                     return (columns, index), [(block.args[0], block.args[1]) for block in made]
-            case Made(state=(_, _, _, {"0.14.1": {"axes": [columns, index], "blocks": list() as blocks}})):
+            case PickledCall(state=(_, _, _, {"0.14.1": {"axes": [columns, index], "blocks": list() as blocks}})):
                 known = [block for block in blocks if isinstance(block, dict) and {"values", "mgr_locs"} <= set(block)]
                 if len(known) == len(blocks):
                     return (columns, index), [(block["values"], block["mgr_locs"]) for block in known]
         raise self._wrong("the DataFrame is laid out in a way that is not known")
 
-    def _block(self, given: object, places: object, columns: int, rows: int) -> Block:
+    def _block(self, given: object, places: object, columns: int, rows: int) -> FrameBlock:
         values = self.array(given)
         at = self._places(places, columns)
         if values.ndim == 1 and at.size == 1:  # how pandas keeps a column of a type of its own
             values = values.reshape(1, -1)
         if values.shape != (at.size, rows):
             raise self._wrong(f"a block of {values.shape} values does not fit {at.size} columns of {rows} rows")
-        return Block(at, values)
+        return FrameBlock(at, values)
 
     def _places(self, given: object, columns: int) -> NDArray[np.int64]:
         if _is(given, _SLICE):
@@ -172,13 +172,13 @@ class _Reading:
     def labels(self, given: object) -> Labels:
         """Read the labels of rows or columns."""
         match given:
-            case Made(args=(Named() as kind, {"start": int(), "stop": int(), "step": int()} as ends)) if (
+            case PickledCall(args=(NamedObject() as kind, {"start": int(), "stop": int(), "step": int()} as ends)) if (
                 _pair(kind) in _RANGE_INDEX
                 and ends["step"] != 0
                 and all(abs(ends[end]) < _MOST_LABELS for end in ("start", "stop", "step"))
             ):
                 return range(ends["start"], ends["stop"], ends["step"])
-            case Made(args=(Named(), {"data": data})) if _is(given, *_NEW_INDEX):
+            case PickledCall(args=(NamedObject(), {"data": data})) if _is(given, *_NEW_INDEX):
                 found = self.array(data)
                 if found.ndim == 1:
                     return found
@@ -187,18 +187,20 @@ class _Reading:
     def array(self, given: object) -> NDArray[Any]:
         """Read an array of numbers, times or objects."""
         match given:
-            case Made(state=(_, tuple() as shape, kind, bool() as by_column, data)) if _is(given, *_RECONSTRUCT):
+            case PickledCall(state=(_, tuple() as shape, kind, bool() as by_column, data)) if _is(given, *_RECONSTRUCT):
                 return self._values(data, self._type(kind), shape, "F" if by_column else "C")
-            case Made(args=(data, kind, tuple() as shape, "C" | "F" as order)) if _is(given, *_FROM_BUFFER):
+            case PickledCall(args=(data, kind, tuple() as shape, "C" | "F" as order)) if _is(given, *_FROM_BUFFER):
                 return self._values(data, self._type(kind), shape, order)
-            case Made(state=tuple() as parts) if _is(given, _BACKED):
+            case PickledCall(state=tuple() as parts) if _is(given, _BACKED):
                 for part in parts:
                     if _is(part, *_RECONSTRUCT, *_FROM_BUFFER):
                         return self.array(part)
-            case Made(state={"_data": data} | {"_ndarray": data}) if _is(given, *_TIME_ARRAY):
+            case PickledCall(state={"_data": data} | {"_ndarray": data}) if _is(given, *_TIME_ARRAY):
                 if _is(data, *_RECONSTRUCT, *_FROM_BUFFER):
                     return self.array(data)
-            case Made(state={"_pa_array": Made(args=(tuple() as parts,)) as data}) if _is(given, _ARROW_TEXTS):
+            case PickledCall(state={"_pa_array": PickledCall(args=(tuple() as parts,)) as data}) if _is(
+                given, _ARROW_TEXTS
+            ):
                 if _is(data, _ARROW_ARRAY):
                     return self._texts(parts)
         raise self._wrong("the DataFrame holds values of a kind that is not known")
@@ -206,9 +208,15 @@ class _Reading:
     def _texts(self, parts: tuple[Any, ...]) -> NDArray[Any]:
         """Read texts as Arrow lays them out: where each begins and ends, and all of them in one piece."""
         match parts:
-            case (Made(args=(str() as name,)) as kind, int() as count, 0, 0, [None, ends, texts], [], None) if (
-                _is(kind, _ARROW_TYPE) and _is(ends, _ARROW_BUFFER) and _is(texts, _ARROW_BUFFER)
-            ):
+            case (
+                PickledCall(args=(str() as name,)) as kind,
+                int() as count,
+                0,
+                0,
+                [None, ends, texts],
+                [],
+                None,
+            ) if _is(kind, _ARROW_TYPE) and _is(ends, _ARROW_BUFFER) and _is(texts, _ARROW_BUFFER):
                 width = _ARROW_OFFSETS.get(name)
                 octets = self._octets(ends.args[0] if ends.args else None)
                 text = self._octets(texts.args[0] if texts.args else None)
@@ -241,13 +249,15 @@ class _Reading:
     def _type(self, given: object) -> np.dtype[Any] | None:
         """Read the type of an array's values; ``None`` for objects."""
         match given:
-            case Made(args=("O8" | "O4", *_)) if _is(given, _DTYPE):
+            case PickledCall(args=("O8" | "O4", *_)) if _is(given, _DTYPE):
                 return None
-            case Made(args=("M8", *_), state=(_, "<" | ">" as order, *_, (_, (unit, 1, *_)))) if _is(given, _DTYPE):
+            case PickledCall(args=("M8", *_), state=(_, "<" | ">" as order, *_, (_, (unit, 1, *_)))) if _is(
+                given, _DTYPE
+            ):
                 name = _UNITS.get(bytes(self._octets(unit)))
                 if name is not None:
                     return np.dtype(f"{order}M8[{name}]")
-            case Made(args=(str() as name, *_), state=(_, "<" | ">" | "|" as order, *_)) if _is(given, _DTYPE):
+            case PickledCall(args=(str() as name, *_), state=(_, "<" | ">" | "|" as order, *_)) if _is(given, _DTYPE):
                 if _PLAIN_TYPE.fullmatch(name) and name != "f1":
                     kind: np.dtype[Any] = np.dtype(order + name)
                     return kind
@@ -257,13 +267,13 @@ class _Reading:
         match given:
             case bytes() | bytearray():
                 return given
-            case Made(args=(bytes() | bytearray() as found,)) if _is(given, _BYTE_ARRAY):
+            case PickledCall(args=(bytes() | bytearray() as found,)) if _is(given, _BYTE_ARRAY):
                 return found
-            case Made(args=(Made() as inner,)) if _is(given, _BYTE_ARRAY) and _is(inner, _ENCODE, _BYTES):
+            case PickledCall(args=(PickledCall() as inner,)) if _is(given, _BYTE_ARRAY) and _is(inner, _ENCODE, _BYTES):
                 return self._octets(inner)
-            case Made(args=()) if _is(given, _BYTES):
+            case PickledCall(args=()) if _is(given, _BYTES):
                 return b""
-            case Made(args=(str() as text, "latin1" | "latin-1")) if _is(given, _ENCODE, _BYTE_ARRAY):
+            case PickledCall(args=(str() as text, "latin1" | "latin-1")) if _is(given, _ENCODE, _BYTE_ARRAY):
                 try:
                     return text.encode("latin-1")
                 except UnicodeEncodeError as error:
@@ -276,7 +286,7 @@ class _Reading:
             return [self._number(item) if _is(item, *_SCALAR) else item for item in value]
         return self._number(value) if _is(value, *_SCALAR) else value
 
-    def _number(self, scalar: Made) -> object:
+    def _number(self, scalar: PickledCall) -> object:
         kind = self._type(scalar.args[0]) if len(scalar.args) == 2 else None  # noqa: PLR2004 - a type and its bytes
         if kind is None:
             raise self._wrong("a number in the pickle has no type")
@@ -288,7 +298,7 @@ class _Reading:
         return str(label)
 
 
-def _pair(named: Named) -> tuple[str, str]:
+def _pair(named: NamedObject) -> tuple[str, str]:
     return named.module, named.name
 
 
@@ -296,6 +306,6 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
 
-def _is(given: object, *names: tuple[str, str]) -> TypeGuard[Made]:
+def _is(given: object, *names: tuple[str, str]) -> TypeGuard[PickledCall]:
     """Whether this is what a call of one of these names would have made."""
-    return isinstance(given, Made) and _pair(given.what) in names
+    return isinstance(given, PickledCall) and _pair(given.what) in names

@@ -15,7 +15,7 @@ from bftrain_datasets.log.log_checks import is_node_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.published.frame import Block, Labels, SavedFrame
+    from bftrain_datasets.published.frame import FrameBlock, Labels, SavedFrame
 
 COLUMNS_AT_ONCE: Final = 64  # nodes whose values are compared at once, so that little memory is needed beside the table
 REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
@@ -23,7 +23,7 @@ TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transitions:
+class NodeTransitions:
     """What a table says, as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` go to ``states``.
 
     The first row states every node; after it stand changes only, node by node. Times are seconds UTC. ``rows`` are
@@ -42,7 +42,7 @@ class Transitions:
     repeated_times: int
 
 
-def transitions_of(frame: SavedFrame) -> Transitions:
+def transitions_of(frame: SavedFrame) -> NodeTransitions:
     """Turn a table into transitions; ``BadInput`` names the first value that is neither 0 nor 1.
 
     The table is looked at in pieces, so that hardly any memory is needed beside it.
@@ -59,7 +59,7 @@ def transitions_of(frame: SavedFrame) -> Transitions:
     sorted_s = moments if order is None else moments[order]
     parts = [_piece(piece, order, frame) for block in frame.blocks for piece in _pieces(block)]
     rows = np.concatenate([rows for rows, _, _ in parts])
-    return Transitions(
+    return NodeTransitions(
         node_names=frame.columns,
         times=sorted_s[rows],
         nodes=np.concatenate([nodes for _, nodes, _ in parts]),
@@ -90,7 +90,7 @@ def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
     return moments
 
 
-def _pieces(block: Block) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
+def _pieces(block: FrameBlock) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
     """Cut a block so that some nodes at a time can be looked at."""
     starts = range(0, block.places.size, COLUMNS_AT_ONCE)
     return [(block.places[at : at + COLUMNS_AT_ONCE], block.values[at : at + COLUMNS_AT_ONCE]) for at in starts]

@@ -16,7 +16,7 @@ from bftrain.errors import BadInput, BadValue
 from bftrain.taskfiles.profiles import Profile, profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.published.frame import SavedFrame, load_frame
 from bftrain_datasets.published.log import seconds_of
@@ -24,7 +24,7 @@ from bftrain_datasets.published.log import seconds_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.log.provenance import Source
+    from bftrain_datasets.log.provenance import ProvenanceSource
 
 BOUND_COLUMNS: Final = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 SPEED_COLUMNS: Final = ("Ns", "Ps", "Os", "Tsub")
@@ -49,7 +49,7 @@ class PublishedTasks:
     profiles: dict[str, int]
     rounded: float
     unused: tuple[str, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[ProvenanceSource, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ def import_tasks(
     )
 
 
-def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[SavedFrame, Source]:
+def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[SavedFrame, ProvenanceSource]:
     """Read one of the files, which must have these columns and not those of the other one."""
-    with RawFile(path, Tally()) as file:
+    with RawFile(path, FindingsTally()) as file:
         frame = load_frame(file.binary(), str(path))
         source = file.source()
     missing = [column for column in wanted if column not in frame.columns]

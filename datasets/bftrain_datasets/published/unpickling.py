@@ -1,7 +1,7 @@
 """Pickled data read as data: what a pickle would call or build is written down, and nothing of it is ever run.
 
 Python's own unpickler imports and calls whatever a file asks for. This one is a small machine for the few operations
-that data needs. A call in the pickle becomes an inert ``Made`` (what was to be called, with what), for whoever knows
+that data needs. A call in the pickle becomes an inert ``PickledCall`` (what was to be called, with what), for whoever knows
 the form to look into. Only names in an allowlist may be asked for at all; no object of that name is touched.
 """
 
@@ -43,7 +43,7 @@ _REFUSED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedObject:
     """Something that the pickle asks for by name."""
 
     module: str
@@ -54,10 +54,10 @@ class Named:
 
 
 @dataclass(slots=True, eq=False)
-class Made:
+class PickledCall:
     """What the pickle would have made: by calling ``what`` with ``args``, and then giving it a ``state``."""
 
-    what: Named
+    what: NamedObject
     args: tuple[Any, ...]
     state: Any = None
 
@@ -70,7 +70,7 @@ _MARK: Final = _Mark()
 
 
 def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> Any:  # noqa: ANN401 - data is what it is
-    """Read what a pickle holds: plain values, and a ``Made`` for each object. Raises ``BadInput`` for all else.
+    """Read what a pickle holds: plain values, and a ``PickledCall`` for each object. Raises ``BadInput`` for all else.
 
     ``admitted`` are the pairs of module and name that may be asked for. The stream is read once, as far as the end
     of the pickle. Byte strings above one MiB come as ``bytearray``.
@@ -293,19 +293,19 @@ class _Machine:
             asked = f"{module}.{name}"[:_LONGEST_NAME_BYTES]
             shown = asked if asked.isprintable() else ascii(asked)
             raise self._wrong(f"the pickle asks for {shown}, which is not among the parts of a table")
-        self.push(Named(module, name))
+        self.push(NamedObject(module, name))
 
     def make(self) -> None:
         """Write down a call."""
         args, what = self.pop(), self.pop()
-        if type(what) is not Named or type(args) is not tuple:
+        if type(what) is not NamedObject or type(args) is not tuple:
             raise self._wrong("the pickle calls something that is no name")
-        self.push(Made(what, args))
+        self.push(PickledCall(what, args))
 
     def build(self) -> None:
         """Write down the state of what was made last."""
         state = self.pop()
-        made = self._top(Made)
+        made = self._top(PickledCall)
         if made.state is not None:
             raise self._wrong("the pickle gives an object two states")
         made.state = state

@@ -14,7 +14,7 @@ from bftrain_datasets.log.nodenames import MOST_NODES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "counts"
@@ -66,7 +66,7 @@ def recognises(head: bytes) -> bool:
     return any(_header(line) for line in plain[:HEADER_WITHIN])
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every count."""
     layout: _Layout | None = None
     for number, line in file.lines():
@@ -88,7 +88,7 @@ def read(file: RawFile, intake: Intake) -> None:
         raise BadInput("no header", where=file.name, fix=REMEDY)
 
 
-def _check(layout: _Layout, intake: Intake, where: str) -> None:
+def _check(layout: _Layout, intake: RecordIntake, where: str) -> None:
     """Refuse counts of idle nodes where it is not known of how many."""
     if layout.active is None and layout.total is None and _machine(intake) is None:
         raise BadInput(
@@ -96,13 +96,13 @@ def _check(layout: _Layout, intake: Intake, where: str) -> None:
         )
 
 
-def _machine(intake: Intake) -> int | None:
+def _machine(intake: RecordIntake) -> int | None:
     """How many nodes the options say there are."""
     options = intake.options
     return len(options.nodes) if options.nodes is not None else options.node_count
 
 
-def _take(cells: Sequence[str], layout: _Layout, intake: Intake) -> None:
+def _take(cells: Sequence[str], layout: _Layout, intake: RecordIntake) -> None:
     try:
         time_s = intake.seconds(cells[layout.time])
     except (ValueError, OverflowError):

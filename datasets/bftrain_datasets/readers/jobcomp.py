@@ -8,7 +8,7 @@ from bftrain_datasets.importing.slurm_words import moment_of, nodes_of
 from bftrain_datasets.importing.text_cells import count_of, first_lines
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "jobcomp"
@@ -38,7 +38,7 @@ def values_of(line: str) -> list[str] | None:
     return None
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     for number, line in file.lines():
         if not line.strip():
@@ -51,7 +51,7 @@ def read(file: RawFile, intake: Intake) -> None:
         take_job(line[len(HEAD) :].partition(" ")[0], values, intake)
 
 
-def take_job(job: str, values: list[str], intake: Intake) -> None:
+def take_job(job: str, values: list[str], intake: RecordIntake) -> None:
     """Hand one job over."""
     state, queue, _, start, end, nodes, count = values
     try:

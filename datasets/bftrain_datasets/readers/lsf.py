@@ -12,7 +12,7 @@ from bftrain_datasets.importing.text_cells import first_lines, whole_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "lsf"
@@ -33,7 +33,7 @@ def recognises(head: bytes) -> bool:
     return any(match is not None and match[1] == JOB_FINISH for match in map(_BEGIN.match, first_lines(head)))
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record. A text in one may go over several lines: those after the first say nothing that we need."""
     inside = False  # a text that goes on
     for number, line in file.lines():
@@ -54,7 +54,7 @@ def read(file: RawFile, intake: Intake) -> None:
             intake.set_aside("other_record")
 
 
-def _take(line: str, intake: Intake) -> None:
+def _take(line: str, intake: RecordIntake) -> None:
     fields = _fields(line)
     hosts, after = _hosts(fields)
     if hosts is None:

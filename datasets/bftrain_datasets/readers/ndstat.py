@@ -8,7 +8,7 @@ from bftrain_datasets.published.frame import load_frame
 from bftrain_datasets.published.log import transitions_of
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "ndstat"
@@ -28,7 +28,7 @@ def recognises(head: bytes) -> bool:
     return all(mark in head[:_BEGINNING] for mark in _MARKS) and _TASK_MARK not in head
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read the whole table; its rows are the events."""
     table = transitions_of(load_frame(file.binary(), file.name))
     intake.table(table.rows, table.node_names, table.times, table.nodes, table.states)

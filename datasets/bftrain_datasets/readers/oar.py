@@ -12,7 +12,7 @@ from bftrain_datasets.importing.job_columns import key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "oar"
@@ -38,7 +38,7 @@ def recognises(head: bytes) -> bool:
     return any(mark in head for mark in _MARKS) or all(mark in head for mark in _RESOURCE_MARKS)
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     text, document = _document(file)
     hosts_of = _resources(document, intake)
@@ -85,7 +85,7 @@ def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, An
         yield line, job, fields
 
 
-def _resources(document: Mapping[str, Any], intake: Intake) -> dict[str, str]:
+def _resources(document: Mapping[str, Any], intake: RecordIntake) -> dict[str, str]:
     """Tell of the machine's nodes, if the Gantt chart names them; give the node of each resource."""
     hosts: dict[str, str] = {}
     resources = document.get(RESOURCES)
@@ -102,7 +102,7 @@ def _take(
     fields: Mapping[str, Any],
     hosts_of: Mapping[str, str],
     told: set[tuple[int, float, float]],
-    intake: Intake,
+    intake: RecordIntake,
 ) -> None:
     try:
         start_s, stop_s = _moment(fields, START, intake), _moment(fields, STOP, intake)
@@ -135,7 +135,7 @@ def _take(
     )
 
 
-def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: Intake) -> float | None:
+def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: RecordIntake) -> float | None:
     """Read a time; 0 and nothing mean that there is none."""
     value = next((fields[key] for key in keys if key in fields), None)
     if value is None:

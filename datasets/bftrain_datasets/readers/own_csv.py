@@ -10,7 +10,7 @@ from bftrain_datasets.log import table_log
 from bftrain_datasets.log.csv_log import END
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "csv"
@@ -29,7 +29,7 @@ def recognises(head: bytes) -> bool:
     return _is_header(first)
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every row; the log ends where its ``end_s`` says, or with the last row."""
     headed = False
     for number, line in file.lines():
@@ -46,12 +46,12 @@ def read(file: RawFile, intake: Intake) -> None:
         raise BadInput("not a log: it has no header", where=file.name, fix=table_log.REMEDY)
 
 
-def _take_comment(text: str, where: str, intake: Intake) -> None:
+def _take_comment(text: str, where: str, intake: RecordIntake) -> None:
     if text.startswith(END):
         intake.observed(table_log.seconds(text.removeprefix(END), where, "end_s"))
 
 
-def _take(line: str, where: str, intake: Intake) -> None:
+def _take(line: str, where: str, intake: RecordIntake) -> None:
     """Settle one row; what is wrong with it says which of its cells cannot be read."""
     cells = line.split(",") if '"' not in line else unquoted(line)
     if len(cells) != len(table_log.COLUMNS):

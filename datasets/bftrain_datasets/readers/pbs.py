@@ -12,7 +12,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "pbs"
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[\w.-]+\Z")
 _PORT: Final = re.compile(r":\d+\Z")
 
 
-class Record:
+class PbsRecord:
     """One line: its ``kind``, the ``job`` and what is told of it. ``when`` is the local time of writing, as ISO."""
 
     __slots__ = ("_text", "job", "kind", "when")
@@ -71,7 +71,7 @@ def places_of(text: str) -> list[str]:
     return names
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record."""
     for number, line in file.lines():
         if not line.strip() or line.startswith("#"):
@@ -81,7 +81,7 @@ def read(file: RawFile, intake: Intake) -> None:
         if match is None:
             intake.set_aside("malformed")
             continue
-        record = Record(match)
+        record = PbsRecord(match)
         take = _KINDS.get(record.kind)
         if take is None or "[]" in record.job:  # the parent of an array holds nothing itself
             intake.set_aside("other_record")
@@ -92,7 +92,7 @@ def read(file: RawFile, intake: Intake) -> None:
             intake.set_aside("bad_time")
 
 
-def _started(record: Record, intake: Intake) -> None:
+def _started(record: PbsRecord, intake: RecordIntake) -> None:
     start_s = _time(record.value("start"), intake)
     if start_s is None:
         start_s = intake.seconds(record.when)
@@ -110,7 +110,7 @@ def _started(record: Record, intake: Intake) -> None:
         intake.set_aside("duplicate")
 
 
-def _ended(record: Record, intake: Intake) -> None:
+def _ended(record: PbsRecord, intake: RecordIntake) -> None:
     """Take the end of a run: the record tells all of it, or else that of its start does."""
     start_s = _time(record.value("start"), intake)
     end_s = _time(record.value("end"), intake)
@@ -126,7 +126,7 @@ def _ended(record: Record, intake: Intake) -> None:
     intake.job(record.job, start_s, end_s, nodes, queue=queue, expand=places_of)
 
 
-def _shrinks(record: Record, intake: Intake) -> None:
+def _shrinks(record: PbsRecord, intake: RecordIntake) -> None:
     """Take an update: what the job held up to now. The record that goes with it says what it keeps."""
     known = intake.open_jobs.get(record.job)
     until_s = intake.seconds(record.when)
@@ -137,7 +137,7 @@ def _shrinks(record: Record, intake: Intake) -> None:
     intake.job(record.job, start_s, until_s, _nodes(record) or known.nodes, queue=known.queue, expand=places_of)
 
 
-def _goes_on(record: Record, intake: Intake) -> None:
+def _goes_on(record: PbsRecord, intake: RecordIntake) -> None:
     known, nodes = intake.open_jobs.get(record.job), _nodes(record)
     if known is None or not nodes:
         intake.set_aside("other_record")
@@ -146,7 +146,7 @@ def _goes_on(record: Record, intake: Intake) -> None:
     intake.use()
 
 
-def _may_end(record: Record, intake: Intake) -> None:
+def _may_end(record: PbsRecord, intake: RecordIntake) -> None:
     """Take a job's deletion, for the case that no record of its end follows."""
     known = intake.open_jobs.get(record.job)
     if known is None:
@@ -156,7 +156,7 @@ def _may_end(record: Record, intake: Intake) -> None:
     intake.use()
 
 
-_KINDS: Final[dict[str, Callable[[Record, Intake], None]]] = {
+_KINDS: Final[dict[str, Callable[[PbsRecord, RecordIntake], None]]] = {
     "S": _started,
     "T": _started,  # Torque: again, from a checkpoint
     "E": _ended,
@@ -170,12 +170,12 @@ _KINDS: Final[dict[str, Callable[[Record, Intake], None]]] = {
 }
 
 
-def _nodes(record: Record) -> str:
+def _nodes(record: PbsRecord) -> str:
     nodes = record.nodes()
     return "" if nodes.isspace() else nodes
 
 
-def _time(text: str, intake: Intake) -> float | None:
+def _time(text: str, intake: RecordIntake) -> float | None:
     """Seconds UTC of an epoch, None if there is none."""
     if text in {"", "0"}:
         return None

@@ -14,7 +14,7 @@ from bftrain_datasets.importing.text_cells import count_of, first_lines, unquote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sacct"
@@ -52,7 +52,7 @@ PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 RESIZING: Final = "RESIZING"  # a record of each size: all but the last one have an end
 
 
-class Layout:
+class SacctLayout:
     """Where each column stands. Free text may hold the separator; it is found from both sides."""
 
     def __init__(self, columns: Sequence[str], separator: str) -> None:
@@ -93,18 +93,18 @@ class Layout:
         return [*cells[:place], text, *cells[place + surplus + 1 :]]
 
 
-def header_of(line: str) -> Layout | None:
+def header_of(line: str) -> SacctLayout | None:
     """Read a line as a header, if it is one."""
     for separator in SEPARATORS:
         if separator in line:
-            layout = Layout(line.rstrip(separator).split(separator), separator)
+            layout = SacctLayout(line.rstrip(separator).split(separator), separator)
             return layout if layout.complete() else None
     return None
 
 
-def headless(line: str) -> Layout | None:
+def headless(line: str) -> SacctLayout | None:
     """Recognise the most common dump that comes without a header."""
-    layout = Layout(XDMOD_COLUMNS, "|")
+    layout = SacctLayout(XDMOD_COLUMNS, "|")
     cells = layout.cells(line) or layout.torn(line)
     if cells is None:
         return None
@@ -124,7 +124,7 @@ def recognises(head: bytes) -> bool:
     return any(_is_rule(rule) and "jobid" in words.lower().split() for words, rule in pairwise(lines))
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     layout = _told(intake.options.columns, file.head)
     for number, line in file.lines():
@@ -153,12 +153,12 @@ def read(file: RawFile, intake: Intake) -> None:
         )
 
 
-def _told(columns: Sequence[str] | None, head: bytes) -> Layout | None:
+def _told(columns: Sequence[str] | None, head: bytes) -> SacctLayout | None:
     """Make a layout of the columns that the options name; the first line tells what stands between them."""
     if not columns:
         return None
     first = head.decode(errors="replace").lstrip().partition("\n")[0]
-    layout = Layout(columns, next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
+    layout = SacctLayout(columns, next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
     if not layout.complete():
         raise BadInput(f"not enough columns: {', '.join(columns)}", where="--columns", fix=f"name {_wanted()}")
     return layout
@@ -169,7 +169,7 @@ def _is_rule(line: str) -> bool:
     return line.startswith("---") and not line.strip("- ")
 
 
-def take_job(cells: Iterable[str], intake: Intake) -> None:
+def take_job(cells: Iterable[str], intake: RecordIntake) -> None:
     """Hand one job over; the cells are those of ``JOB_COLUMNS``, in this order."""
     job, start, end, nodes, state, queue, count = cells
     if "." in job:

@@ -9,7 +9,7 @@ from bftrain_datasets.importing.text_cells import first_lines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sge"
@@ -42,7 +42,7 @@ class _ParallelJobs:
     that may have more hosts waits for such a line until many others wait too, or the file ends.
     """
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
         self._named: dict[str, None] = {}  # jobs whose other hosts were named before the job itself
         self._waiting: dict[str, None] = {}
@@ -68,7 +68,7 @@ class _ParallelJobs:
             self._intake.note("hosts_incomplete", count=len(self._waiting))
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every line."""
     parallel = _ParallelJobs(intake)
     for number, line in file.lines():
@@ -83,7 +83,7 @@ def read(file: RawFile, intake: Intake) -> None:
     parallel.finish()
 
 
-def _take(fields: Sequence[str], parallel: _ParallelJobs, intake: Intake) -> None:
+def _take(fields: Sequence[str], parallel: _ParallelJobs, intake: RecordIntake) -> None:
     try:
         start_s, end_s = intake.seconds(fields[START]), intake.seconds(fields[END])
     except ValueError:

@@ -14,14 +14,14 @@ from bftrain_datasets.importing.slurm_words import state_of
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.nodenames import MOST_NODES, ONE_BRACKET, expand
-from bftrain_datasets.log.time_formats import Clock
+from bftrain_datasets.log.time_formats import RecordClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sinfo"
@@ -44,7 +44,7 @@ _NOTHING: Final = np.empty(0, dtype=np.int32)
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
 
 
-class Layout:
+class SinfoLayout:
     """Which column stands where."""
 
     def __init__(self, columns: Sequence[str], separator: str | None = None) -> None:
@@ -67,25 +67,25 @@ class Layout:
         return [cell.strip() for cell in cells] if len(cells) == self.width else None
 
 
-def header_of(line: str) -> Layout | None:
+def header_of(line: str) -> SinfoLayout | None:
     """Read a line as a header, if it is one."""
     if "STATE" not in line.upper():
         return None
     separator = "|" if "|" in line else None
-    layout = Layout(line.split(separator), separator)
+    layout = SinfoLayout(line.split(separator), separator)
     return layout if layout.complete() else None
 
 
-def headless(line: str) -> Layout | None:
+def headless(line: str) -> SinfoLayout | None:
     """Recognise the columns of a row that comes without a header."""
     cells = line.split()
     if len(cells) == 2:  # noqa: PLR2004 - a state and nodes
         turned = state_of(cells[0]) is None
-        return Layout(("nodelist", "state") if turned else ("state", "nodelist")) if _is_state(cells) else None
+        return SinfoLayout(("nodelist", "state") if turned else ("state", "nodelist")) if _is_state(cells) else None
     if len(cells) == len(BY_NODE_COLUMNS) and cells[1].isdecimal() and state_of(cells[3]) is not None:
-        return Layout(BY_NODE_COLUMNS)
+        return SinfoLayout(BY_NODE_COLUMNS)
     if len(cells) == len(DEFAULT_COLUMNS) and cells[1] in AVAILABLE and state_of(cells[4]) is not None:
-        return Layout(DEFAULT_COLUMNS)
+        return SinfoLayout(DEFAULT_COLUMNS)
     return None
 
 
@@ -95,7 +95,7 @@ def _is_state(cells: Sequence[str]) -> bool:
 
 def recognises(head: bytes) -> bool:
     """Say whether a line that says when is followed by a header of ours, or by a node set and its state."""
-    clock, after_time = Clock(), False
+    clock, after_time = RecordClock(), False
     for line in first_lines(head):
         if not line.strip(RULES):
             continue
@@ -105,10 +105,10 @@ def recognises(head: bytes) -> bool:
     return False
 
 
-class Polls:
+class SinfoPolls:
     """The polls of one file. What changed from one to the next is told when the next begins."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: RecordIntake) -> None:
         self.intake = intake
         self.time_s: float | None = None
         self.times = array("d")
@@ -255,13 +255,13 @@ class Polls:
         self.intake.tally.note(hazard, count=count, node_s=node_s, where=where)
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every poll."""
     columns = intake.options.columns
-    layout = Layout(columns) if columns else None
+    layout = SinfoLayout(columns) if columns else None
     if layout is not None and not layout.complete():
         raise BadInput("not enough columns", where="--columns", fix=f"name {' and '.join(NEEDED)}")
-    polls = Polls(intake)
+    polls = SinfoPolls(intake)
     for number, line in file.lines():
         if not line.strip(RULES):
             continue
@@ -283,7 +283,7 @@ def read(file: RawFile, intake: Intake) -> None:
     polls.close()
 
 
-def _strange(line: str, polls: Polls, intake: Intake) -> None:
+def _strange(line: str, polls: SinfoPolls, intake: RecordIntake) -> None:
     """Set a line aside that is neither a row nor says when; if it may have meant to, rows after it have no time."""
     if looks_like_time(line):
         polls.forget()
@@ -292,7 +292,7 @@ def _strange(line: str, polls: Polls, intake: Intake) -> None:
         intake.set_aside("malformed")
 
 
-def take_row(cells: Sequence[str], layout: Layout, polls: Polls, intake: Intake) -> None:
+def take_row(cells: Sequence[str], layout: SinfoLayout, polls: SinfoPolls, intake: RecordIntake) -> None:
     """Take one row of a poll."""
     nodes = cells[layout.places["nodelist"]]
     state = state_of(cells[layout.places["state"]])

@@ -15,7 +15,7 @@ from bftrain_datasets.log.nodenames import expand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "slurmctld"
@@ -65,10 +65,10 @@ OTHER_ORDERS: Final = frozenset(
 )
 
 
-class Line(NamedTuple):
+class SlurmctldLine(NamedTuple):
     """A line that says something to us: what is to be done with it, the match, and more that this needs."""
 
-    take: Callable[[re.Match[str], float, Intake], None]
+    take: Callable[[re.Match[str], float, RecordIntake], None]
     match: re.Match[str]
 
 
@@ -81,17 +81,17 @@ def recognises(head: bytes) -> bool:
     return False
 
 
-def what_of(message: str) -> Line | None:
+def what_of(message: str) -> SlurmctldLine | None:
     """Tell what a message means to us, None if nothing."""
     for words, pattern, take in _MEANINGS:
         if words in message:
             match = pattern.search(message)
             if match:
-                return Line(take, match)
+                return SlurmctldLine(take, match)
     return None
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every line."""
     last: re.Match[str] | None = None
     latest_s = -math.inf
@@ -124,7 +124,7 @@ def read(file: RawFile, intake: Intake) -> None:
             return
 
 
-def _time(stamped: re.Match[str], intake: Intake) -> float:
+def _time(stamped: re.Match[str], intake: RecordIntake) -> float:
     day, clock, zone, _ = stamped.groups()
     return intake.seconds(f"{day}T{clock}{zone or ''}")
 
@@ -134,7 +134,7 @@ def _key(match: re.Match[str]) -> str:
     return match[2] or match[1]
 
 
-def _begin(job: OpenJob, intake: Intake) -> None:
+def _begin(job: OpenJob, intake: RecordIntake) -> None:
     if not nodes_of(job.nodes):
         intake.set_aside("other_record")  # it was put into the queue
         return
@@ -149,21 +149,21 @@ def _begin(job: OpenJob, intake: Intake) -> None:
         intake.set_aside("duplicate")
 
 
-def _started_job(match: re.Match[str], time_s: float, nodes: str, queue: str, intake: Intake) -> OpenJob:
+def _started_job(match: re.Match[str], time_s: float, nodes: str, queue: str, intake: RecordIntake) -> OpenJob:
     key = _key(match)
     also = () if match[1] == key else (match[1], re.split(r"[_+]", match[1])[0])
     return OpenJob(job=key, start_s=time_s, nodes=nodes, queue=queue, place=intake.place(), also=also)
 
 
-def _allocated(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _allocated(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     _begin(_started_job(match, time_s, match[3], match[4] or "", intake), intake)
 
 
-def _started(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _started(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     _begin(_started_job(match, time_s, match[4], match[3] or "", intake), intake)
 
 
-def _end(match: re.Match[str], time_s: float, intake: Intake, *, preempted: bool = False) -> None:
+def _end(match: re.Match[str], time_s: float, intake: RecordIntake, *, preempted: bool = False) -> None:
     """Take the end of a job, the first that is told of it."""
     key = _key(match)
     known = intake.open_jobs.end(key, time_s)
@@ -175,7 +175,7 @@ def _end(match: re.Match[str], time_s: float, intake: Intake, *, preempted: bool
         _end_unseen(key, time_s, intake, counts=True)
 
 
-def _end_unseen(key: str, time_s: float, intake: Intake, *, counts: bool) -> None:
+def _end_unseen(key: str, time_s: float, intake: RecordIntake, *, counts: bool) -> None:
     intake.open_jobs.end_unseen(key, time_s, intake.place(), counts=counts)
     if counts:
         intake.use()  # until all files are read, when it may be set aside
@@ -183,11 +183,11 @@ def _end_unseen(key: str, time_s: float, intake: Intake, *, counts: bool) -> Non
         intake.set_aside("other_record")
 
 
-def _preempted(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _preempted(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     _end(match, time_s, intake, preempted=True)
 
 
-def _ended_if_open(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _ended_if_open(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     """Take a line that follows the end of a job, in case that the end itself was not told."""
     if intake.open_jobs.get(_key(match)) is not None:
         _end(match, time_s, intake)
@@ -195,7 +195,7 @@ def _ended_if_open(match: re.Match[str], time_s: float, intake: Intake) -> None:
         intake.set_aside("other_record")
 
 
-def _killed(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _killed(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     """Take a request to cancel: if no other line tells of the job's end, that was it."""
     found = [job for each in _named(match[1]) for job in intake.open_jobs.named(each)]
     for job in found:
@@ -207,7 +207,7 @@ def _killed(match: re.Match[str], time_s: float, intake: Intake) -> None:
         _end_unseen(match[2] or match[1], time_s, intake, counts=False)
 
 
-def _not_killed(match: re.Match[str], _: float, intake: Intake) -> None:
+def _not_killed(match: re.Match[str], _: float, intake: RecordIntake) -> None:
     """Take the refusal of such a request."""
     for each in _named(match[1]):
         for job in intake.open_jobs.named(each):
@@ -225,14 +225,14 @@ def _named(text: str) -> list[str]:
         return []
 
 
-def _node(out: bool, why: str) -> Callable[[re.Match[str], float, Intake], None]:  # noqa: FBT001 - of a table
-    def take(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _node(out: bool, why: str) -> Callable[[re.Match[str], float, RecordIntake], None]:  # noqa: FBT001 - of a table
+    def take(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
         _tell_nodes(match[1], time_s, intake, out=out, why=why)
 
     return take
 
 
-def _set_by_hand(match: re.Match[str], time_s: float, intake: Intake) -> None:
+def _set_by_hand(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     word = match[2].upper().rstrip("*~#")
     state = state_of(word)
     if word in OTHER_ORDERS or (word not in BACK and state is None):
@@ -242,7 +242,7 @@ def _set_by_hand(match: re.Match[str], time_s: float, intake: Intake) -> None:
         _tell_nodes(match[1], time_s, intake, out=out, why="down" if out else "")
 
 
-def _tell_nodes(text: str, time_s: float, intake: Intake, *, out: bool, why: str) -> None:
+def _tell_nodes(text: str, time_s: float, intake: RecordIntake, *, out: bool, why: str) -> None:
     try:
         names = expand(text)
     except ValueError:
@@ -255,7 +255,7 @@ def _tell_nodes(text: str, time_s: float, intake: Intake, *, out: bool, why: str
 
 
 # For each meaning: words that a line must have, which is quick to see, and how it reads
-_MEANINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], float, Intake], None]], ...]] = (
+_MEANINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], float, RecordIntake], None]], ...]] = (
     ("llocate", _ALLOCATED, _allocated),
     ("Started ", _STARTED, _started),
     ("job_complete: ", _DONE, _end),

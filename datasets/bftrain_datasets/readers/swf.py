@@ -13,7 +13,7 @@ from bftrain_datasets.log.time_formats import LARGEST_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "swf"
@@ -33,7 +33,7 @@ _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "Max
 _HEADINGS_NEEDED: Final = 2
 
 
-class Books(Protocol):
+class SwfCounts(Protocol):
     """Where rows are counted: an intake, or its tally alone."""
 
     def row(self, line: int) -> None:
@@ -49,7 +49,7 @@ class Books(Protocol):
         ...
 
 
-class Header:
+class SwfHeader:
     """What the comments say: when time begins, and how large the machine is."""
 
     def __init__(self) -> None:
@@ -101,15 +101,15 @@ def recognises(head: bytes) -> bool:
     return headings >= _HEADINGS_NEEDED
 
 
-def read(file: RawFile, intake: Intake) -> None:
+def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    header = Header()
+    header = SwfHeader()
     for parts, values in rows(file, intake, header):
         _take_job(parts, values, header, intake)
     intake.capacity = header.capacity or intake.capacity
 
 
-def rows(file: RawFile, books: Books, header: Header) -> Iterator[tuple[list[str], list[float]]]:
+def rows(file: RawFile, books: SwfCounts, header: SwfHeader) -> Iterator[tuple[list[str], list[float]]]:
     """Give the fields of every job, as written and as numbers; whoever takes one settles its row in the ``books``.
 
     Comments go into the ``header``; a line that is no job is set aside here.
@@ -142,7 +142,7 @@ def _numbers(parts: Sequence[str]) -> list[float] | None:
         return None
 
 
-def _take_job(parts: Sequence[str], values: Sequence[float], header: Header, intake: Intake) -> None:
+def _take_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> None:
     if values[STATUS] in PARTIAL:
         intake.set_aside("step")
         return
@@ -201,7 +201,7 @@ def _different(nodes: str) -> list[str]:
     return list(dict.fromkeys(expand_set(nodes)))
 
 
-def _size(nodes: str, values: Sequence[float], header: Header, intake: Intake) -> int:
+def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> int:
     """How many nodes the job held. Only where hosts are not wanted is anything assumed for it, and counted."""
     if not intake.options.counts:
         return 0

@@ -12,7 +12,7 @@ from bftrain_datasets.scheduling.campaigns import NO_CAMPAIGN
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_datasets.scheduling.schedule_engine import Schedule
+    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
 
 LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
 ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
@@ -68,7 +68,7 @@ class _Members:
     stop_s: NDArray[np.float64]  # infinite for those that have not ended
 
 
-def figures(schedule: Schedule) -> CampaignFigures:
+def figures(schedule: JobSchedule) -> CampaignFigures:
     """Compute them. Jobs that were refused belong to no campaign.
 
     The bound is that of OStrich (docs/schedule.md has the proof): a campaign waits for the work that its user had left
@@ -109,7 +109,7 @@ def figures(schedule: Schedule) -> CampaignFigures:
     )
 
 
-def _members(schedule: Schedule) -> _Members:
+def _members(schedule: JobSchedule) -> _Members:
     jobs = schedule.jobs
     taken = np.isfinite(schedule.first_planned_s)
     run_s = np.array(jobs.run_s)[taken]
@@ -123,7 +123,7 @@ def _members(schedule: Schedule) -> _Members:
     )
 
 
-def _ends(schedule: Schedule, members: _Members) -> NDArray[np.float64]:
+def _ends(schedule: JobSchedule, members: _Members) -> NDArray[np.float64]:
     """Give when the last job of each campaign ended; NaN if one has not ended, or has not even arrived."""
     count = len(schedule.campaigns)
     end_s = _largest(members.campaign, members.stop_s, count)

@@ -1,4 +1,4 @@
-"""Campaigns: what one user submits at one go. How they fare in the virtual fair schedule, and in the real one."""
+"""UserCampaigns: what one user submits at one go. How they fare in the virtual fair schedule, and in the real one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_datasets.scheduling.virtual_schedule import VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import UserVirtualSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.scheduling.jobs import Jobs
+    from bftrain_datasets.scheduling.jobs import JobTable
 
 NO_CAMPAIGN: Final = -1
 
 
-class Campaigns:
+class UserCampaigns:
     """Numbers campaigns in the order of their creation, and keeps the virtual schedule up to date.
 
     A job joins the last campaign of its user if it is submitted less than ``gap_s`` after the first job of that one.
@@ -26,7 +26,7 @@ class Campaigns:
     have, node-seconds. The last two grow as the simulation goes on.
     """
 
-    def __init__(self, jobs: Jobs, nodes: int, gap_s: float) -> None:
+    def __init__(self, jobs: JobTable, nodes: int, gap_s: float) -> None:
         self.of: list[int] = []
         self.user: list[int] = []
         self.created_s: list[float] = []
@@ -45,7 +45,7 @@ class Campaigns:
         self._rank[np.lexsort((self.user, self.created_s))] = np.arange(len(self.user))
         self.previous = [-1.0] * len(self.user)
         self.planned = [0.0] * len(self.user)
-        self.virtual = VirtualSchedule(jobs.shares, len(self.user))
+        self.virtual = UserVirtualSchedule(jobs.shares, len(self.user))
         self._work = [0.0] * len(self.user)
         self._open = [0] * len(self.user)  # jobs that were submitted and have not ended
         self._jobs = jobs

@@ -1,4 +1,4 @@
-"""Cluster: all that a policy may know of the simulated machine when it is asked who starts."""
+"""SimulatedCluster: all that a policy may know of the simulated machine when it is asked who starts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.scheduling.campaigns import Campaigns
-    from bftrain_datasets.scheduling.jobs import Jobs
+    from bftrain_datasets.scheduling.campaigns import UserCampaigns
+    from bftrain_datasets.scheduling.jobs import JobTable
 
 NEVER: Final = math.inf
 
 
-class Cluster:
+class SimulatedCluster:
     """The machine, its queue, and what runs, at ``now_s`` (seconds since the first submission).
 
     Jobs are numbers, in order of submission; ``size``, ``submit_s`` and ``user`` tell more of each. Run times are not
@@ -41,7 +41,7 @@ class Cluster:
         "waiting",
     )
 
-    def __init__(self, jobs: Jobs, nodes: int, campaigns: Campaigns) -> None:
+    def __init__(self, jobs: JobTable, nodes: int, campaigns: UserCampaigns) -> None:
         self.now_s = 0.0
         self.nodes = nodes
         self.free = nodes

@@ -1,4 +1,4 @@
-"""Conservative backfilling: every job is promised a start when it is submitted, and nobody may delay it.
+"""ConservativeBackfill backfilling: every job is promised a start when it is submitted, and nobody may delay it.
 
 A. Mu'alem and D. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
 SP2 with backfilling" (2001).
@@ -11,16 +11,16 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.scheduling.cluster import NEVER
-from bftrain_datasets.scheduling.free_nodes_profile import Profile
+from bftrain_datasets.scheduling.free_nodes_profile import FreeNodesProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
     from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 
-class Conservative:
+class ConservativeBackfill:
     """Keeps a plan of all waiting jobs, and starts each when the plan says so.
 
     When a job ends early, the others move up one by one, the first submitted first; none moves back. When a job runs
@@ -33,16 +33,16 @@ class Conservative:
     def __init__(self) -> None:
         self.promises: dict[int, float] = {}
         self._begin_s: dict[int, float] = {}  # of each waiting job, as planned now
-        self._profile: Profile | None = None
+        self._profile: FreeNodesProfile | None = None
 
     @property
     def wake_s(self) -> float:
         """When the next job is to start, whether or not anything happens then."""
         return min(self._begin_s.values(), default=NEVER)
 
-    def starts(self, cluster: Cluster) -> Sequence[int]:
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Give the jobs whose time has come."""
-        profile = self._profile = self._profile or Profile(cluster.now_s, cluster.nodes)
+        profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
         profile.forget(cluster.now_s)
         if self._overran(profile, cluster):
             profile = self._profile = self._anew(cluster)
@@ -55,7 +55,7 @@ class Conservative:
             del self._begin_s[job]
         return started
 
-    def _left_early(self, profile: Profile, cluster: Cluster) -> bool:
+    def _left_early(self, profile: FreeNodesProfile, cluster: SimulatedCluster) -> bool:
         """Give back what ended jobs were believed to need still; say whether that is anything."""
         found = False
         for job in cluster.ended:
@@ -65,7 +65,7 @@ class Conservative:
                 found = True
         return found
 
-    def _overran(self, profile: Profile, cluster: Cluster) -> bool:
+    def _overran(self, profile: FreeNodesProfile, cluster: SimulatedCluster) -> bool:
         """Plan for jobs that run longer than was believed; say whether that takes nodes that were promised."""
         conflict = False
         for job in cluster.overran:
@@ -74,14 +74,14 @@ class Conservative:
             conflict = conflict or profile.least(cluster.now_s, end_s) < 0
         return conflict
 
-    def _anew(self, cluster: Cluster) -> Profile:
+    def _anew(self, cluster: SimulatedCluster) -> FreeNodesProfile:
         """Plan all jobs anew, in the order in which they were to start."""
-        profile = Profile.of(cluster.now_s, cluster.free, cluster.running, cluster.size)
+        profile = FreeNodesProfile.of(cluster.now_s, cluster.free, cluster.running, cluster.size)
         for job in sorted(self._begin_s, key=lambda job: (self._begin_s[job], job)):
             self._plan(profile, cluster, job)
         return profile
 
-    def _move_up(self, profile: Profile, cluster: Cluster) -> None:
+    def _move_up(self, profile: FreeNodesProfile, cluster: SimulatedCluster) -> None:
         """Let each job start as early as it can while all others stay where they are."""
         now_s, size, planned_s, begins = cluster.now_s, cluster.size, cluster.planned_s, self._begin_s
         most = _most_so_far(profile.free)
@@ -98,7 +98,7 @@ class Conservative:
             begins[job] = sooner_s
             most = _most_so_far(profile.free)
 
-    def _plan(self, profile: Profile, cluster: Cluster, job: int) -> float:
+    def _plan(self, profile: FreeNodesProfile, cluster: SimulatedCluster, job: int) -> float:
         """Plan a job at the earliest time, and give that."""
         begin_s = profile.earliest(cluster.size[job], cluster.planned_s[job])
         profile.take(begin_s, begin_s + cluster.planned_s[job], cluster.size[job])
@@ -110,6 +110,6 @@ def _most_so_far(free: Iterable[int]) -> list[int]:
     return list(accumulate(free, max))
 
 
-def make(options: PolicyOptions) -> Conservative:  # noqa: ARG001 - what all policies are made from
+def make(options: PolicyOptions) -> ConservativeBackfill:  # noqa: ARG001 - what all policies are made from
     """Make the policy."""
-    return Conservative()
+    return ConservativeBackfill()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
     from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 
-class Easy:
+class EasyBackfill:
     """First come, first served with a reservation for the head of the queue, and for nobody else.
 
     ``promises`` holds for each job that was head the start it was promised when it became it.
@@ -25,7 +25,7 @@ class Easy:
     def __init__(self) -> None:
         self.promises: dict[int, float] = {}
 
-    def starts(self, cluster: Cluster) -> Sequence[int]:
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Give who starts: from the head of the queue, then whoever fits beside the reservation of the new head."""
         free, size, planned_s = cluster.free, cluster.size, cluster.planned_s
         started: list[int] = []
@@ -59,7 +59,7 @@ def reservation(size: int, free: int, ends: Iterable[tuple[float, int]], sizes: 
     return at_s, free - size
 
 
-def _candidates(cluster: Cluster, started: int) -> Sequence[int]:
+def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
     """Give the jobs after the head that may fit now.
 
     Where nothing ended and no plan changed, those that did not fit before do not fit now: nodes are no more, and the
@@ -71,7 +71,7 @@ def _candidates(cluster: Cluster, started: int) -> Sequence[int]:
     return new[1:] if new and new[0] == cluster.waiting[0] else new
 
 
-def _beside(candidates: Iterable[int], cluster: Cluster, free: int, shadow_s: float, extra: int) -> list[int]:
+def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, shadow_s: float, extra: int) -> list[int]:
     """Give those that end before the reservation begins, or need none of its nodes."""
     size, planned_s, now_s = cluster.size, cluster.planned_s, cluster.now_s
     started = []
@@ -90,6 +90,6 @@ def _beside(candidates: Iterable[int], cluster: Cluster, free: int, shadow_s: fl
     return started
 
 
-def make(options: PolicyOptions) -> Easy:  # noqa: ARG001 - what all policies are made from
+def make(options: PolicyOptions) -> EasyBackfill:  # noqa: ARG001 - what all policies are made from
     """Make the policy."""
-    return Easy()
+    return EasyBackfill()

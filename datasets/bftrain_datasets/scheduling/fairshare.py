@@ -11,11 +11,11 @@ from bftrain_datasets.scheduling.ranked_backfill import in_order
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
     from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 
-class Usage:
+class UserUsage:
     """Node-seconds that each user used, of which every ``half_life_s`` half is forgotten; 0 forgets nothing."""
 
     def __init__(self, users: int, half_life_s: float) -> None:
@@ -42,7 +42,7 @@ class Usage:
         self._nodes[user] += nodes
 
 
-class FairShare:
+class FairSharePolicy:
     """Ranks users by what they used over their share, and a user's jobs by submission; backfills in that order."""
 
     name: Final = "fairshare"
@@ -50,10 +50,10 @@ class FairShare:
     def __init__(self, options: PolicyOptions) -> None:
         self._depth = options.backfill_depth
         self._shares = options.shares
-        self._usage = Usage(len(options.shares), options.half_life_s)
+        self._usage = UserUsage(len(options.shares), options.half_life_s)
         self._waiting: dict[int, list[int]] = {}  # by user, in order of submission
 
-    def starts(self, cluster: Cluster) -> Sequence[int]:
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Give who starts."""
         now_s, user, size = cluster.now_s, cluster.user, cluster.size
         for job in cluster.ended:
@@ -80,6 +80,6 @@ class FairShare:
             yield from self._waiting[user]
 
 
-def make(options: PolicyOptions) -> FairShare:
+def make(options: PolicyOptions) -> FairSharePolicy:
     """Make the policy."""
-    return FairShare(options)
+    return FairSharePolicy(options)

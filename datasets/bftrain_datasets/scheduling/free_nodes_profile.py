@@ -1,4 +1,4 @@
-"""Profile: how many nodes will be free from when on, as far as is planned."""
+"""FreeNodesProfile: how many nodes will be free from when on, as far as is planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-class Profile:
+class FreeNodesProfile:
     """From ``times[i]`` to ``times[i + 1]`` ``free[i]`` nodes are free; after the last time all are.
 
     A plan that does not fit makes ``free`` negative, which :meth:`least` tells.
@@ -22,7 +22,7 @@ class Profile:
         self.free = [nodes]
 
     @classmethod
-    def of(cls, now_s: float, free: int, running: Iterable[tuple[float, int]], size: Sequence[int]) -> Profile:
+    def of(cls, now_s: float, free: int, running: Iterable[tuple[float, int]], size: Sequence[int]) -> FreeNodesProfile:
         """Give the profile of what runs, told by its ends in order; ``free`` nodes are free now."""
         made = cls(now_s, free)
         times, steps = made.times, made.free

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.log.provenance import Provenance
-    from bftrain_datasets.scheduling.schedule_engine import Schedule
+    from bftrain_datasets.log.provenance import LogProvenance
+    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
 
     _Choice = Callable[[NDArray[np.bool_], int], NDArray[np.int64]]
 
@@ -25,7 +25,7 @@ _NAME_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class PlacedJobs:
     """Who holds what: ``node_sets`` by job ("" if it never started), and how many jobs are ``in_pieces``.
 
     The rest are the columns of the log of idle nodes; ``times`` are seconds since the first submission.
@@ -47,7 +47,7 @@ class Places:
         lasts = np.append(self.times[1:], self.end_s) - np.maximum(self.times, from_s)
         return float((idle * np.maximum(lasts, 0.0)).sum())
 
-    def log(self, begin_s: float, provenance: Provenance) -> EventLog:
+    def log(self, begin_s: float, provenance: LogProvenance) -> EventLog:
         """Give the log; the first submission is at ``begin_s`` UTC."""
         return EventLog(
             node_names=self.node_names,
@@ -60,7 +60,7 @@ class Places:
         )
 
 
-def place(schedule: Schedule, placement: str, per_node: int = 1) -> Places:
+def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJobs:
     """Give every job its nodes when it starts: the first free ones, or the first gap that is large enough.
 
     Where no gap is, a job that wants to be contiguous gets the largest gaps: a schedule says how many nodes are free,
@@ -85,7 +85,7 @@ def place(schedule: Schedule, placement: str, per_node: int = 1) -> Places:
             times.append(time_s)
             changes.append(changed)
     nodes, states = (np.concatenate(columns) for columns in zip(*changes, strict=True))
-    return Places(
+    return PlacedJobs(
         node_names=names,
         times=np.array(times),
         offsets=np.cumsum([0, *(each.size for each, _ in changes)]),
@@ -128,7 +128,7 @@ class _Machine:
         return nodes, np.where(now, BUSY, IDLE).astype(np.int8)
 
 
-def _moments(schedule: Schedule) -> Iterator[tuple[float, list[int], list[int]]]:
+def _moments(schedule: JobSchedule) -> Iterator[tuple[float, list[int], list[int]]]:
     """Give at each time the jobs that stop and those that start, the begin first.
 
     Those that hold nodes for no time are left out, and so is what lies after the end.

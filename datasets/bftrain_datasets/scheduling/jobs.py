@@ -1,4 +1,4 @@
-"""Jobs: the rows of an SWF log as a main scheduler would have been given them, in columns."""
+"""JobTable: the rows of an SWF log as a main scheduler would have been given them, in columns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.findings import RowCounts, Tally
+from bftrain_datasets.importing.findings import FindingsTally, RowCounts
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.nodenames import MOST_NODES, natural_order
-from bftrain_datasets.log.provenance import Finding, Source
+from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES
 
@@ -30,7 +30,7 @@ _ROUNDING: Final = 1e-9  # of a quotient that should be whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
+class JobTable:
     """One place a job, in order of submission. Times are seconds since ``begin_s``, which is seconds UTC.
 
     ``size`` counts what is scheduled: whole nodes, or processors where nodes are shared; ``procs`` counts processors.
@@ -59,7 +59,7 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class JobWorkload:
     """Jobs, the machine they were meant for, and where they come from.
 
     What is scheduled are its nodes, or where they are shared its processors, ``per_node`` of them on each node.
@@ -67,14 +67,14 @@ class Workload:
     shares tells, and no job.
     """
 
-    jobs: Jobs
+    jobs: JobTable
     nodes: int
     cores_per_node: float
     per_node: int
     header_begin_s: float
     rows: RowCounts
-    findings: tuple[Finding, ...]
-    source: Source
+    findings: tuple[LogFinding, ...]
+    source: ProvenanceSource
     unknown_shares: tuple[str, ...] = ()
 
     @property
@@ -100,12 +100,12 @@ def read_workload(
     shares: dict[str, float],
     *,
     tell: Callable[[int], object] | None = None,
-) -> Workload:
+) -> JobWorkload:
     """Read the jobs of an SWF log; ``None`` is standard input. Each row is used or set aside for a reason.
 
     ``tell`` is called with the number of bytes that have been read since it was called last.
     """
-    tally, header, taken = Tally(), swf.Header(), _Rows()
+    tally, header, taken = FindingsTally(), swf.SwfHeader(), _Rows()
     window = time_formats.window(settings.window) if settings.window else (None, None)
     with RawFile(path, tally, tell) as file:
         tally.file = file.name
@@ -127,7 +127,7 @@ def read_workload(
     if min(jobs.size) > nodes * per_node:
         what = f"every job is larger than the machine, which has {nodes:,} nodes"
         raise BadInput(what, where=source.name, fix="say with --nodes how many there are")
-    return Workload(
+    return JobWorkload(
         jobs=jobs,
         nodes=nodes,
         cores_per_node=cores,
@@ -143,9 +143,9 @@ def read_workload(
 def _take(
     parts: list[str],
     values: list[float],
-    header: swf.Header,
+    header: swf.SwfHeader,
     window: tuple[float | None, float | None],
-    tally: Tally,
+    tally: FindingsTally,
     taken: _Rows,
 ) -> None:
     """Judge one row."""
@@ -192,7 +192,7 @@ def _why_not(values: list[float], submit_s: float, run_s: float) -> str:
     return ""
 
 
-def _machine(settings: ScheduleSettings, header: swf.Header, where: str) -> tuple[int, float]:
+def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> tuple[int, float]:
     """Give how many nodes the machine has, and how many processors each."""
     cores = float(settings.cores_per_node) if settings.cores_per_node else None
     if settings.nodes:
@@ -223,8 +223,8 @@ def _per_node(settings: ScheduleSettings, cores: float, where: str) -> int:
 
 
 def _sorted(
-    taken: _Rows, settings: ScheduleSettings, procs_each: float, shares: dict[str, float], tally: Tally
-) -> Jobs:
+    taken: _Rows, settings: ScheduleSettings, procs_each: float, shares: dict[str, float], tally: FindingsTally
+) -> JobTable:
     """Put the jobs in order of submission; of two submitted at once the one that comes first in the log is first."""
     order = sorted(range(len(taken.fields)), key=taken.submit_s.__getitem__)
     late = sum(1 for before, after in pairwise(order) if after < before)
@@ -237,7 +237,7 @@ def _sorted(
     if users == [NOBODY]:
         tally.note("no_users", count=len(fields), where="")
     procs = [taken.procs[row] for row in order]
-    return Jobs(
+    return JobTable(
         begin_s=begin_s,
         submit_s=_scaled([taken.submit_s[row] - begin_s for row in order], settings.time_factor),
         run_s=[taken.run_s[row] for row in order],

@@ -1,4 +1,4 @@
-"""OStrich: campaigns in the order in which they would end if all users had their fair part of the machine.
+"""OStrichPolicy: campaigns in the order in which they would end if all users had their fair part of the machine.
 
 J. Emeras, V. Pinheiro, K. Rzadca and D. Trystram, "OStrich: fair scheduling for multiple submissions" (2013).
 """
@@ -15,15 +15,15 @@ from bftrain_datasets.scheduling.ranked_backfill import in_order
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bftrain_datasets.scheduling.campaigns import Campaigns
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.campaigns import UserCampaigns
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
     from bftrain_datasets.scheduling.policy_options import PolicyOptions
 
 PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of so many was meant to be the same
 MERGED: Final = 256  # jobs
 
 
-class OStrich:
+class OStrichPolicy:
     """Ranks campaigns by their virtual end, and the jobs of one by their estimate; backfills in that order."""
 
     name: Final = "ostrich"
@@ -33,7 +33,7 @@ class OStrich:
         self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, by estimate
         self._campaigns: dict[int, list[int]] = {}  # user -> those of his campaigns that have some
 
-    def starts(self, cluster: Cluster) -> Sequence[int]:
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Give who starts."""
         campaigns = cluster.campaigns
         for job in cluster.submitted:
@@ -45,7 +45,7 @@ class OStrich:
             self._drop(job, campaigns)
         return started
 
-    def ranked(self, campaigns: Campaigns) -> Iterator[int]:
+    def ranked(self, campaigns: UserCampaigns) -> Iterator[int]:
         """Give all waiting jobs, the first in rank first.
 
         The campaigns of one user are in order already: each ends virtually after those before it. So users are merged,
@@ -74,14 +74,14 @@ class OStrich:
         others = list(chain.from_iterable(self._campaigns[user][place:] for _, _, user, _, place in heads))
         yield from chain.from_iterable(map(self._jobs.__getitem__, campaigns.ordered(others, PRECISION)))
 
-    def _add(self, job: int, planned_s: Sequence[float], campaigns: Campaigns) -> None:
+    def _add(self, job: int, planned_s: Sequence[float], campaigns: UserCampaigns) -> None:
         number = campaigns.of[job]
         waiting = self._jobs.setdefault(number, [])
         if not waiting:
             insort(self._campaigns.setdefault(campaigns.user[number], []), number)
         insort(waiting, job, key=lambda each: (planned_s[each], each))
 
-    def _drop(self, job: int, campaigns: Campaigns) -> None:
+    def _drop(self, job: int, campaigns: UserCampaigns) -> None:
         number = campaigns.of[job]
         waiting = self._jobs[number]
         waiting.remove(job)
@@ -95,6 +95,6 @@ class OStrich:
             del self._campaigns[user]
 
 
-def make(options: PolicyOptions) -> OStrich:
+def make(options: PolicyOptions) -> OStrichPolicy:
     """Make the policy."""
-    return OStrich(options)
+    return OStrichPolicy(options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
 
 
 @runtime_checkable
@@ -23,6 +23,6 @@ class QueuePolicy(Protocol):
         """The name it is asked for by."""
         ...
 
-    def starts(self, cluster: Cluster) -> Sequence[int]:
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Give the waiting jobs that start now; together they need no more nodes than are free."""
         ...

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bftrain_datasets.scheduling.free_nodes_profile import Profile
+from bftrain_datasets.scheduling.free_nodes_profile import FreeNodesProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
 
 
-def in_order(ranked: Iterable[int], cluster: Cluster, depth: int) -> list[int]:
+def in_order(ranked: Iterable[int], cluster: SimulatedCluster, depth: int) -> list[int]:
     """Give who starts, the first in rank first: as many as fit, then ``depth`` more that delay nobody before them.
 
     Each of these ``depth`` jobs, the first that does not fit included, is planned at its earliest time beside those
@@ -38,10 +38,10 @@ def in_order(ranked: Iterable[int], cluster: Cluster, depth: int) -> list[int]:
     return started + _planned(looked_at[: last + 1], started, free, cluster)
 
 
-def _planned(looked_at: Iterable[int], started: Iterable[int], free: int, cluster: Cluster) -> list[int]:
+def _planned(looked_at: Iterable[int], started: Iterable[int], free: int, cluster: SimulatedCluster) -> list[int]:
     now_s, size, planned_s = cluster.now_s, cluster.size, cluster.planned_s
     ends = sorted([*cluster.running, *((now_s + planned_s[job], job) for job in started)])
-    profile = Profile.of(now_s, free, ends, size)
+    profile = FreeNodesProfile.of(now_s, free, ends, size)
     further = []
     for job in looked_at:
         begin_s = profile.earliest(size[job], planned_s[job])

@@ -13,7 +13,7 @@ from bftrain_datasets.scheduling.schedule_settings import ACTUAL, LAST_TWO, LIMI
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bftrain_datasets.scheduling.jobs import Jobs
+    from bftrain_datasets.scheduling.jobs import JobTable
 
 # How much longer a job is believed to run each time it outlives what was believed. These are the steps that D. Tsafrir,
 # Y. Etsion and D. Feitelson take in "Backfilling using system-generated predictions" (2007).
@@ -21,7 +21,7 @@ STEPS_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18_000.0, 36_000.0
 LEAST_S: Final = 1.0  # a job that takes no time needs its nodes all the same
 
 
-class Estimator(Protocol):
+class RuntimeEstimator(Protocol):
     """Says how long a job will run, once when it is submitted, and again whenever it has run longer."""
 
     def at_submission(self, job: int) -> float:
@@ -37,10 +37,10 @@ class Estimator(Protocol):
         ...
 
 
-class Limits:
+class RequestedLimits:
     """The time that a user asked for; where none was asked for, the run time itself."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: JobTable) -> None:
         self._known_s = [
             (run_s or LEAST_S) if limit_s == UNLIMITED else limit_s
             for run_s, limit_s in zip(jobs.run_s, jobs.limit_s, strict=True)
@@ -58,10 +58,10 @@ class Limits:
         return ran_s + step_s(times)
 
 
-class Actual:
+class ActualRuntimes:
     """The run time itself: what a scheduler could do that knew it."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: JobTable) -> None:
         self._run_s = [run_s or LEAST_S for run_s in jobs.run_s]
 
     def at_submission(self, job: int) -> float:
@@ -76,15 +76,15 @@ class Actual:
         return ran_s + step_s(times)
 
 
-class LastTwo:
+class LastTwoRuntimes:
     """The mean of the run times of the two jobs of the same user that ended last, and never more than the limit.
 
     Until two have ended it is the limit.
     """
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
-        self._limits = Limits(jobs)
+        self._limits = RequestedLimits(jobs)
         self._last: dict[int, tuple[float, ...]] = {}
 
     def at_submission(self, job: int) -> float:
@@ -106,10 +106,14 @@ class LastTwo:
         return min(raised_s, limit_s) if limit_s > ran_s else raised_s
 
 
-KINDS: Final[Mapping[str, Callable[[Jobs], Estimator]]] = {LIMIT: Limits, ACTUAL: Actual, LAST_TWO: LastTwo}
+KINDS: Final[Mapping[str, Callable[[JobTable], RuntimeEstimator]]] = {
+    LIMIT: RequestedLimits,
+    ACTUAL: ActualRuntimes,
+    LAST_TWO: LastTwoRuntimes,
+}
 
 
-def estimator(kind: str, jobs: Jobs) -> Estimator:
+def estimator(kind: str, jobs: JobTable) -> RuntimeEstimator:
     """Make the estimator of this kind."""
     return KINDS[kind](jobs)
 

@@ -1,4 +1,4 @@
-"""Engine: the clock of the simulated machine. Jobs arrive, end and outlive their estimates; the policy is asked."""
+"""ScheduleEngine: the clock of the simulated machine. Jobs arrive, end and outlive their estimates; the policy is asked."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BftrainError, BrokenPlugin
 from bftrain.exception_text import raised
-from bftrain_datasets.scheduling.campaigns import Campaigns
-from bftrain_datasets.scheduling.cluster import NEVER, Cluster
+from bftrain_datasets.scheduling.campaigns import UserCampaigns
+from bftrain_datasets.scheduling.cluster import NEVER, SimulatedCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bftrain_datasets.scheduling.jobs import Jobs
+    from bftrain_datasets.scheduling.jobs import JobTable
     from bftrain_datasets.scheduling.queue_policy import QueuePolicy
-    from bftrain_datasets.scheduling.runtime_estimates import Estimator
+    from bftrain_datasets.scheduling.runtime_estimates import RuntimeEstimator
 
     # Told how far it is, in seconds since the first submission and in jobs that ended; False stops it
     Watch = Callable[[float, int], bool]
@@ -29,7 +29,7 @@ TELL_EVERY: Final = 256  # moments
 OUR_OWN: Final = "bftrain_datasets."  # how the modules of built-in policies are called
 
 
-class Ended(StrEnum):
+class ScheduleEnd(StrEnum):
     """Why a simulation ended."""
 
     ALL_DONE = "all_done"
@@ -39,7 +39,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class JobSchedule:
     """What became of the jobs. Times are seconds since the first submission, infinite for what did not happen.
 
     There are ``nodes``, or processors where nodes are shared. ``first_planned_s`` is what each job was believed to run
@@ -48,17 +48,17 @@ class Schedule:
     larger than the machine.
     """
 
-    jobs: Jobs
+    jobs: JobTable
     nodes: int
     end_s: float
-    ended: Ended
+    ended: ScheduleEnd
     start_s: Sequence[float]
     first_planned_s: Sequence[float]
     prolonged: Sequence[int]
     promised_s: Sequence[float]
     overtook: Sequence[bool]
     refused: tuple[int, ...]
-    campaigns: Campaigns
+    campaigns: UserCampaigns
     asked: int
     most_waiting: int
 
@@ -67,15 +67,17 @@ class Schedule:
         return self.start_s[job] + self.jobs.run_s[job]
 
 
-class Engine:
+class ScheduleEngine:
     """One simulation."""
 
-    def __init__(self, jobs: Jobs, nodes: int, policy: QueuePolicy, estimator: Estimator, gap_s: float) -> None:
+    def __init__(
+        self, jobs: JobTable, nodes: int, policy: QueuePolicy, estimator: RuntimeEstimator, gap_s: float
+    ) -> None:
         self._jobs = jobs
         self._policy = policy
         self._estimator = estimator
-        self._campaigns = Campaigns(jobs, nodes, gap_s)
-        self._cluster = Cluster(jobs, nodes, self._campaigns)
+        self._campaigns = UserCampaigns(jobs, nodes, gap_s)
+        self._cluster = SimulatedCluster(jobs, nodes, self._campaigns)
         self._refused = tuple(job for job, size in enumerate(jobs.size) if size > nodes)
         self._next = 0  # job to arrive
         self._ends: list[tuple[float, int]] = []
@@ -86,28 +88,28 @@ class Engine:
         self._backlog = 0.0  # node-seconds that wait
         self._done = self._asked = self._most_waiting = 0
 
-    def run(self, until_s: float, max_backlog_s: float, watch: Watch | None = None) -> Schedule:
+    def run(self, until_s: float, max_backlog_s: float, watch: Watch | None = None) -> JobSchedule:
         """Go on until all jobs are done, or until ``until_s``, or until too much waits."""
         cluster = self._cluster
         most_backlog = max_backlog_s * cluster.nodes
-        ended, moments = Ended.ALL_DONE, 0
+        ended, moments = ScheduleEnd.ALL_DONE, 0
         while (now_s := self._next_s()) < NEVER:
             if now_s > until_s:
-                ended = Ended.UNTIL
+                ended = ScheduleEnd.UNTIL
                 break
             if moments % TELL_EVERY == 0 and watch is not None and not watch(now_s, self._done):
-                ended = Ended.INTERRUPTED
+                ended = ScheduleEnd.INTERRUPTED
                 break
             moments += 1
             self._pass_to(now_s)
             self._take_in(now_s)
             self._ask()
             if self._backlog > most_backlog:
-                ended = Ended.OVERLOAD
+                ended = ScheduleEnd.OVERLOAD
                 break
-        if ended is Ended.ALL_DONE and cluster.waiting:
+        if ended is ScheduleEnd.ALL_DONE and cluster.waiting:
             raise self._fault(f"leaves job {self._jobs.name(cluster.waiting[0])} waiting though nothing runs")
-        end_s = until_s if ended is Ended.UNTIL else cluster.now_s
+        end_s = until_s if ended is ScheduleEnd.UNTIL else cluster.now_s
         self._campaigns.virtual.advance(end_s, cluster.nodes - cluster.free)
         return self._result(end_s, ended)
 
@@ -203,10 +205,10 @@ class Engine:
         where = f"policy '{self._policy.name}', {self._cluster.now_s:g} s after the first submission"
         return BrokenPlugin(what, where=where, fix="repair the policy")
 
-    def _result(self, end_s: float, ended: Ended) -> Schedule:
+    def _result(self, end_s: float, ended: ScheduleEnd) -> JobSchedule:
         cluster = self._cluster
         promises: dict[int, float] = getattr(self._policy, "promises", {})
-        return Schedule(
+        return JobSchedule(
             jobs=self._jobs,
             nodes=cluster.nodes,
             end_s=end_s,

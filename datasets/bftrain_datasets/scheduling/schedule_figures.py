@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from bftrain_datasets.scheduling.schedule_engine import Ended
+from bftrain_datasets.scheduling.schedule_engine import ScheduleEnd
 from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain_datasets.scheduling.campaign_figures import CampaignFigures
-    from bftrain_datasets.scheduling.jobs import Workload
-    from bftrain_datasets.scheduling.schedule_engine import Schedule
+    from bftrain_datasets.scheduling.jobs import JobWorkload
+    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
     from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
 BOUNDED_S: Final = 10.0  # in bounded slowdowns no job is taken to run for less
@@ -29,7 +29,7 @@ REFUSED: Final = "refused"
 STATES: Final = (DONE, RUNNING, WAITING, NOT_ARRIVED, REFUSED)
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
     """A figure over many jobs or campaigns; ``None`` where there are none."""
 
     mean: float | None
@@ -38,7 +38,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     max: float | None
 
     @classmethod
-    def of(cls, values: NDArray[np.float64]) -> Spread:
+    def of(cls, values: NDArray[np.float64]) -> ScheduleSpread:
         """Summarise these."""
         if values.size == 0:
             return cls(mean=None, p50=None, p95=None, max=None)
@@ -68,9 +68,9 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: float | None
     busy_h: float
     free_h: float
-    wait_s: Spread
-    slowdown: Spread
-    bounded_slowdown: Spread
+    wait_s: ScheduleSpread
+    slowdown: ScheduleSpread
+    bounded_slowdown: ScheduleSpread
     overtook: int
     overran: int
     promised: int
@@ -79,7 +79,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     most_waiting: int
     campaigns: int
     campaigns_done: int
-    stretch: Spread
+    stretch: ScheduleSpread
     beyond_bound: int
     nearest_to_bound: float | None
 
@@ -97,7 +97,7 @@ class JobFigures:
     promised_s: NDArray[np.float64]
 
 
-def job_figures(schedule: Schedule) -> JobFigures:
+def job_figures(schedule: JobSchedule) -> JobFigures:
     """Compute those of the jobs."""
     jobs = schedule.jobs
     run_s, submit_s = np.array(jobs.run_s), np.array(jobs.submit_s)
@@ -122,7 +122,7 @@ def job_figures(schedule: Schedule) -> JobFigures:
     )
 
 
-def _state(schedule: Schedule, job: int, end_s: float) -> str:
+def _state(schedule: JobSchedule, job: int, end_s: float) -> str:
     if schedule.jobs.size[job] > schedule.nodes:
         return REFUSED
     if not math.isinf(schedule.start_s[job]):
@@ -130,7 +130,7 @@ def _state(schedule: Schedule, job: int, end_s: float) -> str:
     return NOT_ARRIVED if math.isinf(schedule.first_planned_s[job]) else WAITING
 
 
-def held_s(schedule: Schedule) -> float:
+def held_s(schedule: JobSchedule) -> float:
     """Give the node-seconds, or processor-seconds of shared nodes, that jobs held."""
     jobs = schedule.jobs
     return math.fsum(
@@ -141,10 +141,10 @@ def held_s(schedule: Schedule) -> float:
 
 
 def summarise(
-    schedule: Schedule,
+    schedule: JobSchedule,
     jobs: JobFigures,
     campaigns: CampaignFigures,
-    workload: Workload,
+    workload: JobWorkload,
     settings: ScheduleSettings,
 ) -> ScheduleSummary:
     """Sum a schedule up."""
@@ -153,13 +153,13 @@ def summarise(
     whole = schedule.nodes * schedule.end_s
     delay_s = jobs.start_s - jobs.promised_s
     late = delay_s > _LATE_S
-    all_done = schedule.ended is Ended.ALL_DONE
+    all_done = schedule.ended is ScheduleEnd.ALL_DONE
     ratio = campaigns.flow_s[campaigns.done] / np.maximum(campaigns.bound_s[campaigns.done], _LATE_S)
     return ScheduleSummary(
         policy=settings.policy,
         estimates=settings.estimates,
         ended=str(schedule.ended),
-        complete=schedule.ended in {Ended.ALL_DONE, Ended.UNTIL},
+        complete=schedule.ended in {ScheduleEnd.ALL_DONE, ScheduleEnd.UNTIL},
         nodes=workload.nodes,
         capacity=schedule.nodes,
         unit="node" if settings.sharing == WHOLE_NODES else "processor",
@@ -171,9 +171,9 @@ def summarise(
         utilisation=busy / whole if whole else None,
         busy_h=busy / 3600,
         free_h=(whole - busy) / 3600,
-        wait_s=Spread.of(jobs.wait_s[np.isfinite(jobs.wait_s)]),
-        slowdown=Spread.of(jobs.slowdown[np.isfinite(jobs.slowdown)]),
-        bounded_slowdown=Spread.of(jobs.bounded_slowdown[np.isfinite(jobs.bounded_slowdown)]),
+        wait_s=ScheduleSpread.of(jobs.wait_s[np.isfinite(jobs.wait_s)]),
+        slowdown=ScheduleSpread.of(jobs.slowdown[np.isfinite(jobs.slowdown)]),
+        bounded_slowdown=ScheduleSpread.of(jobs.bounded_slowdown[np.isfinite(jobs.bounded_slowdown)]),
         overtook=sum(schedule.overtook),
         overran=sum(1 for times in schedule.prolonged if times),
         promised=int(np.isfinite(jobs.promised_s).sum()),
@@ -182,7 +182,7 @@ def summarise(
         most_waiting=schedule.most_waiting,
         campaigns=int((campaigns.jobs > 0).sum()),
         campaigns_done=int(campaigns.done.sum()),
-        stretch=Spread.of(campaigns.stretch[campaigns.done]),
+        stretch=ScheduleSpread.of(campaigns.stretch[campaigns.done]),
         beyond_bound=int((campaigns.done & ~campaigns.within).sum()),
         nearest_to_bound=float(ratio.max()) if ratio.size else None,
     )
@@ -191,7 +191,7 @@ def summarise(
 _LATE_S: Final = 1e-6  # less is rounding, not time
 
 
-def _load(schedule: Schedule) -> float | None:
+def _load(schedule: JobSchedule) -> float | None:
     """Give the work that was offered over what the machine can do until the last submission."""
     jobs = schedule.jobs
     whole = schedule.nodes * jobs.submit_s[-1]

@@ -20,7 +20,7 @@ from bftrain_datasets.scheduling.schedule_tables import NAMES, tables
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_datasets.scheduling.schedule_result import Result
+    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
 
 FORMAT: Final = "bftrain schedule 1"
 LOG_FILE: Final = "idle.npz"
@@ -34,7 +34,7 @@ KIND: Final = ResultKind(
 )
 
 
-def write(result: Result, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:
+def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:
     """Write all files into ``folder``; ``name`` is what the caller called the log. Each appears whole or not at all."""
     table_files.write(tables(result), folder, form, FORMAT)
     swf_file.write(result, folder / SCHEDULE_FILE)
@@ -43,7 +43,7 @@ def write(result: Result, folder: Path, *, name: str = "", form: str = table_fil
     write_text(folder / "summary.json", summaries.in_json(summary(result, name)))
 
 
-def summary(result: Result, name: str = "") -> dict[str, Any]:
+def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:
     """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
     workload, log = result.workload, result.log
     told: dict[str, Any] = {

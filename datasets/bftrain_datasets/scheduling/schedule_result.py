@@ -1,4 +1,4 @@
-"""Result: a schedule with all that was computed from it."""
+"""ScheduleResult: a schedule with all that was computed from it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_datasets.scheduling.campaign_figures import CampaignFigures
-    from bftrain_datasets.scheduling.job_placement import Places
-    from bftrain_datasets.scheduling.jobs import Workload
-    from bftrain_datasets.scheduling.schedule_engine import Schedule
+    from bftrain_datasets.scheduling.job_placement import PlacedJobs
+    from bftrain_datasets.scheduling.jobs import JobWorkload
+    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
     from bftrain_datasets.scheduling.schedule_figures import JobFigures, ScheduleSummary
     from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Result(ShortRepr):
+class ScheduleResult(ShortRepr):
     """What went in, what became of it, and ``wall_s``, the seconds that the simulation took.
 
     ``log`` is the derived log of idle nodes.
     """
 
     settings: ScheduleSettings
-    workload: Workload
-    schedule: Schedule
+    workload: JobWorkload
+    schedule: JobSchedule
     jobs: JobFigures
     campaigns: CampaignFigures
-    places: Places
+    places: PlacedJobs
     log: EventLog
     summary: ScheduleSummary
     wall_s: float

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_datasets.scheduling.schedule_result import Result
+    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
 
     # Column by column; a cell without a value is None
     Table = Mapping[str, list[Any]]
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAMES: Final = ("jobs", "campaigns", "users", "utilisation")
 
 
-def tables(result: Result) -> Mapping[str, Table]:
+def tables(result: ScheduleResult) -> Mapping[str, Table]:
     """Give all tables by name."""
     return {
         "jobs": jobs_table(result),
@@ -33,7 +33,7 @@ def tables(result: Result) -> Mapping[str, Table]:
     }
 
 
-def jobs_table(result: Result) -> Table:
+def jobs_table(result: ScheduleResult) -> Table:
     """Give one row a job, in order of submission."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     of = np.array(schedule.campaigns.of)
@@ -63,7 +63,7 @@ def jobs_table(result: Result) -> Table:
     }
 
 
-def campaigns_table(result: Result) -> Table:
+def campaigns_table(result: ScheduleResult) -> Table:
     """Give one row a campaign, in order of creation; those of which no job arrived are left out."""
     figures, jobs = result.campaigns, result.workload.jobs
     seen = np.flatnonzero(figures.jobs > 0)
@@ -89,7 +89,7 @@ def campaigns_table(result: Result) -> Table:
     }
 
 
-def users_table(result: Result) -> Table:
+def users_table(result: ScheduleResult) -> Table:
     """Give one row a user, by name."""
     jobs, figures, campaigns = result.workload.jobs, result.jobs, result.campaigns
     count = len(jobs.users)
@@ -113,7 +113,7 @@ def users_table(result: Result) -> Table:
     }
 
 
-def utilisation_table(result: Result) -> Table:
+def utilisation_table(result: ScheduleResult) -> Table:
     """Give one row for each time at which jobs arrive, start or end, with what is so from then on."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     size = np.array(jobs.size)

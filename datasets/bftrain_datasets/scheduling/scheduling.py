@@ -17,30 +17,30 @@ from bftrain.parts import python_file
 from bftrain_datasets.importing.findings import ordered
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.provenance import Finding, Provenance
+from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 from bftrain_datasets.scheduling.campaign_figures import figures as campaign_figures
 from bftrain_datasets.scheduling.job_placement import place
 from bftrain_datasets.scheduling.jobs import read_workload
 from bftrain_datasets.scheduling.policy_options import PolicyOptions
 from bftrain_datasets.scheduling.queue_policy import QueuePolicy
 from bftrain_datasets.scheduling.runtime_estimates import estimator
-from bftrain_datasets.scheduling.schedule_engine import Engine
+from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine
 from bftrain_datasets.scheduling.schedule_figures import job_figures, summarise
-from bftrain_datasets.scheduling.schedule_result import Result
+from bftrain_datasets.scheduling.schedule_result import ScheduleResult
 from bftrain_datasets.scheduling.schedule_settings import LAST_SUBMIT, ScheduleSettings
 from bftrain_datasets.scheduling.user_shares import load_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_datasets.scheduling.job_placement import Places
-    from bftrain_datasets.scheduling.jobs import Jobs, Workload
-    from bftrain_datasets.scheduling.schedule_engine import Schedule, Watch
+    from bftrain_datasets.scheduling.job_placement import PlacedJobs
+    from bftrain_datasets.scheduling.jobs import JobTable, JobWorkload
+    from bftrain_datasets.scheduling.schedule_engine import JobSchedule, Watch
 
 STDIN = "-"
 
 
-def read(path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None) -> Workload:
+def read(path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None) -> JobWorkload:
     """Read the jobs of an SWF log, ``-`` for standard input, for a machine as the settings have it."""
     shares = load_shares(Path(settings.shares)) if settings.shares else {}
     return read_workload(None if str(path) == STDIN else Path(path), settings, shares, tell=tell)
@@ -64,7 +64,7 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     return made
 
 
-def simulate(workload: Workload, settings: ScheduleSettings, *, watch: Watch | None = None) -> Result:
+def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch | None = None) -> ScheduleResult:
     """Schedule the jobs. ``watch`` is told how far it is, and ends it by answering False."""
     begin_s = perf_counter()
     jobs = workload.jobs
@@ -72,12 +72,14 @@ def simulate(workload: Workload, settings: ScheduleSettings, *, watch: Watch | N
         backfill_depth=settings.backfill_depth, half_life_s=settings.half_life_s, shares=jobs.shares
     )
     policy = find_policy(settings.policy, options)
-    engine = Engine(jobs, workload.capacity, policy, estimator(settings.estimates, jobs), settings.campaign_gap_s)
+    engine = ScheduleEngine(
+        jobs, workload.capacity, policy, estimator(settings.estimates, jobs), settings.campaign_gap_s
+    )
     schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
     wall_s = perf_counter() - begin_s
     places = place(schedule, settings.placement, workload.per_node)
     told_of_jobs, told_of_campaigns = job_figures(schedule), campaign_figures(schedule)
-    return Result(
+    return ScheduleResult(
         settings=settings,
         workload=workload,
         schedule=schedule,
@@ -90,20 +92,20 @@ def simulate(workload: Workload, settings: ScheduleSettings, *, watch: Watch | N
     )
 
 
-def schedule(log: Path | str, settings: ScheduleSettings | None = None, **options: Any) -> Result:  # noqa: ANN401 - settings
+def schedule(log: Path | str, settings: ScheduleSettings | None = None, **options: Any) -> ScheduleResult:  # noqa: ANN401 - settings
     """Schedule an SWF log anew; ``options`` are settings by name. What ``bftrain schedule`` does, for Python."""
     settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
     return simulate(read(log, settings), settings)
 
 
-def until_s(settings: ScheduleSettings, jobs: Jobs) -> float:
+def until_s(settings: ScheduleSettings, jobs: JobTable) -> float:
     """Give when the simulation ends at the latest, in seconds since the first submission."""
     if not settings.until:
         return math.inf
     if settings.until == LAST_SUBMIT:
         return jobs.submit_s[-1]
     try:
-        at_s = time_formats.Clock().seconds(settings.until)
+        at_s = time_formats.RecordClock().seconds(settings.until)
     except ValueError as error:
         fix = f"write seconds UTC, an ISO time, or {LAST_SUBMIT}"
         raise BadInput(f"{settings.until!r} is no time: {error}", where="--until", fix=fix) from error
@@ -113,12 +115,14 @@ def until_s(settings: ScheduleSettings, jobs: Jobs) -> float:
     return at_s - jobs.begin_s
 
 
-def _story(places: Places, workload: Workload, schedule: Schedule, settings: ScheduleSettings) -> Provenance:
+def _story(
+    places: PlacedJobs, workload: JobWorkload, schedule: JobSchedule, settings: ScheduleSettings
+) -> LogProvenance:
     """Tell that the log is derived, from what, and how."""
     default = ScheduleSettings()
     names = settings.__struct_fields__
     options = {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
-    return Provenance(
+    return LogProvenance(
         made_by=f"derived: schedule, {settings.policy} with estimates {settings.estimates}",
         options={"policy": settings.policy, "estimates": settings.estimates, **options},
         sources=(workload.source,),
@@ -127,7 +131,7 @@ def _story(places: Places, workload: Workload, schedule: Schedule, settings: Sch
     )
 
 
-def _findings(schedule: Schedule, places: Places) -> list[Finding]:
+def _findings(schedule: JobSchedule, places: PlacedJobs) -> list[LogFinding]:
     """Count what is doubtful about a derived log."""
     jobs = schedule.jobs
     found = [_finding("derived", len(places.node_names), 0.0)]
@@ -141,5 +145,5 @@ def _findings(schedule: Schedule, places: Places) -> list[Finding]:
     return found
 
 
-def _finding(name: str, count: int, node_s: float, first: str = "") -> Finding:
-    return Finding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)
+def _finding(name: str, count: int, node_s: float, first: str = "") -> LogFinding:
+    return LogFinding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)

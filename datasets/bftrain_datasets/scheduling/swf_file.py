@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bftrain_datasets.scheduling.schedule_result import Result
+    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
 
 
-def write(result: Result, path: Path) -> None:
+def write(result: ScheduleResult, path: Path) -> None:
     """Write all jobs that started."""
     with whole_file(path) as file:
         file.writelines(f"{line}\n".encode() for line in lines(result))
 
 
-def lines(result: Result) -> Iterator[str]:
+def lines(result: ScheduleResult) -> Iterator[str]:
     """Give the header and one line a job."""
     workload, schedule, summary = result.workload, result.schedule, result.summary
     jobs = workload.jobs

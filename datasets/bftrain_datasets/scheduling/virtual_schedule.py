@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-class VirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
+class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
     """Users and campaigns are numbers, all known from the begin; none is forgotten."""
 
     tag: array[float]  # in one piece of memory: all of them are put in order, again and again

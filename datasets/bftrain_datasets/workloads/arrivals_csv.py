@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.text_cells import first_lines, unquoted
-from bftrain_datasets.log.time_formats import Clock
-from bftrain_datasets.workloads.job import Job, Unusable, duration_of, gang_of, number_of
+from bftrain_datasets.log.time_formats import RecordClock
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, duration_of, gang_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from bftrain_datasets.importing.raw_file import RawFile
-    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.row_counts import WorkloadRowCounts
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 # what is needed, and the names that it goes by; the first one of them that is there counts
@@ -46,16 +46,16 @@ def header_of(head: bytes) -> list[str]:
     return next((unquoted(line) for line in first_lines(head) if line.strip()), [])
 
 
-def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Give every job; whoever takes one settles its row."""
-    clock = Clock(options.zone, lambda: books.tally.where)
+    clock = RecordClock(options.zone, lambda: books.tally.where)
     try:
         yield from _jobs(file, books, clock)
     finally:  # also when whoever reads has enough
         books.note_clock(clock)
 
 
-def _jobs(file: RawFile, books: Books, clock: Clock) -> Iterator[Job]:
+def _jobs(file: RawFile, books: WorkloadRowCounts, clock: RecordClock) -> Iterator[TrainingJob]:
     found: dict[str, int] | None = None
     width = number = 0
     for line, text in file.lines():
@@ -70,7 +70,7 @@ def _jobs(file: RawFile, books: Books, clock: Clock) -> Iterator[Job]:
         books.row(line)
         try:
             job = _job(cells, found, width, number, clock)
-        except Unusable as why:
+        except UnusableJob as why:
             books.refuse(why)
         else:
             yield job
@@ -88,18 +88,20 @@ def _missing(header: Sequence[str]) -> str:
     return f"no column for {lacking}: {' or '.join(COLUMNS[lacking])}"
 
 
-def _job(cells: Sequence[str], found: dict[str, int], width: int, number: int, clock: Clock) -> Job:
+def _job(cells: Sequence[str], found: dict[str, int], width: int, number: int, clock: RecordClock) -> TrainingJob:
     if len(cells) != width:
-        raise Unusable("malformed", f"{len(cells)} cells, and the header has {width}", "give every row as many cells")
+        raise UnusableJob(
+            "malformed", f"{len(cells)} cells, and the header has {width}", "give every row as many cells"
+        )
     row = {key: cells[place].strip() for key, place in found.items()}
     if not row["duration"]:
-        raise Unusable("no_duration", "duration: is empty")
+        raise UnusableJob("no_duration", "duration: is empty")
     try:
         submit_s = clock.seconds(row["submit"])
     except (ValueError, OverflowError) as error:
         told = f"submit: {row['submit'][:40]!r} is no time"
-        raise Unusable("bad_time", told, "give seconds, or an ISO time") from error
-    return Job(
+        raise UnusableJob("bad_time", told, "give seconds, or an ISO time") from error
+    return TrainingJob(
         name=_name(row.get("id") or str(number)),
         submit_s=submit_s,
         gang=gang_of(row["gpus"], "gpus"),

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from bftrain_datasets.importing.raw_file import RawFile
-    from bftrain_datasets.workloads.job import Job
-    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.job import TrainingJob
+    from bftrain_datasets.workloads.row_counts import WorkloadRowCounts
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "blox"
@@ -25,6 +25,6 @@ def recognises(head: bytes) -> bool:
     return tuple(cell.strip() for cell in arrivals_csv.header_of(head)) == HEADER
 
 
-def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Give every job; whoever takes one settles its row."""
     yield from arrivals_csv.read(file, books, options)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.log.time_formats import LARGEST_S
-from bftrain_datasets.workloads.job import Job, Unusable, gang_of, number_of
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, gang_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from bftrain_datasets.importing.raw_file import RawFile
-    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.row_counts import WorkloadRowCounts
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "gavel"
@@ -51,7 +51,7 @@ def recognises(head: bytes) -> bool:
     return any(_is_job(line) for line in first_lines(head))
 
 
-def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Give every job; whoever takes one settles its row."""
     del options  # a trace leaves nothing of this kind open
     number = 0
@@ -61,7 +61,7 @@ def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job
         books.row(line)
         try:
             job = _job(text.split("\t"), number)
-        except Unusable as why:
+        except UnusableJob as why:
             books.refuse(why)
         else:
             yield job
@@ -71,26 +71,26 @@ def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job
 def _is_job(line: str) -> bool:
     try:
         _job(line.split("\t"), 0)
-    except Unusable:
+    except UnusableJob:
         return False
     return True
 
 
-def _job(fields: Sequence[str], number: int) -> Job:
+def _job(fields: Sequence[str], number: int) -> TrainingJob:
     layout = _LAYOUTS.get(len(fields))
     if layout is None:
-        raise Unusable("malformed", f"{len(fields)} fields with tabs between them", "give 10 of them, or 9, 7 or 6")
+        raise UnusableJob("malformed", f"{len(fields)} fields with tabs between them", "give 10 of them, or 9, 7 or 6")
     model = fields[0].strip()
     if not model or not model.isprintable():
-        raise Unusable("malformed", f"type: {fields[0][:40]!r} is no name", "give the job's type first")
+        raise UnusableJob("malformed", f"type: {fields[0][:40]!r} is no name", "give the job's type first")
     submit_s = number_of(fields[layout.arrival], "arrival", reason="bad_time")
     if not 0 <= submit_s < LARGEST_S:
-        raise Unusable("bad_time", f"arrival: {submit_s:g} s is no time of arrival", "count seconds from 0")
+        raise UnusableJob("bad_time", f"arrival: {submit_s:g} s is no time of arrival", "count seconds from 0")
     weight = 1.0 if layout.weight is None else number_of(fields[layout.weight], "weight")
     if weight < 0:
-        raise Unusable("malformed", f"weight: {weight:g} is less than nothing", "give a weight of at least 0")
+        raise UnusableJob("malformed", f"weight: {weight:g} is less than nothing", "give a weight of at least 0")
     slack = -1.0 if layout.slo is None else number_of(fields[layout.slo], "SLO")
-    return Job(
+    return TrainingJob(
         name=f"{short(model)}-{number}",
         submit_s=submit_s,
         gang=gang_of(fields[layout.gang], "gang"),
@@ -104,9 +104,9 @@ def _job(fields: Sequence[str], number: int) -> Job:
 def _steps(text: str) -> float:
     steps = number_of(text, "steps")
     if steps < 0:
-        raise Unusable("malformed", f"steps: {steps:g} is less than nothing", "give the steps that the job is to do")
+        raise UnusableJob("malformed", f"steps: {steps:g} is less than nothing", "give the steps that the job is to do")
     if steps == 0:
-        raise Unusable("no_work", "steps: 0")
+        raise UnusableJob("no_work", "steps: 0")
     return steps
 
 

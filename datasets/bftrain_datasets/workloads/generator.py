@@ -23,7 +23,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.nodenames import MOST_NODES
 from bftrain_datasets.workloads.gavel import short
-from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, Arrivals
+from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, TaskArrivals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class ClusterShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class MeasuredModel:
     """A model that was measured: its speeds by size, and what rescaling it costs.
 
     With ``curves`` by kind of node, ``curve`` is that of the kind on which durations are meant.
@@ -108,27 +108,28 @@ class _Arrival:
     campaign: str
 
 
-def bundled_models() -> tuple[Model, ...]:
+def bundled_models() -> tuple[MeasuredModel, ...]:
     """Give the models that were measured on Summit."""
     return tuple(
-        Model(name, each.curve, each.grow_cost_s, each.shrink_cost_s) for name, each in sorted(profiles().items())
+        MeasuredModel(name, each.curve, each.grow_cost_s, each.shrink_cost_s)
+        for name, each in sorted(profiles().items())
     )
 
 
-def models_of(table: SpeedTable, kind: str) -> tuple[Model, ...]:
+def models_of(table: SpeedTable, kind: str) -> tuple[MeasuredModel, ...]:
     """Give the models of a throughput table that run on this kind of node."""
     return tuple(
-        Model(name, SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())))
+        MeasuredModel(name, SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())))
         for name, gangs in sorted(table.rates[kind].items())
         if any(gangs.values())
     )
 
 
-def models_on(table: SpeedTable, kinds: Sequence[str]) -> tuple[Model, ...]:
+def models_on(table: SpeedTable, kinds: Sequence[str]) -> tuple[MeasuredModel, ...]:
     """Give the models of a throughput table with their speeds on several kinds, those that run on the first of them."""
     by_kind = {kind: {model.name: model.curve for model in models_of(table, kind)} for kind in kinds}
     return tuple(
-        Model(name, curve, curves={kind: known[name] for kind, known in by_kind.items() if name in known})
+        MeasuredModel(name, curve, curves={kind: known[name] for kind, known in by_kind.items() if name in known})
         for name, curve in by_kind[kinds[0]].items()
     )
 
@@ -141,14 +142,14 @@ def generate_cluster(
     count: int,
     seed: int = 0,
     *,
-    models: Sequence[Model] | None = None,
-    arrivals: Arrivals | None = None,
+    models: Sequence[MeasuredModel] | None = None,
+    arrivals: TaskArrivals | None = None,
     shape: ClusterShape | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate ``count`` jobs. The first arrives at once, and the gaps after it are exponential."""
     if count < 1 or seed < 0:
         raise BadValue(f"must not be below {'1' if count < 1 else '0'}", where="count" if count < 1 else "seed")
-    shape, arrivals = shape or ClusterShape(), arrivals or Arrivals()
+    shape, arrivals = shape or ClusterShape(), arrivals or TaskArrivals()
     drawn = _draw(count, seed)
     gangs = _gangs(drawn["gangs"], shape.gangs)
     durations = _durations(drawn["lengths"], drawn["durations"], shape.long_share)
@@ -214,7 +215,7 @@ def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[_Arri
     return found[:count]
 
 
-def _moments(drawn: list[float], arrivals: Arrivals) -> list[float]:
+def _moments(drawn: list[float], arrivals: TaskArrivals) -> list[float]:
     """Seconds at which the first, second, ... arrival is."""
     if arrivals.per_hour is None:
         return [arrivals.start_s] * len(drawn)
@@ -225,7 +226,7 @@ def _moments(drawn: list[float], arrivals: Arrivals) -> list[float]:
     return [round(arrivals.start_s + each, 3) for each in passed.tolist()]
 
 
-def _running(models: Sequence[Model], gangs: Sequence[int]) -> dict[int, list[Model]]:
+def _running(models: Sequence[MeasuredModel], gangs: Sequence[int]) -> dict[int, list[MeasuredModel]]:
     """Give the models that run on each gang."""
     found = {gang: [model for model in models if model.rate(gang) > 0] for gang in gangs}
     lacking = next((gang for gang in gangs if not found[gang]), None)
@@ -236,7 +237,7 @@ def _running(models: Sequence[Model], gangs: Sequence[int]) -> dict[int, list[Mo
     return found
 
 
-def _sizes(model: Model, gang: int, *, elastic: bool) -> dict[str, Any]:
+def _sizes(model: MeasuredModel, gang: int, *, elastic: bool) -> dict[str, Any]:
     if not elastic:
         running = {kind: curve for kind, curve in model.curves.items() if _measured(curve, gang) > 0}
         return {"curve": model.curve, "curves": running, "min_nodes": gang, "max_nodes": gang}

@@ -1,4 +1,4 @@
-"""Job: what one row of a workload says; and Unusable: why it cannot become a task."""
+"""TrainingJob: what one row of a workload says; and Unusable: why it cannot become a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bftrain_datasets.log.nodenames import MOST_NODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A job that wants ``gang`` GPUs or processors all at once.
 
     Either it runs for ``duration_s`` seconds, or it does ``steps`` steps of a ``model``. ``nodes`` is how many whole
@@ -29,7 +29,7 @@ class Job:
     user: str = ""
 
 
-class Unusable(Exception):
+class UnusableJob(Exception):
     """A row becomes no task: the ``reason`` is the name of a hazard; ``what`` is wrong, and the ``fix``."""
 
     def __init__(self, reason: str, what: str, fix: str = "correct the row, or leave it out") -> None:
@@ -46,7 +46,7 @@ def number_of(text: str, field: str, *, reason: str = "malformed") -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Unusable(reason, f"{field}: {text[:40]!r} is no number", f"give {field} as a plain number")
+        raise UnusableJob(reason, f"{field}: {text[:40]!r} is no number", f"give {field} as a plain number")
     return value
 
 
@@ -54,18 +54,18 @@ def gang_of(text: str, field: str) -> int:
     """Read how many GPUs or processors a job wants: 0 says that it wants none."""
     digits = text.strip().removesuffix(".0")
     if not digits.isdecimal():
-        raise Unusable("malformed", f"{field}: {text[:40]!r} is no whole number", f"give {field} as a whole number")
+        raise UnusableJob("malformed", f"{field}: {text[:40]!r} is no whole number", f"give {field} as a whole number")
     if len(digits) > MOST_DIGITS or int(digits) > MOST_NODES:
-        raise Unusable("bad_count", f"{field}: {digits[:40]} are more than any machine has")
+        raise UnusableJob("bad_count", f"{field}: {digits[:40]} are more than any machine has")
     if int(digits) == 0:
-        raise Unusable("no_gpus", f"{field}: 0")
+        raise UnusableJob("no_gpus", f"{field}: 0")
     return int(digits)
 
 
 def duration_of(seconds: float, field: str) -> float:
     """Check how long a job ran."""
     if seconds < 0:
-        raise Unusable("backwards", f"{field}: {seconds:g} s is less than nothing")
+        raise UnusableJob("backwards", f"{field}: {seconds:g} s is less than nothing")
     if seconds == 0:
-        raise Unusable("no_work", f"{field}: 0")
+        raise UnusableJob("no_work", f"{field}: 0")
     return seconds

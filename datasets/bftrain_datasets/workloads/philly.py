@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain_datasets.log.time_formats import Clock
+from bftrain_datasets.log.time_formats import RecordClock
 from bftrain_datasets.workloads import arrivals_csv
-from bftrain_datasets.workloads.job import Job, Unusable, duration_of, gang_of
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, duration_of, gang_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from bftrain_datasets.importing.raw_file import RawFile
-    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.row_counts import WorkloadRowCounts
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "philly"
@@ -55,19 +55,19 @@ def recognises(head: bytes) -> bool:
     return arrivals_csv.places(arrivals_csv.header_of(head)) is not None
 
 
-def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Give every job; whoever takes one settles its row."""
     if file.head.lstrip()[:1] not in {b"[", b"{"}:
         yield from arrivals_csv.read(file, books, options)
         return
-    clock = Clock(options.zone, lambda: books.tally.where)
+    clock = RecordClock(options.zone, lambda: books.tally.where)
     decoder = msgspec.json.Decoder(_Entry)
     try:
         for line, entry in _entries(file):
             books.row(line)
             try:
                 job, changed = _job(decoder, entry, clock)
-            except Unusable as why:
+            except UnusableJob as why:
                 books.refuse(why)
             else:
                 if changed:
@@ -99,20 +99,20 @@ def _entries(file: RawFile) -> Iterator[tuple[int, bytes]]:
         place = found + len(written)
 
 
-def _job(decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: Clock) -> tuple[Job, bool]:
+def _job(decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: RecordClock) -> tuple[TrainingJob, bool]:
     """Give the job, and whether a later attempt had another number of GPUs."""
     try:
         job = decoder.decode(entry)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         told = str(error)
-        raise Unusable("malformed", told, "give jobid, submitted_time and attempts as the trace has them") from error
+        raise UnusableJob("malformed", told, "give jobid, submitted_time and attempts as the trace has them") from error
     if not job.attempts:
-        raise Unusable("never_started", "attempts: there are none")
+        raise UnusableJob("never_started", "attempts: there are none")
     first, last = job.attempts[0], job.attempts[-1]
     begin_s, end_s = _moment(first.start_time, "start_time", clock), _moment(last.end_time, "end_time", clock)
     submit_s = _moment(job.submitted_time, "submitted_time", clock)
     gpus = [sum(len(host.gpus) for host in attempt.detail) for attempt in job.attempts]
-    made = Job(
+    made = TrainingJob(
         name=job.jobid,
         submit_s=submit_s,
         gang=gang_of(str(gpus[0]), "gpus of the first attempt"),
@@ -122,12 +122,12 @@ def _job(decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: Clock) -> t
     return made, len(set(gpus)) > 1
 
 
-def _moment(text: str | None, field: str, clock: Clock) -> float:
+def _moment(text: str | None, field: str, clock: RecordClock) -> float:
     if text is None or text in _UNTOLD:
-        raise Unusable("no_duration" if field != "submitted_time" else "bad_time", f"{field}: is not told")
+        raise UnusableJob("no_duration" if field != "submitted_time" else "bad_time", f"{field}: is not told")
     try:
         return clock.seconds(text)
     except (ValueError, OverflowError) as error:
-        raise Unusable(
+        raise UnusableJob(
             "bad_time", f"{field}: {text[:40]!r} is no time", "give times such as 2017-10-07 01:11:39"
         ) from error

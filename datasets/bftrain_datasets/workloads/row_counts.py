@@ -1,4 +1,4 @@
-"""Books: every row of a workload becomes a task or is refused for a reason that is counted and can be told."""
+"""WorkloadRowCounts: every row of a workload becomes a task or is refused for a reason that is counted and can be told."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
-from bftrain_datasets.workloads.job import Unusable
+from bftrain_datasets.workloads.job import UnusableJob
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.findings import Tally
-    from bftrain_datasets.log.time_formats import Clock
+    from bftrain_datasets.importing.findings import FindingsTally
+    from bftrain_datasets.log.time_formats import RecordClock
 
 MOST_KEPT: Final = 1000  # refusals whose words are kept; all of them are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedRow:
     """A row that became no task: the ``reason`` is the name of a hazard; ``where`` it stands, ``what`` is wrong."""
 
     reason: str
@@ -25,13 +25,13 @@ class Refused:
     what: str
 
 
-class Books:
+class WorkloadRowCounts:
     """The tally of one file, with the words of what was refused; the tally alone counts what is refused after those."""
 
-    def __init__(self, tally: Tally, *, strict: bool) -> None:
+    def __init__(self, tally: FindingsTally, *, strict: bool) -> None:
         self.tally = tally
         self.strict = strict
-        self.refused: list[Refused] = []
+        self.refused: list[RefusedRow] = []
 
     def row(self, line: int) -> None:
         """Begin a row."""
@@ -45,7 +45,7 @@ class Books:
         """Count something about rows that are used; the first place is the one being read, if none is given."""
         self.tally.note(name, count=count, where=where)
 
-    def note_clock(self, clock: Clock) -> None:
+    def note_clock(self, clock: RecordClock) -> None:
         """Count what was assumed of times."""
         for count, name, what in (
             (clock.without_zone, "local_times", "without_zone"),
@@ -57,13 +57,13 @@ class Books:
 
     def set_aside(self, reason: str) -> None:
         """Leave the row unused, without further words."""
-        self.refuse(Unusable(reason, HAZARDS[reason].says))
+        self.refuse(UnusableJob(reason, HAZARDS[reason].says))
 
-    def refuse(self, why: Unusable) -> None:
+    def refuse(self, why: UnusableJob) -> None:
         """Leave the row unused; a strict import ends here if that is doubtful."""
         where = self.tally.where
         self.tally.set_aside(why.reason)
         if self.strict and HAZARDS[why.reason].doubt:
             raise BadInput(why.what, where=where, fix=why.fix)
         if len(self.refused) < MOST_KEPT:
-            self.refused.append(Refused(reason=why.reason, where=where, what=why.what))
+            self.refused.append(RefusedRow(reason=why.reason, where=where, what=why.what))

@@ -1,4 +1,4 @@
-"""Sizing: from what a job says to sizes, speeds and work."""
+"""TaskSizing: from what a job says to sizes, speeds and work."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bftrain.values.curve import SpeedCurve
-from bftrain_datasets.workloads.job import Unusable
+from bftrain_datasets.workloads.job import UnusableJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bftrain_datasets.workloads.job import Job
+    from bftrain_datasets.workloads.job import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class SizedTask:
     """A job as a task: the sizes it may have, its speeds, its work, and the seconds that it ideally takes.
 
     Work is counted in steps where speeds are steps/s, and in seconds where nothing but a duration is known: then the
@@ -31,7 +31,7 @@ class Sized:
     ideal_s: float
 
 
-class Sizing:
+class TaskSizing:
     """Sizes jobs for the kinds of nodes in ``rates``, a single one being that of all nodes.
 
     ``reference`` has the speeds by which the ideal duration is told.
@@ -52,35 +52,35 @@ class Sizing:
         self._per_node = per_node or 1
         self._nodes = nodes
 
-    def size(self, job: Job) -> Sized:
-        """Size one job; raises :class:`Unusable` if it cannot run here."""
+    def size(self, job: TrainingJob) -> SizedTask:
+        """Size one job; raises :class:`UnusableJob` if it cannot run here."""
         if job.duration_s is not None:
             size = job.nodes or -(-job.gang // self._per_node)
-            sized = Sized(
+            sized = SizedTask(
                 curve=_flat(size), min_nodes=size, max_nodes=size, work=job.duration_s, ideal_s=job.duration_s
             )
         else:
             sized = self._by_speed(job)
         if self._nodes is not None and sized.min_nodes > self._nodes:
             what = f"'{job.name}' wants {sized.min_nodes:,} nodes, and there are {self._nodes:,}"
-            raise Unusable("too_large", what, "say with --nodes how many there are, or leave the job out")
+            raise UnusableJob("too_large", what, "say with --nodes how many there are, or leave the job out")
         return sized
 
-    def _by_speed(self, job: Job) -> Sized:
+    def _by_speed(self, job: TrainingJob) -> SizedTask:
         points = {kind: self._points(job, rates.get(job.model, {})) for kind, rates in self._rates.items()}
         if not any(points.values()):
             wanted = "" if self._elastic else f" on {job.gang}"
             what = f"'{job.name}': no speed of '{job.model}'{wanted} is in the table"
-            raise Unusable("unknown_speed", what, "add it to the table, or choose another kind with --node-kind")
+            raise UnusableJob("unknown_speed", what, "add it to the table, or choose another kind with --node-kind")
         fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
         fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
         if not fitting:
             what = f"'{job.name}': the table says with 0 that '{job.model}' does not fit on {job.gang} of this kind"
-            raise Unusable("does_not_fit", what, "choose another kind with --node-kind, or try --elastic")
+            raise UnusableJob("does_not_fit", what, "choose another kind with --node-kind, or try --elastic")
         steps = job.steps or 0.0
         curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
         ideal = self._reference.get(job.model, {}).get(job.gang) or self._first_rate(job) or _fastest(points.values())
-        return Sized(
+        return SizedTask(
             curve=next(iter(curves.values())),
             curves=curves if len(self._rates) > 1 else {},
             min_nodes=min(sizes[0] for sizes in fitting.values()),
@@ -89,14 +89,14 @@ class Sizing:
             ideal_s=steps / ideal,
         )
 
-    def _points(self, job: Job, gangs: Mapping[int, float]) -> dict[int, float]:
+    def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:
         """Give the speeds of a job on one kind by its number of nodes there."""
         if self._elastic:
             return {gang // self._per_node: each for gang, each in gangs.items() if gang % self._per_node == 0}
         rate = gangs.get(job.gang)
         return {} if rate is None else {-(-job.gang // self._per_node): rate}
 
-    def _first_rate(self, job: Job) -> float:
+    def _first_rate(self, job: TrainingJob) -> float:
         """Give its speed on the first kind that it runs on as it is; 0 if there is none."""
         return next(filter(None, (rates.get(job.model, {}).get(job.gang) for rates in self._rates.values())), 0.0)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import LARGEST_TEXT_BYTES
-from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.nodenames import MOST_NODES
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from bftrain_datasets.log.provenance import Source
+    from bftrain_datasets.log.provenance import ProvenanceSource
 
 ALONE: Final = "null"
 USUAL_KIND: Final = "v100"  # on which Gavel measures how long a job should take
@@ -40,7 +40,7 @@ class SpeedTable:
     """``rates`` of ``[kind][model][gang]`` in steps/s; 0 says that the model does not fit on so few nodes."""
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
-    source: Source
+    source: ProvenanceSource
 
     def kind(self, wanted: str | None) -> str:
         """Give the kind of node that is wanted: if none is named the only one, or the usual one."""
@@ -67,7 +67,7 @@ class SpeedTable:
 def load_speed_table(path: Path) -> SpeedTable:
     """Read a table, packed or not."""
     where = str(path)
-    with RawFile(path, Tally()) as file:
+    with RawFile(path, FindingsTally()) as file:
         content = file.binary().read(LARGEST_TEXT_BYTES + 1)
         if len(content) > LARGEST_TEXT_BYTES:
             raise BadInput("too large for a throughput table", where=where, fix=_FORM)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from bftrain_datasets.log.nodenames import MOST_NODES
 from bftrain_datasets.log.time_formats import LARGEST_S
 from bftrain_datasets.readers import swf as log
-from bftrain_datasets.workloads.job import Job, Unusable, duration_of
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, duration_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from bftrain_datasets.importing.raw_file import RawFile
-    from bftrain_datasets.workloads.row_counts import Books
+    from bftrain_datasets.workloads.row_counts import WorkloadRowCounts
     from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 name: Final = "swf"
@@ -23,15 +23,15 @@ about: Final = "logs of the Parallel Workloads Archive"
 recognises = log.recognises
 
 
-def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Give every job; whoever takes one settles its row."""
-    header = log.Header()
+    header = log.SwfHeader()
     several = False
     try:
         for parts, values in log.rows(file, books, header):
             try:
                 job = _job(parts, values, header, books, options)
-            except Unusable as why:
+            except UnusableJob as why:
                 books.refuse(why)
             else:
                 several = several or (header.several_a_node and options.per_node is None)
@@ -42,28 +42,32 @@ def read(file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job
 
 
 def _job(
-    parts: Sequence[str], values: Sequence[float], header: log.Header, books: Books, options: WorkloadOptions
-) -> Job:
+    parts: Sequence[str],
+    values: Sequence[float],
+    header: log.SwfHeader,
+    books: WorkloadRowCounts,
+    options: WorkloadOptions,
+) -> TrainingJob:
     if values[log.STATUS] in log.PARTIAL:
-        raise Unusable("step", "status: a part of a job")
+        raise UnusableJob("step", "status: a part of a job")
     submit_s, run_s = values[log.SUBMIT], values[log.RUN]
     for field, value in (("submit time", submit_s), ("run time", run_s)):
         if not abs(value) < LARGEST_S:  # NaN too
-            raise Unusable("bad_time", f"{field}: {value:g} is no time", "give seconds")
+            raise UnusableJob("bad_time", f"{field}: {value:g} is no time", "give seconds")
     if not log.ran(values):
-        raise Unusable("never_started", "it never ran")
+        raise UnusableJob("never_started", "it never ran")
     if run_s == log.UNKNOWN:
-        raise Unusable("no_duration", "run time: is not told")
+        raise UnusableJob("no_duration", "run time: is not told")
     duration_s = duration_of(run_s, "run time")
     asked = values[log.PROCS] <= 0
     procs = values[log.PROCS_ASKED if asked else log.PROCS]
     if not 0 < procs <= MOST_NODES:  # NaN too
-        raise Unusable("bad_count", f"processors: {procs:g} is no number of processors", "give a number from 1")
+        raise UnusableJob("bad_count", f"processors: {procs:g} is no number of processors", "give a number from 1")
     if asked:
         books.note("requested_size")
     gang = math.ceil(procs)
     user = parts[log.USER]
-    return Job(
+    return TrainingJob(
         name=f"job-{parts[log.JOB]}",
         submit_s=header.epoch(submit_s),
         gang=gang,

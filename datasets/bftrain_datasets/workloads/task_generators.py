@@ -41,7 +41,7 @@ class TaskShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrivals:
+class TaskArrivals:
     """When tasks are handed in: all at ``start_s``, or at random from then on, ``per_hour`` on average (Poisson)."""
 
     start_s: float = 0.0
@@ -62,7 +62,7 @@ def generate_trials(
     model: str = "shufflenet",
     *,
     seed: int = 0,
-    arrivals: Arrivals | None = None,
+    arrivals: TaskArrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate ``count`` tasks that train the same model equally long, as a hyper-parameter search does.
@@ -77,7 +77,7 @@ def generate_mix(
     seed: int,
     *,
     models: Iterable[str] = PROFILE_NAMES,
-    arrivals: Arrivals | None = None,
+    arrivals: TaskArrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate ``count`` tasks of several models in random order, as an architecture search does.
@@ -113,11 +113,11 @@ def _rng(seed: int) -> np.random.Generator:
 def _tasks(
     models: list[Profile],
     rng: np.random.Generator,
-    arrivals: Arrivals | None,
+    arrivals: TaskArrivals | None,
     shape: TaskShape | None,
 ) -> tuple[TaskSpec, ...]:
     shape = shape or TaskShape()
-    moments = (arrivals or Arrivals()).moments(len(models), rng)
+    moments = (arrivals or TaskArrivals()).moments(len(models), rng)
     width = len(str(len(models)))
     return tuple(
         TaskSpec(

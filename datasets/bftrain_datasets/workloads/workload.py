@@ -13,13 +13,13 @@ import msgspec
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.findings import RowCounts, Tally, is_doubt
+from bftrain_datasets.importing.findings import FindingsTally, RowCounts, is_doubt
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_datasets.workloads import blox, gavel, philly, swf
-from bftrain_datasets.workloads.job import Job, Unusable
-from bftrain_datasets.workloads.row_counts import Books, Refused
-from bftrain_datasets.workloads.sizing import Sizing
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob
+from bftrain_datasets.workloads.row_counts import RefusedRow, WorkloadRowCounts
+from bftrain_datasets.workloads.sizing import TaskSizing
 from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, load_speed_table
 from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
     from typing import Protocol
 
-    from bftrain_datasets.log.provenance import Finding, Source
+    from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 
     class JobReader(Protocol):
         """A format: what it is called, whether a file begins like it, and the jobs in one."""
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
             """Say whether a file that begins like this is one."""
             ...
 
-        def read(self, file: RawFile, books: Books, options: WorkloadOptions) -> Generator[Job]:
+        def read(self, file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
             """Give every job; whoever takes one settles its row."""
             ...
 
@@ -51,7 +51,7 @@ PICKLE: Final = b"\x80"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Workload(ShortRepr):
+class TrainingWorkload(ShortRepr):
     """Tasks in the order in which they are handed in, and what became of every row.
 
     ``begin_s`` was subtracted from the times of submission: seconds UTC, or of the file's own clock. Where speeds were
@@ -64,9 +64,9 @@ class Workload(ShortRepr):
     format: str
     begin_s: float
     rows: RowCounts
-    findings: tuple[Finding, ...]
-    refused: tuple[Refused, ...]
-    sources: tuple[Source, ...]
+    findings: tuple[LogFinding, ...]
+    refused: tuple[RefusedRow, ...]
+    sources: tuple[ProvenanceSource, ...]
     node_kind: str | None
     reference: str | None
     kinds: tuple[str, ...] = ()
@@ -85,14 +85,14 @@ def import_workload(
     options: WorkloadOptions | None = None,
     *,
     tell: Callable[[int], object] | None = None,
-) -> Workload:
+) -> TrainingWorkload:
     """Read the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
 
     ``tell`` is called with the number of bytes that have been read since it was called last.
     """
     path, options = None if path is None else Path(path), options or WorkloadOptions()
-    tally = Tally()
-    books = Books(tally, strict=options.strict)
+    tally = FindingsTally()
+    books = WorkloadRowCounts(tally, strict=options.strict)
     table = load_speed_table(Path(options.speeds)) if options.speeds else None
     with RawFile(path, tally, tell) as file:
         tally.file = file.name
@@ -111,7 +111,7 @@ def import_workload(
     doubt = next((each for each in findings if is_doubt(each)), None)
     if options.strict and doubt is not None:
         raise BadInput(f"--strict: {doubt.name}, {doubt.count:,} times: {doubt.done}", where=doubt.first or source.name)
-    return Workload(
+    return TrainingWorkload(
         tasks=tuple(tasks),
         format=reader.name,
         begin_s=begin_s,
@@ -148,7 +148,7 @@ def _reader(head: bytes, where: str, wanted: str | None) -> JobReader:
 
 def _sizing(
     name: str, table: SpeedTable | None, options: WorkloadOptions, where: str
-) -> tuple[Sizing, tuple[str, ...], str | None]:
+) -> tuple[TaskSizing, tuple[str, ...], str | None]:
     """Choose speeds; give the kinds of nodes that these are of as well."""
     if name == gavel.name and table is None:
         fix = "give Gavel's throughput table with --speeds, such as simulation_throughputs.json"
@@ -166,7 +166,7 @@ def _sizing(
         kinds = table.all_kinds(options.kinds) if one is None else (table.kind(one),)
         usual = USUAL_KIND if USUAL_KIND in table.rates else kinds[0]
         reference = table.kind(options.reference or usual)
-    sizing = Sizing(
+    sizing = TaskSizing(
         {kind: table.rates[kind] for kind in kinds} if table else {},
         table.rates[reference] if table and reference else None,
         elastic=options.elastic,
@@ -177,7 +177,7 @@ def _sizing(
 
 
 def _tasks(
-    jobs: Iterable[Job], sizing: Sizing, books: Books, window: tuple[float | None, float | None]
+    jobs: Iterable[TrainingJob], sizing: TaskSizing, books: WorkloadRowCounts, window: tuple[float | None, float | None]
 ) -> list[TaskSpec]:
     """Make a task of every job that can be one; its times are still those of the file."""
     tasks: list[TaskSpec] = []
@@ -186,7 +186,7 @@ def _tasks(
         try:
             _check_window(job, *window)
             tasks.append(_task(job, sizing, names))
-        except Unusable as why:
+        except UnusableJob as why:
             books.refuse(why)
         else:
             names.add(job.name)
@@ -194,14 +194,14 @@ def _tasks(
     return tasks
 
 
-def _check_window(job: Job, begin_s: float | None, end_s: float | None) -> None:
+def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) -> None:
     if (begin_s is not None and job.submit_s < begin_s) or (end_s is not None and job.submit_s >= end_s):
-        raise Unusable("outside_window", f"'{job.name}' arrives outside the window")
+        raise UnusableJob("outside_window", f"'{job.name}' arrives outside the window")
 
 
-def _task(job: Job, sizing: Sizing, names: set[str]) -> TaskSpec:
+def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
-        raise Unusable("same_name", f"another job is called '{job.name}' too", "give each a name of its own")
+        raise UnusableJob("same_name", f"another job is called '{job.name}' too", "give each a name of its own")
     sized = sizing.size(job)
     try:
         return TaskSpec(
@@ -218,7 +218,7 @@ def _task(job: Job, sizing: Sizing, names: set[str]) -> TaskSpec:
         )
     except BadValue as error:
         field = (error.where or "").rpartition(".")[2]
-        raise Unusable("malformed", f"{field}: {error.what}", error.fix or "correct the row") from error
+        raise UnusableJob("malformed", f"{field}: {error.what}", error.fix or "correct the row") from error
 
 
 def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
@@ -232,7 +232,7 @@ def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
     return wanted
 
 
-def _in_order(tasks: list[TaskSpec], begin_s: float, books: Books) -> list[TaskSpec]:
+def _in_order(tasks: list[TaskSpec], begin_s: float, books: WorkloadRowCounts) -> list[TaskSpec]:
     order = sorted(tasks, key=lambda task: task.submit_s)  # stable: of two at once the first in the file is first
     late = sum(after.submit_s < before.submit_s for before, after in pairwise(tasks))
     if late:
@@ -247,7 +247,7 @@ def _in_order(tasks: list[TaskSpec], begin_s: float, books: Books) -> list[TaskS
     ]
 
 
-def _nothing(books: Books, rows: RowCounts, where: str) -> BadInput:
+def _nothing(books: WorkloadRowCounts, rows: RowCounts, where: str) -> BadInput:
     told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
     first = f"; first at {books.refused[0].where}: {books.refused[0].what}" if books.refused else ""
     return BadInput(f"no row becomes a task: {told}{first}", where=where, fix="docs/workloads.md explains each reason")

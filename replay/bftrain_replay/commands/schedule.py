@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bftrain_datasets.scheduling.jobs import Workload
-    from bftrain_datasets.scheduling.schedule_figures import ScheduleSummary, Spread
-    from bftrain_datasets.scheduling.schedule_result import Result
+    from bftrain_datasets.scheduling.jobs import JobWorkload
+    from bftrain_datasets.scheduling.schedule_figures import ScheduleSpread, ScheduleSummary
+    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
     from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
@@ -106,7 +106,7 @@ def command(
         raise Interrupted(f"interrupted; {what_remains(folder, written=written)}")
 
 
-def _read(log: Path, settings: ScheduleSettings, out: Output) -> Workload:
+def _read(log: Path, settings: ScheduleSettings, out: Output) -> JobWorkload:
     from bftrain_datasets.scheduling import scheduling
 
     with out.progress() as bars:
@@ -115,7 +115,7 @@ def _read(log: Path, settings: ScheduleSettings, out: Output) -> Workload:
         return scheduling.read(log, settings, tell=lambda count: bars.advance(bar, count))
 
 
-def _simulate(workload: Workload, settings: ScheduleSettings, out: Output) -> Result:
+def _simulate(workload: JobWorkload, settings: ScheduleSettings, out: Output) -> ScheduleResult:
     """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
     from bftrain_datasets.scheduling import scheduling
     from bftrain_replay.commands.replay_progress import ReplayProgress
@@ -131,13 +131,13 @@ def _simulate(workload: Workload, settings: ScheduleSettings, out: Output) -> Re
         return scheduling.simulate(workload, settings, watch=watch)
 
 
-def _warn(result: Result, out: Output) -> None:
+def _warn(result: ScheduleResult, out: Output) -> None:
     """Tell what may be wrong: jobs that were refused, an early end, rows that were not used, promises not kept."""
     for text in _warnings(result):
         out.warn(text)
 
 
-def _warnings(result: Result) -> Iterator[str]:
+def _warnings(result: ScheduleResult) -> Iterator[str]:
     jobs, schedule, summary = result.workload.jobs, result.schedule, result.summary
     for job in schedule.refused[:MOST_NAMED]:
         yield f"job {jobs.name(job)} wants {jobs.size[job]:,} {summary.unit}s of {schedule.nodes:,}: refused"
@@ -159,7 +159,7 @@ def _warnings(result: Result) -> Iterator[str]:
         yield f"--shares names users that no job has: {', '.join(unknown[:MOST_NAMED])}"
 
 
-def _words(result: Result, name: str) -> RenderableType:
+def _words(result: ScheduleResult, name: str) -> RenderableType:
     """Lay the figures out."""
     from rich.console import Group
 
@@ -196,7 +196,7 @@ def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
 def _spreads(summary: ScheduleSummary) -> Iterator[Row]:
     from bftrain import text_formats
 
-    def row(name: str, spread: Spread) -> Row:
+    def row(name: str, spread: ScheduleSpread) -> Row:
         told = text_formats.duration if name == "wait" else _number
         return Row(name, [Cell(told(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)])
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bftrain_datasets.log.eventlog import IDLE, EventLog
 from bftrain_datasets.log.measures import idle_node_s_by_kind
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_replay.simulation.progress_assumptions import TASK
 from bftrain_replay.simulation.replay_settings import PUBLISHED
 
@@ -80,5 +80,5 @@ def dedicated_log(log: EventLog) -> EventLog | None:
         end_s=log.span_s,
         kind_names=tuple(by_kind),
         node_kinds=np.repeat(np.arange(len(by_kind)), list(by_kind.values())),
-        provenance=Provenance(made_by="dedicated pool"),
+        provenance=LogProvenance(made_by="dedicated pool"),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from bftrain_datasets.scheduling.virtual_schedule import VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import UserVirtualSchedule
 from bftrain_replay.tables.table_schema import CAMPAIGNS
 
 if TYPE_CHECKING:
@@ -236,12 +236,12 @@ class _Fair:
         return max(from_s, float(edge_s))
 
 
-class _Served(VirtualSchedule):
+class _Served(UserVirtualSchedule):
     """A virtual schedule in which nobody is served while nobody really is."""
 
     def advance(self, to_s: float, busy: int) -> None:
         """Let time pass in which ``busy`` nodes were held."""
-        super(VirtualSchedule, self).advance(to_s, busy)
+        super(UserVirtualSchedule, self).advance(to_s, busy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from bftrain.values.events import (
 )
 from bftrain.values.kinds import ANY_KIND, OTHER_KIND
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_datasets.log.provenance import Provenance, Source
+from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,8 +157,8 @@ def recorded(journal: Journal) -> Recorded:
         reading.max_failures = anew.get(step.number, reading.max_failures)
     if begin_s is None:
         raise BadInput("holds no event", where=str(journal.path))
-    source = Source.of(journal.path)
-    provenance = Provenance(made_by="journal", sources=(source,))
+    source = ProvenanceSource.of(journal.path)
+    provenance = LogProvenance(made_by="journal", sources=(source,))
     nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
     log = log_from_pool_changes(
         reading.changes,

@@ -13,7 +13,7 @@ import numpy as np
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.kinds import ANY_KIND
 from bftrain_datasets.log.eventlog import IDLE, EventLog
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ class Cluster:
             end_s=(FOREVER_S if self.until_s is None else self.until_s) if end_s is None else end_s,
             kind_names=tuple(kinds) if told_apart else (),
             node_kinds=np.repeat(np.arange(len(kinds)), counts) if told_apart else np.zeros(0, dtype=np.int32),
-            provenance=Provenance(made_by=MADE_BY, options={"cluster": self.text}),
+            provenance=LogProvenance(made_by=MADE_BY, options={"cluster": self.text}),
         )
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:

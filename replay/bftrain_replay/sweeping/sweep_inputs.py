@@ -23,7 +23,7 @@ from bftrain_datasets.workloads.speed_table import load_speed_table
 from bftrain_datasets.workloads.task_generators import (
     DEFAULT_MAX_NODES,
     DEFAULT_START_COST_S,
-    Arrivals,
+    TaskArrivals,
     TaskShape,
     generate_mix,
     generate_trials,
@@ -130,7 +130,7 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def load(self, seed: int) -> Tasks:
         """Generate them."""
         chosen = seed if self.seed is None else self.seed
-        arrivals = Arrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
+        arrivals = TaskArrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
         shape = TaskShape(
             work_samples=self.work_samples,
             min_nodes=self.min_nodes,
@@ -193,11 +193,11 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             elastic=self.elastic,
             start_cost_s=self.start_cost_s,
         )
-        arrivals = Arrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
+        arrivals = TaskArrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
         chosen = seed if self.seed is None else self.seed
         return generator.generate_cluster(self.count, chosen, models=self._models(), arrivals=arrivals, shape=shape)
 
-    def _models(self) -> tuple[generator.Model, ...]:
+    def _models(self) -> tuple[generator.MeasuredModel, ...]:
         if not self.speeds:
             return generator.bundled_models()
         table = load_speed_table(Path(self.speeds))

@@ -13,7 +13,7 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster, models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
-from bftrain_datasets.workloads.task_generators import Arrivals
+from bftrain_datasets.workloads.task_generators import TaskArrivals
 from bftrain_datasets.workloads.workload import FORMATS, import_workload
 from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from tests.helpers.in_process import CommandLine
@@ -238,7 +238,7 @@ def test_generate_writes_what_the_library_generates(bftrain: CommandLine, tmp_pa
         gangs={1: 1.0, 2: 3.0}, long_share=0.5, high_share=0.3, high_weight=7.0, deadlines=(1.2, 2.0, 10.0),
         burst_share=0.2, burst_size=3, users=4, start_cost_s=5.0,
     )  # fmt: skip
-    expected = generate_cluster(30, 4, arrivals=Arrivals(start_s=50.0, per_hour=2.0), shape=shape)
+    expected = generate_cluster(30, 4, arrivals=TaskArrivals(start_s=50.0, per_hour=2.0), shape=shape)
     assert load_tasks(made) == expected
     told = json.loads(ended.out)
     assert (told["tasks"], told["kind"], told["last_submit_s"]) == (30, "cluster", expected[-1].submit_s)

@@ -16,8 +16,8 @@ from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log, sample_log
-from bftrain_datasets.log.provenance import Finding, Provenance, Source
-from bftrain_datasets.workloads.task_generators import Arrivals, TaskShape, generate_mix, generate_trials
+from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
+from bftrain_datasets.workloads.task_generators import TaskArrivals, TaskShape, generate_mix, generate_trials
 
 
 def run(*arguments: object) -> Result:
@@ -54,7 +54,7 @@ def test_tasks_generate_a_mix_and_trials(tmp_path: Path) -> None:
         "--arrivals-per-hour", 2, "--start", 100, "--work", 1e6, "--json",
     )  # fmt: skip
     expected = generate_trials(
-        4, "vgg16", arrivals=Arrivals(start_s=100, per_hour=2), shape=TaskShape(work_samples=1e6)
+        4, "vgg16", arrivals=TaskArrivals(start_s=100, per_hour=2), shape=TaskShape(work_samples=1e6)
     )
     assert load_tasks(trials) == expected
     assert json.loads(result.stdout)["last_submit_s"] == expected[-1].submit_s
@@ -105,11 +105,11 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
 
 def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    story = Provenance(
+    story = LogProvenance(
         made_by="reader sacct",
         options={"min_gap_s": 5.0},
-        sources=tuple(Source(name=f"jobs-{number}", sha256="ab", size_bytes=1234) for number in range(7)),
-        findings=(Finding(name="over_capacity", count=1200, done="cut to the machine"),),
+        sources=tuple(ProvenanceSource(name=f"jobs-{number}", sha256="ab", size_bytes=1234) for number in range(7)),
+        findings=(LogFinding(name="over_capacity", count=1200, done="cut to the machine"),),
         steps=("kept 2 nodes",),
     )
     log = log_from_transitions(

@@ -11,7 +11,7 @@ from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts, doubtful_nodes, doubts_of
 from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance
+from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from tests.helpers.records import finding, imported
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ HOUR = 3600.0
 KEY = b"0" * 32
 
 
-def log_with(*doubtful: DoubtfulTime, findings: tuple[Finding, ...] = ()) -> EventLog:
+def log_with(*doubtful: DoubtfulTime, findings: tuple[LogFinding, ...] = ()) -> EventLog:
     """Four nodes that are idle for 10 h, from an hour after the epoch's billionth second."""
     changes = [(1e9, f"n{number}", NodeState.IDLE) for number in range(4)]
-    provenance = Provenance(made_by="reader test", doubtful=doubtful, findings=findings)
+    provenance = LogProvenance(made_by="reader test", doubtful=doubtful, findings=findings)
     return log_from_transitions(changes, begin_s=1e9, end_s=1e9 + 10 * HOUR, provenance=provenance)
 
 
@@ -94,7 +94,7 @@ def test_no_more_is_doubtful_than_was_idle() -> None:
         [(0.0, "a", NodeState.IDLE), (HOUR, "a", NodeState.BUSY)],
         begin_s=0.0,
         end_s=4 * HOUR,
-        provenance=Provenance(
+        provenance=LogProvenance(
             doubtful=(
                 DoubtfulTime(cause="censored_end", of_nodes=1, times=(0.0,), nodes=(1,)),
                 DoubtfulTime(cause="over_capacity", of_nodes=1, times=(HOUR,), nodes=(5,)),
@@ -121,7 +121,7 @@ def test_no_more_is_doubtful_than_was_idle() -> None:
 def test_simulated_and_derived_logs_are_called_so(
     finding: str, source: str, share: float, words: tuple[str, ...]
 ) -> None:
-    log = log_with(findings=(Finding(name=finding, count=1),))
+    log = log_with(findings=(LogFinding(name=finding, count=1),))
     found = doubts_of(log)
     assert (found.source, found.share, found.caveats) == (source, share, words)
     assert not doubtful_nodes(log)[1].any()

@@ -12,7 +12,7 @@ from bftrain.ports import EventSource
 from bftrain.values.events import NodesJoined, NodesLeft
 from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 
@@ -124,7 +124,7 @@ def test_columns_are_copies_and_read_only() -> None:
 
 def test_equal_means_same_content_and_same_story() -> None:
     log = small_log()
-    retold = replace(log, provenance=Provenance(made_by="somebody"))
+    retold = replace(log, provenance=LogProvenance(made_by="somebody"))
     assert log == small_log()
     assert hash(log) == hash(small_log())
     assert log != retold

@@ -23,7 +23,7 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.measures import FragmentSummary, LeavingSummary, LogSummary
 from bftrain_datasets.log.npz_log import FORMAT, KINDS, MEMBERS
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 TEXT = (Path(__file__).parents[3] / "docs/formats.md").read_text()
 
@@ -104,7 +104,7 @@ def test_every_setting_is_described_with_its_default() -> None:
 
 def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
     assert first_cells("### Log as `.npz`") == [*MEMBERS, *KINDS]
-    assert first_cells("### Provenance") == list(Provenance.__struct_fields__)
+    assert first_cells("### Provenance") == list(LogProvenance.__struct_fields__)
     figures = (LogSummary, FragmentSummary, LeavingSummary)
     assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]
     described = first_cells("### Tasks as `.toml`")

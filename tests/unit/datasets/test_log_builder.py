@@ -8,7 +8,7 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes, log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 
@@ -32,7 +32,7 @@ def test_every_transition_has_one_outcome() -> None:
             (4, "a", DOWN),
             (4, "b", IDLE),
         ],
-        provenance=Provenance(made_by="test", counts={"rows": 8}),
+        provenance=LogProvenance(made_by="test", counts={"rows": 8}),
     )
     assert log.provenance.counts == {
         "rows": 8,

@@ -18,7 +18,7 @@ from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import ALWAYS_IDLE
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
-from bftrain_datasets.log.provenance import DoubtfulTime, Provenance, Source
+from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance, ProvenanceSource
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 _HAS_PARQUET = pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")
@@ -32,10 +32,10 @@ def awkward_log() -> EventLog:
         node_names=("never", "#5", "ñode-ß"),
         begin_s=-1.5,
         end_s=2e9,
-        provenance=Provenance(
+        provenance=LogProvenance(
             made_by="reader of nothing",
             options={"deep": {"list": [1, 2.5, None, "x"]}},
-            sources=(Source(name="a b.log", sha256="00", size_bytes=3),),
+            sources=(ProvenanceSource(name="a b.log", sha256="00", size_bytes=3),),
             steps=("one", "two"),
         ),
     )
@@ -73,7 +73,7 @@ def test_earlier_versions_can_read_a_log_without_doubts(tmp_path: Path, suffix: 
     story = zipfile.ZipFile(path).read("provenance.npy") if suffix == ".npz" else path.read_bytes()
     assert (b"made_by" in story, b"doubtful" in story) == (True, False)
     doubt = DoubtfulTime(cause=ALWAYS_IDLE, of_nodes=3, times=(0.0,), nodes=(1,))
-    doubted = replace(awkward_log(), provenance=Provenance(doubtful=(doubt,)))
+    doubted = replace(awkward_log(), provenance=LogProvenance(doubtful=(doubt,)))
     save_log(doubted, path)
     assert load_log(path).provenance.doubtful == (doubt,)
 
@@ -86,7 +86,7 @@ def test_a_long_provenance_is_loaded_again(tmp_path: Path, suffix: str) -> None:
     log = log_from_transitions(
         [(0.0, "a", NodeState.IDLE)],
         end_s=9.0,
-        provenance=Provenance(doubtful=(doubtful,), steps=steps),
+        provenance=LogProvenance(doubtful=(doubtful,), steps=steps),
     )
     save_log(log, tmp_path / f"log{suffix}")
     assert load_log(tmp_path / f"log{suffix}").provenance == log.provenance
@@ -134,7 +134,7 @@ def test_a_csv_of_somebody_else_is_read_and_its_source_is_told(tmp_path: Path) -
     assert log.node_names == ("a", "b")
     assert (log.start_s, log.end_s, log.idle_node_s) == (10.0, 25.0, 10.0)
     assert log.provenance.made_by == "reader csv"
-    assert log.provenance.sources == (Source.of(path),)
+    assert log.provenance.sources == (ProvenanceSource.of(path),)
     assert log.provenance.counts["transitions"] == 4
     assert log.provenance.counts["stated_busy"] == 1
 
@@ -267,7 +267,7 @@ def test_the_ending_of_the_name_decides(tmp_path: Path) -> None:
 
 def test_the_story_does_not_change_the_content_hash(tmp_path: Path) -> None:
     log = awkward_log()
-    save_log(replace(log, provenance=Provenance()), tmp_path / "plain.csv")
+    save_log(replace(log, provenance=LogProvenance()), tmp_path / "plain.csv")
     assert load_log(tmp_path / "plain.csv").sha256 == log.sha256
 
 
@@ -288,19 +288,19 @@ def test_a_draft_that_a_killed_writer_left_does_not_stand_in_the_way(tmp_path: P
 
 
 def test_options_are_json_from_birth(tmp_path: Path) -> None:
-    story = Provenance(options={"window": (1, 2), "file": None})
+    story = LogProvenance(options={"window": (1, 2), "file": None})
     assert story.options == {"window": [1, 2], "file": None}
     save_log(replace(awkward_log(), provenance=story), tmp_path / "log.npz")
     assert load_log(tmp_path / "log.npz").provenance == story
     with pytest.raises(BadValue, match="must be JSON"):
-        Provenance(options={"file": object()})
+        LogProvenance(options={"file": object()})
 
 
 def test_counts_are_numbers_and_steps_are_texts() -> None:
     with pytest.raises(BadValue, match=r"Provenance\.counts: must be a mapping from names to whole numbers"):
-        Provenance(counts={"rows": "many"})  # type: ignore[dict-item]  # the mistake under test
+        LogProvenance(counts={"rows": "many"})  # type: ignore[dict-item]  # the mistake under test
     with pytest.raises(BadValue, match=r"Provenance\.steps: must be a list of texts"):
-        Provenance(steps=(3,))  # type: ignore[arg-type]  # the mistake under test
+        LogProvenance(steps=(3,))  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_a_source_with_an_odd_name_is_told_readably(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
-from bftrain_datasets.log.provenance import Source
+from bftrain_datasets.log.provenance import ProvenanceSource
 
 pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -64,7 +64,7 @@ def test_a_table_of_somebody_else_is_read_and_its_source_is_told(tmp_path: Path)
     assert log.node_names == ("a", "b")
     assert (log.start_s, log.end_s, log.idle_node_s) == (10.0, 25.0, 10.0)
     assert log.provenance.made_by == "reader parquet"
-    assert log.provenance.sources == (Source.of(path),)
+    assert log.provenance.sources == (ProvenanceSource.of(path),)
     assert log.provenance.counts["transitions"] == 4
 
 

@@ -20,7 +20,7 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window
 from bftrain_datasets.log.measures import fragments, summarise
-from bftrain_datasets.log.provenance import Finding, Provenance, Source
+from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
 from tests.helpers.in_process import CommandLine
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
@@ -47,14 +47,14 @@ def log() -> EventLog:
         ],
         node_names=names,
         end_s=BEGIN_S + 3600,
-        provenance=Provenance(
+        provenance=LogProvenance(
             made_by="reader sacct",
             options={"preemptible": ["secret-queue"], "window": [BEGIN_S, None]},
-            sources=(Source(name="secret.log", sha256="5ec4e7", size_bytes=3),),
+            sources=(ProvenanceSource(name="secret.log", sha256="5ec4e7", size_bytes=3),),
             counts={"rows_read": 7, "rows_aside_never_started": 2, "secret-count": 1},
             findings=(
-                Finding(name="over_capacity", count=3, node_s=5.0, first="secret.log:7", done="secret"),
-                Finding(name="secret-finding", count=1),
+                LogFinding(name="over_capacity", count=3, node_s=5.0, first="secret.log:7", done="secret"),
+                LogFinding(name="secret-finding", count=1),
             ),
             steps=("kept secret-r1n1",),
         ),
@@ -194,9 +194,9 @@ def test_figures_that_tell_how_good_the_log_is_are_kept(log: EventLog) -> None:
     story = anonymised(log, KEY).provenance
     assert story.made_by == "reader sacct"
     assert story.counts == {name: log.provenance.counts[name] for name in log.provenance.counts if "secret" not in name}
-    assert story.findings == (Finding(name="over_capacity", count=3, node_s=5.0),)
+    assert story.findings == (LogFinding(name="over_capacity", count=3, node_s=5.0),)
     assert "over_capacity" in HAZARDS
-    strange = replace(log, provenance=Provenance(made_by="reader of-my-site"))
+    strange = replace(log, provenance=LogProvenance(made_by="reader of-my-site"))
     assert anonymised(strange, KEY).provenance.made_by == "another reader"
 
 

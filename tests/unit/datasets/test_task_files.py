@@ -12,7 +12,13 @@ from bftrain.taskfiles.profiles import PROFILE_NAMES, profile, profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import sample_log
-from bftrain_datasets.workloads.task_generators import Arrivals, TaskShape, generate_mix, generate_trials, sample_tasks
+from bftrain_datasets.workloads.task_generators import (
+    TaskArrivals,
+    TaskShape,
+    generate_mix,
+    generate_trials,
+    sample_tasks,
+)
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(100.0, 190.5, 370.0))
 FULL = TaskSpec(
@@ -207,18 +213,18 @@ def test_a_mix_has_every_model_equally_often_in_an_order_of_the_seed() -> None:
 
 
 def test_random_arrivals_come_at_the_asked_rate_and_in_order() -> None:
-    tasks = generate_trials(2000, seed=1, arrivals=Arrivals(start_s=500.0, per_hour=60))
+    tasks = generate_trials(2000, seed=1, arrivals=TaskArrivals(start_s=500.0, per_hour=60))
     moments = [task.submit_s for task in tasks]
     assert moments == sorted(moments)
     assert moments[0] > 500
     assert (moments[-1] - 500) / 2000 == pytest.approx(60, rel=0.1)
-    assert tasks == generate_trials(2000, seed=1, arrivals=Arrivals(start_s=500.0, per_hour=60))
+    assert tasks == generate_trials(2000, seed=1, arrivals=TaskArrivals(start_s=500.0, per_hour=60))
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_wrong_counts_and_rates_are_named(rate: float) -> None:
     with pytest.raises(BadValue, match=r"Arrivals\.per_hour"):
-        generate_trials(1, arrivals=Arrivals(per_hour=rate))
+        generate_trials(1, arrivals=TaskArrivals(per_hour=rate))
     with pytest.raises(BadValue, match=r"tasks\.count"):
         generate_mix(0, 1)
     with pytest.raises(BadValue, match=r"tasks\.seed"):

@@ -17,7 +17,7 @@ from tests.helpers.records import imported
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.hazard_kinds import Hazard
+    from bftrain_datasets.importing.hazard_kinds import RecordHazard
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "readers.md").read_text()
@@ -36,7 +36,7 @@ def test_every_format_is_in_the_table_and_has_its_section() -> None:
     assert [name for name, place in told.items() if f"`{name}` reads" not in sections[place]] == []
 
 
-def row(name: str, hazard: Hazard) -> str:
+def row(name: str, hazard: RecordHazard) -> str:
     """Give the line of the table that a kind of doubt should have."""
     option = f"`{hazard.option}`" if re.fullmatch(r"--\S+", hazard.option) else hazard.option
     return f"| `{name}` | {hazard.says} | {hazard.done} | {option} | {'doubt' if hazard.doubt else ''} |"

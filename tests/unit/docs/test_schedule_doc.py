@@ -17,18 +17,18 @@ from bftrain_replay.commands.schedule import OPTIONS
 from tests.helpers.schedules import Row, swf
 
 if TYPE_CHECKING:
-    from bftrain_datasets.scheduling.schedule_result import Result
+    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
 
 PAGE = (Path(__file__).parents[3] / "docs" / "schedule.md").read_text()
 WORDS = set(re.findall(r"`([\w-]+)`", PAGE))
 
 
 @pytest.fixture
-def result(tmp_path: Path) -> Result:
+def result(tmp_path: Path) -> ScheduleResult:
     return schedule(swf(tmp_path / "log.swf", [Row(0, 9), Row(1, 9)], "MaxNodes: 1"))
 
 
-def test_every_column_of_every_table_is_told(result: Result) -> None:
+def test_every_column_of_every_table_is_told(result: ScheduleResult) -> None:
     for name, table in tables(result).items():
         assert f"**{name}**" in PAGE
         assert set(table) <= WORDS, name

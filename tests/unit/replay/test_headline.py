@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance
+from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import Source
 from bftrain_replay.reporting import report, report_data
@@ -122,10 +122,10 @@ def test_the_page_begins_with_it_and_shows_no_bare_u() -> None:
     assert "ran out" not in report.render(report_data.of_study(enough, Source())).split("<script")[0]
 
 
-def doubtful_log(*findings: Finding) -> EventLog:
+def doubtful_log(*findings: LogFinding) -> EventLog:
     """Two nodes, of which one is doubtful in the second of two hours."""
     found = DoubtfulTime(cause="censored_end", of_nodes=2, times=(START_S + 3600.0,), nodes=(1,))
-    return replace(LOG, provenance=Provenance(made_by="reader sacct", doubtful=(found,), findings=findings))
+    return replace(LOG, provenance=LogProvenance(made_by="reader sacct", doubtful=(found,), findings=findings))
 
 
 def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page() -> None:
@@ -153,7 +153,7 @@ def test_doubts_are_those_of_the_window_that_is_replayed() -> None:
 
 
 def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
-    done = study(doubtful_log(Finding(name="derived", count=2)), [task()], ReplaySettings())
+    done = study(doubtful_log(LogFinding(name="derived", count=2)), [task()], ReplaySettings())
     summary = summary_json.summary(done, Source())
     assert (summary["doubtful"]["source"], summary["doubtful"]["share"]) == ("simulated", 1.0)
     page = report.page(report_data.of_study(done, Source()))
@@ -163,7 +163,7 @@ def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     text = report.render(report_data.of_study(done, Source()))
     assert text.count("the simulated scheduler") >= 2
     assert "batch queue" not in text.lower()
-    counted = study(doubtful_log(Finding(name="which_unknown", count=2)), [task()], ReplaySettings())
+    counted = study(doubtful_log(LogFinding(name="which_unknown", count=2)), [task()], ReplaySettings())
     page = report.page(report_data.of_study(counted, Source()))
     assert page.lead.startswith("By counts of busy nodes the batch queue left")
     assert page.subtitle.startswith("2 nodes derived from counts for")

@@ -11,7 +11,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing import job_checks as intake_module
 from bftrain_datasets.importing import node_counts
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.job_checks import RUNNING, Intake
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL, log_from_counts
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.nodenames import MOST_NODES
@@ -19,14 +19,14 @@ from bftrain_datasets.log.nodenames import MOST_NODES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bftrain_datasets.log.provenance import Finding
+    from bftrain_datasets.log.provenance import LogFinding
 
 BUSY, IDLE, DOWN = (int(state) for state in NodeState)
 DAY = 1_600_000_000.0
 
 
-def series(rows: Iterable[tuple[float, int, int]], **options: object) -> Intake:
-    intake = Intake(ImportOptions(**options))  # type: ignore[arg-type]  # any of its fields
+def series(rows: Iterable[tuple[float, int, int]], **options: object) -> RecordIntake:
+    intake = RecordIntake(ImportOptions(**options))  # type: ignore[arg-type]  # any of its fields
     intake.begin_file("counts")
     for line, (time_s, active, total) in enumerate(rows, 1):
         intake.row(line)
@@ -35,8 +35,8 @@ def series(rows: Iterable[tuple[float, int, int]], **options: object) -> Intake:
     return intake
 
 
-def jobs(rows: Iterable[tuple[float, float, int]], **options: object) -> Intake:
-    intake = Intake(ImportOptions(counts=True, **options))  # type: ignore[arg-type]  # any of its fields
+def jobs(rows: Iterable[tuple[float, float, int]], **options: object) -> RecordIntake:
+    intake = RecordIntake(ImportOptions(counts=True, **options))  # type: ignore[arg-type]  # any of its fields
     intake.begin_file("jobs")
     for line, (start_s, end_s, count) in enumerate(rows, 1):
         intake.row(line)
@@ -44,7 +44,7 @@ def jobs(rows: Iterable[tuple[float, float, int]], **options: object) -> Intake:
     return intake
 
 
-def found(intake: Intake) -> dict[str, Finding]:
+def found(intake: RecordIntake) -> dict[str, LogFinding]:
     rows = intake.tally.rows()
     assert rows.read == rows.used + sum(rows.aside.values())
     return {each.name: each for each in intake.tally.findings()}
@@ -160,7 +160,7 @@ def test_the_end_of_a_dump_is_doubtful_unless_a_job_runs_or_a_window_says_so() -
 
 
 def test_the_same_job_twice_counts_once() -> None:
-    intake = Intake(ImportOptions(counts=True))
+    intake = RecordIntake(ImportOptions(counts=True))
     intake.begin_file("jobs")
     for line in (1, 2):
         intake.row(line)

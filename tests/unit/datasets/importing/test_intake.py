@@ -11,8 +11,8 @@ from bftrain.errors import BadInput, BadValue
 from bftrain_datasets.importing import job_checks as intake_module
 from bftrain_datasets.importing import job_columns as stays_module
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.job_checks import RUNNING, Intake
-from bftrain_datasets.importing.job_columns import Stays, file_and_line, place_of
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
 from bftrain_datasets.log.eventlog import NodeState
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 DAY = 1_700_000_000.0
 
 
-def given(**options: object) -> Intake:
-    intake = Intake(ImportOptions(**options))  # type: ignore[arg-type]  # any of its fields
+def given(**options: object) -> RecordIntake:
+    intake = RecordIntake(ImportOptions(**options))  # type: ignore[arg-type]  # any of its fields
     intake.begin_file("jobs")
     return intake
 
 
 def outcome(
-    intake: Intake,
+    intake: RecordIntake,
     start_s: float | None,
     end_s: float | None,
     nodes: str,
@@ -189,14 +189,14 @@ def test_nodes_can_be_named_that_no_job_holds() -> None:
 
 def test_too_many_pairs_are_refused_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stays_module, "MOST_PAIRS", 10)
-    stays = Stays()
+    stays = JobStays()
     numbers = {"start_s": DAY, "end_s": DAY + 1, "job": "1", "place": place_of(1, 1)}
     whole = stays.add_set([0, 1, 2, 3, 4])
     for _ in range(2):
         stays.add(node_set=whole, count=5, **numbers)  # type: ignore[arg-type]  # numbers and a name
     with pytest.raises(BadInput, match=r"more than 10 pairs of a job and a node .import it in parts"):
         stays.add(node_set=whole, count=1, **numbers)  # type: ignore[arg-type]  # numbers and a name
-    counted = Stays()
+    counted = JobStays()
     counted.add(node_set=-1, count=11, **numbers)  # type: ignore[arg-type]  # where only counts matter there are no pairs
     assert len(counted) == 1
 

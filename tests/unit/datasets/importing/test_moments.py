@@ -8,7 +8,7 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.time_formats import Clock, span_s, window, zone
+from bftrain_datasets.log.time_formats import RecordClock, span_s, window, zone
 
 NEW_YEAR = 1_767_225_600.0  # 2026-01-01 UTC
 BERLIN = "Europe/Berlin"
@@ -32,7 +32,7 @@ BERLIN = "Europe/Berlin"
     ],
 )
 def test_every_way_to_write_a_time(text: str, expected: float) -> None:
-    clock = Clock()
+    clock = RecordClock()
     assert clock.seconds(text) == expected
     assert clock.seconds(text) == expected  # now that the hour is known
 
@@ -55,20 +55,20 @@ def test_every_way_to_write_a_time(text: str, expected: float) -> None:
     ],
 )
 def test_what_is_no_time(text: str) -> None:
-    clock = Clock()
+    clock = RecordClock()
     with pytest.raises(ValueError, match=r".+"):
         clock.seconds(text)
 
 
 def test_what_was_assumed_is_counted() -> None:
-    clock = Clock()
+    clock = RecordClock()
     for text in ("2026-01-01T00:00:00", "2026-01-01T00:00:01", "2026-01-01T00:00:00Z", "1767225600", "1767225600000"):
         clock.seconds(text)
     assert (clock.without_zone, clock.in_ms, clock.twice) == (2, 1, 0)
 
 
 def test_local_times_follow_summer_and_winter() -> None:
-    clock = Clock(zone(BERLIN))
+    clock = RecordClock(zone(BERLIN))
     assert clock.seconds("2026-01-01T01:00:00") == NEW_YEAR
     assert clock.seconds("2026-07-01T02:00:00") == datetime(2026, 7, 1, tzinfo=UTC).timestamp()
     assert clock.seconds("2026-01-01T00:00:00Z") == NEW_YEAR
@@ -76,7 +76,7 @@ def test_local_times_follow_summer_and_winter() -> None:
 
 
 def test_hours_that_a_clock_shows_twice_or_never() -> None:
-    clock = Clock(zone(BERLIN))
+    clock = RecordClock(zone(BERLIN))
     twice = clock.seconds("2025-10-26T02:30:00")
     assert twice == datetime(2025, 10, 26, 0, 30, tzinfo=UTC).timestamp()  # the earlier one
     assert clock.twice == 1
@@ -91,7 +91,7 @@ def test_hours_that_a_clock_shows_twice_or_never() -> None:
 
 def test_a_clock_that_changes_by_half_an_hour() -> None:
     """On Lord Howe Island the hour from 1 to 2 in the night is odd in its second half only."""
-    clock = Clock(zone("Australia/Lord_Howe"))
+    clock = RecordClock(zone("Australia/Lord_Howe"))
     assert clock.seconds("2026-04-05T01:15:00") == datetime(2026, 4, 4, 14, 15, tzinfo=UTC).timestamp()
     assert clock.twice == 0
     assert clock.seconds("2026-04-05T01:45:00") == datetime(2026, 4, 4, 14, 45, tzinfo=UTC).timestamp()
@@ -101,7 +101,7 @@ def test_a_clock_that_changes_by_half_an_hour() -> None:
 
 @pytest.mark.parametrize("name", [BERLIN, "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "+05:30", "UTC"])
 def test_each_minute_of_a_year_agrees_with_the_library(name: str) -> None:
-    clock, place = Clock(zone(name)), zone(name)
+    clock, place = RecordClock(zone(name)), zone(name)
     moment = datetime(2025, 1, 1, 0, 7, 13)  # noqa: DTZ001 - a local time is what this is about
     while moment.year == 2025:
         assert clock.seconds(moment.isoformat()) == moment.replace(tzinfo=place).timestamp()
@@ -126,7 +126,7 @@ def test_no_such_zone(name: str) -> None:
 
 
 def test_a_time_that_another_notation_gave() -> None:
-    clock = Clock(zone(BERLIN))
+    clock = RecordClock(zone(BERLIN))
     assert clock.local(datetime(2026, 1, 1, 1)) == NEW_YEAR  # noqa: DTZ001 - without a zone it is in that of the clock
     assert clock.local(datetime(2026, 1, 1, tzinfo=UTC)) == NEW_YEAR
     assert clock.without_zone == 1
@@ -166,4 +166,4 @@ def test_spans() -> None:
 
 
 def test_times_before_1973_may_count_from_zero() -> None:
-    assert Clock().seconds("5") == 5 < time_formats.SMALLEST_EPOCH_S
+    assert RecordClock().seconds("5") == 5 < time_formats.SMALLEST_EPOCH_S

@@ -10,7 +10,7 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.importing import occupancy
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.job_checks import RUNNING, Intake
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.log.eventlog import NodeState
 
@@ -24,7 +24,7 @@ Job = tuple[float, float, str]
 
 def taken(*jobs: Job, names: tuple[str, ...] = (), **options: object) -> tuple[EventLog, dict[str, tuple[int, float]]]:
     """Build the log of these jobs; times count from DAY."""
-    intake = Intake(ImportOptions(**options))  # type: ignore[arg-type]  # any of its fields
+    intake = RecordIntake(ImportOptions(**options))  # type: ignore[arg-type]  # any of its fields
     intake.begin_file("jobs")
     for line, (start_s, end_s, nodes) in enumerate(jobs, 1):
         intake.row(line)
@@ -159,7 +159,7 @@ def test_nothing_to_build_from_says_why() -> None:
 
 
 def test_the_first_place_of_a_doubt_is_a_line_of_a_file() -> None:
-    intake = Intake()
+    intake = RecordIntake()
     for name, rows in (("one", [(0, 10)]), ("two", [(20, 30), (0, 10), (5, 25)])):
         intake.begin_file(name)
         for line, (start_s, end_s) in enumerate(rows, 1):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bftrain_datasets.importing.job_checks import Intake
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import file_and_line, place_of
-from bftrain_datasets.importing.open_jobs import MOST_ENDED, OpenJob, OpenJobs
+from bftrain_datasets.importing.open_jobs import MOST_ENDED, OpenJob, OpenJobTable
 
 
 def job(name: str, start_s: float, nodes: str = "n1", *also: str) -> OpenJob:
@@ -12,9 +12,9 @@ def job(name: str, start_s: float, nodes: str = "n1", *also: str) -> OpenJob:
     return OpenJob(job=name, start_s=start_s, nodes=nodes, queue="", place=place_of(1, int(start_s)), also=also)
 
 
-def opened(*jobs: OpenJob) -> Intake:
+def opened(*jobs: OpenJob) -> RecordIntake:
     """Make an intake with these jobs open."""
-    intake = Intake()
+    intake = RecordIntake()
     intake.begin_file("log")
     for each in jobs:
         intake.row(each.place)
@@ -23,7 +23,7 @@ def opened(*jobs: OpenJob) -> Intake:
     return intake
 
 
-def stays(intake: Intake) -> list[tuple[float, float]]:
+def stays(intake: RecordIntake) -> list[tuple[float, float]]:
     """Close the intake and give start and end of every job."""
     intake.close()
     assert intake.tally.rows().read == intake.tally.rows().used + sum(intake.tally.rows().aside.values())
@@ -32,7 +32,7 @@ def stays(intake: Intake) -> list[tuple[float, float]]:
 
 
 def test_an_end_finds_its_start() -> None:
-    jobs = OpenJobs()
+    jobs = OpenJobTable()
     assert jobs.begin(job("1", 10, "n1", "7_1", "7"))
     assert [each.job for each in jobs.named("7")] == ["1"]
     assert jobs.end("1", 9) is None
@@ -85,7 +85,7 @@ def test_starts_in_the_wrong_order_end_when_the_next_begins() -> None:
 
 
 def test_jobs_that_ended_are_not_remembered_for_ever() -> None:
-    jobs = OpenJobs()
+    jobs = OpenJobTable()
     for number in range(MOST_ENDED + 5):
         jobs.begin(job(str(number), 1))
         jobs.end(str(number), 2)

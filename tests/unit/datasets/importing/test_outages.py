@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from bftrain_datasets.importing.findings import Tally
-from bftrain_datasets.importing.outages import Outages
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.outages import NodeOutages
 from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
 
@@ -28,7 +28,7 @@ IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
     ],
 )
 def test_spans(told: list[tuple[float, bool, str]], spans: list[tuple[float, float]]) -> None:
-    outages = Outages()
+    outages = NodeOutages()
     for time_s, out, why in told:
         outages.tell("a", time_s, out=out, why=why)
     assert outages.spans("a") == spans
@@ -47,7 +47,7 @@ def test_only_idle_time_becomes_down() -> None:
         ],
         end_s=50,
     )
-    outages, tally = Outages(), Tally()
+    outages, tally = NodeOutages(), FindingsTally()
     for name in ("a", "c", "stranger"):
         outages.tell(name, -5, out=True, why="down")
         outages.tell(name, 30, out=False)
@@ -65,4 +65,4 @@ def test_only_idle_time_becomes_down() -> None:
 
 def test_nothing_told_changes_nothing() -> None:
     log = log_from_transitions([(0, "a", IDLE)], end_s=50)
-    assert Outages().mark(log, Tally()) is log
+    assert NodeOutages().mark(log, FindingsTally()) is log

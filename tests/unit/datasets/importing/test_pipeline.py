@@ -24,7 +24,7 @@ from tests.helpers.records import finding, imported, kinds
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import Intake
+    from bftrain_datasets.importing.job_checks import RecordIntake
     from bftrain_datasets.importing.raw_file import RawFile
 
 HEADER = "JobID|Start|End|NodeList|State|Partition\n"
@@ -173,7 +173,7 @@ class Stranger:
     def recognises(self, head: bytes) -> bool:
         return head.startswith(b"#stranger")
 
-    def read(self, file: RawFile, intake: Intake) -> None:
+    def read(self, file: RawFile, intake: RecordIntake) -> None:
         for number, line in file.lines():
             if not line.startswith("#"):
                 intake.row(number)

@@ -16,7 +16,7 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain.files import LONGEST_LINE_BYTES
-from bftrain_datasets.importing.findings import Tally
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Read:
     """What came out of one file."""
 
     def __init__(self, path: Path | None, least: int = sys.maxsize) -> None:
-        self.tally = Tally()
+        self.tally = FindingsTally()
         self.tally.file = "f"
         with RawFile(path, self.tally) as file:
             self.head = file.head
@@ -273,7 +273,7 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(PACKED["gzip"])
     told: list[int] = []
-    with RawFile(path, Tally(), told.append) as file:
+    with RawFile(path, FindingsTally(), told.append) as file:
         list(file.lines())
     assert sum(told) == len(PACKED["gzip"])
 
@@ -293,5 +293,5 @@ def test_a_disc_that_fails_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_binary_gives_what_is_inside(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(PACKED["tar.gz"])
-    with RawFile(tmp_path / "f", Tally()) as file:
+    with RawFile(tmp_path / "f", FindingsTally()) as file:
         assert file.binary().read() == TEXT

@@ -12,18 +12,18 @@ from bftrain.errors import BadInput
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.published.frame import load_frame
-from bftrain_datasets.published.log import COLUMNS_AT_ONCE, Transitions, transitions_of
+from bftrain_datasets.published.log import COLUMNS_AT_ONCE, NodeTransitions, transitions_of
 from tests.helpers.samples import PICKLES
 
 
-def told(table: pd.DataFrame) -> Transitions:
+def told(table: pd.DataFrame) -> NodeTransitions:
     stream = io.BytesIO()
     table.to_pickle(stream)
     stream.seek(0)
     return transitions_of(load_frame(stream, "nd.pkl"))
 
 
-def log_of(found: Transitions) -> EventLog:
+def log_of(found: NodeTransitions) -> EventLog:
     builder = LogBuilder(found.node_names)
     builder.add_columns(found.times, found.nodes, found.states)
     return builder.build(begin_s=found.begin_s, end_s=found.end_s)

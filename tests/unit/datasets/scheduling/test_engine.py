@@ -10,7 +10,7 @@ import pytest
 from bftrain.errors import BrokenPlugin
 from bftrain_datasets.scheduling.policy_options import PolicyOptions
 from bftrain_datasets.scheduling.runtime_estimates import estimator
-from bftrain_datasets.scheduling.schedule_engine import Ended, Engine
+from bftrain_datasets.scheduling.schedule_engine import ScheduleEnd, ScheduleEngine
 from bftrain_datasets.scheduling.schedule_figures import job_figures
 from bftrain_datasets.scheduling.scheduling import find_policy
 from tests.helpers.schedules import NEVER, Row, jobs_of, scheduled
@@ -18,7 +18,7 @@ from tests.helpers.schedules import NEVER, Row, jobs_of, scheduled
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bftrain_datasets.scheduling.cluster import Cluster
+    from bftrain_datasets.scheduling.cluster import SimulatedCluster
 
 
 class Plugin:
@@ -26,12 +26,12 @@ class Plugin:
 
     name = "mine"
 
-    def __init__(self, starts: Callable[[Cluster], Sequence[int]], wake_s: float = NEVER) -> None:
+    def __init__(self, starts: Callable[[SimulatedCluster], Sequence[int]], wake_s: float = NEVER) -> None:
         self.starts = starts
         self.wake_s = wake_s
 
 
-def greedy(cluster: Cluster) -> list[int]:
+def greedy(cluster: SimulatedCluster) -> list[int]:
     free, started = cluster.free, []
     for job in cluster.waiting:
         if cluster.size[job] <= free:
@@ -47,14 +47,14 @@ def test_a_policy_of_ones_own_decides() -> None:
     made = scheduled(ROWS, 4, Plugin(greedy))
     assert list(made.start_s) == [0, 100, 20]
     assert made.overtook == [False, False, True]
-    assert made.ended is Ended.ALL_DONE
+    assert made.ended is ScheduleEnd.ALL_DONE
     assert made.end_s == 200
 
 
 def test_it_is_asked_at_events_and_when_it_wants_to() -> None:
     asked: list[float] = []
 
-    def late(cluster: Cluster) -> list[int]:
+    def late(cluster: SimulatedCluster) -> list[int]:
         asked.append(cluster.now_s)
         return greedy(cluster) if cluster.now_s >= 30 else []
 
@@ -66,7 +66,7 @@ def test_it_is_asked_at_events_and_when_it_wants_to() -> None:
 def test_it_is_told_what_happened_since() -> None:
     told: list[tuple[list[int], list[int], list[int]]] = []
 
-    def noting(cluster: Cluster) -> list[int]:
+    def noting(cluster: SimulatedCluster) -> list[int]:
         told.append((cluster.submitted[:], cluster.overran[:], cluster.ended[:]))
         assert cluster.running == sorted(cluster.running)
         return greedy(cluster)
@@ -86,7 +86,9 @@ def test_it_is_told_what_happened_since() -> None:
         (lambda _: [], "leaves job 1 waiting though nothing runs"),
     ],
 )
-def test_a_policy_that_breaks_the_rules_is_told_so(starts: Callable[[Cluster], Sequence[int]], what: str) -> None:
+def test_a_policy_that_breaks_the_rules_is_told_so(
+    starts: Callable[[SimulatedCluster], Sequence[int]], what: str
+) -> None:
     with pytest.raises(BrokenPlugin, match=what) as refused:
         scheduled(ROWS, 4, Plugin(starts))
     assert refused.value.where is not None
@@ -95,29 +97,29 @@ def test_a_policy_that_breaks_the_rules_is_told_so(starts: Callable[[Cluster], S
 
 def test_it_ends_in_the_middle_when_it_is_to() -> None:
     made = scheduled(ROWS, 4, "easy", until_s=100.0)
-    assert (made.ended, made.end_s) == (Ended.UNTIL, 100)
+    assert (made.ended, made.end_s) == (ScheduleEnd.UNTIL, 100)
     assert job_figures(made).state == ["done", "running", "done"]
     made = scheduled(ROWS, 4, "fcfs", until_s=15.0)
     assert job_figures(made).state == ["running", "waiting", "not_arrived"]
-    assert scheduled(ROWS, 4, "easy", until_s=1e6).ended is Ended.ALL_DONE
+    assert scheduled(ROWS, 4, "easy", until_s=1e6).ended is ScheduleEnd.ALL_DONE
 
 
 def test_overload_ends_it() -> None:
     rows = [Row(10 * number, 100, 1) for number in range(1000)]
     made = scheduled(rows, 4, "easy", max_backlog_s=1000.0)
-    assert made.ended is Ended.OVERLOAD
+    assert made.ended is ScheduleEnd.OVERLOAD
     states = job_figures(made).state
     # 4 jobs run at a time, and one arrives each 10 s: until 41 wait, 6 arrive for 4 that end
     waited = [100.0 for state in states if state == "waiting"]
     assert sum(waited) / 4 > 1000 >= (sum(waited) - 100) / 4
     assert states.count("not_arrived") > 900
-    assert scheduled(rows, 4, "easy", max_backlog_s=40_000.0).ended is Ended.ALL_DONE
-    assert scheduled(rows, 10, "easy", max_backlog_s=1.0).ended is Ended.ALL_DONE
+    assert scheduled(rows, 4, "easy", max_backlog_s=40_000.0).ended is ScheduleEnd.ALL_DONE
+    assert scheduled(rows, 10, "easy", max_backlog_s=1.0).ended is ScheduleEnd.ALL_DONE
 
 
 def test_whoever_watches_may_end_it() -> None:
     jobs = jobs_of([Row(number, 5, 1) for number in range(2000)])
-    engine = Engine(jobs, 4, find_policy("easy", PolicyOptions()), estimator("limit", jobs), 600.0)
+    engine = ScheduleEngine(jobs, 4, find_policy("easy", PolicyOptions()), estimator("limit", jobs), 600.0)
     seen: list[tuple[float, int]] = []
 
     def watch(simulated_s: float, done: int) -> bool:
@@ -125,7 +127,7 @@ def test_whoever_watches_may_end_it() -> None:
         return len(seen) < 3
 
     made = engine.run(NEVER, NEVER, watch)
-    assert made.ended is Ended.INTERRUPTED
+    assert made.ended is ScheduleEnd.INTERRUPTED
     assert len(seen) == 3
     assert seen == sorted(seen)
     assert made.end_s < seen[-1][0]

@@ -15,7 +15,7 @@ from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.eventlog import IDLE
 from bftrain_datasets.log.log_files import load_log
 from bftrain_datasets.log.nodenames import expand
-from bftrain_datasets.log.provenance import Provenance
+from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling import schedule_folder
 from bftrain_datasets.scheduling.job_placement import place
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.scheduling.job_placement import Places
+    from bftrain_datasets.scheduling.job_placement import PlacedJobs
 
 DAY = 1_600_000_000
 # Five nodes: a hole in the middle opens at 10, then three nodes are wanted
 HOLE = [Row(0, 10, 1), Row(0, 99, 1), Row(0, 20, 2), Row(5, 30, 2), Row(12, 50, 2)]
 
 
-def log_of(places: Places) -> EventLog:
+def log_of(places: PlacedJobs) -> EventLog:
     """Give the log as it stands."""
-    return places.log(0.0, Provenance())
+    return places.log(0.0, LogProvenance())
 
 
 def pools(log: EventLog) -> list[tuple[float, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrain_datasets.scheduling.campaign_figures import figures
-from bftrain_datasets.scheduling.fairshare import Usage
+from bftrain_datasets.scheduling.fairshare import UserUsage
 from tests.helpers.schedules import Row, scheduled, starts
 
 # Ten nodes, six of them taken until 100. The second job must wait for that; who may pass it?
@@ -80,7 +80,7 @@ def test_fair_share_counts_usage_over_share_and_forgets_by_half() -> None:
 
 
 def test_usage_decays_as_the_integral_says() -> None:
-    usage = Usage(1, half_life_s=50.0)
+    usage = UserUsage(1, half_life_s=50.0)
     usage.hold(0, 4, 10.0)
     usage.hold(0, -3, 30.0)
     step = 0.001
@@ -89,7 +89,7 @@ def test_usage_decays_as_the_integral_says() -> None:
         for at in (10 + (number + 0.5) * step for number in range(90_000))
     )
     assert usage.of(0, 100.0) == pytest.approx(summed, rel=1e-7)
-    forever = Usage(1, half_life_s=0.0)
+    forever = UserUsage(1, half_life_s=0.0)
     forever.hold(0, 4, 10.0)
     forever.hold(0, -3, 30.0)
     assert forever.of(0, 100.0) == 4 * 20 + 70

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain_datasets.scheduling.free_nodes_profile import Profile
+from bftrain_datasets.scheduling.free_nodes_profile import FreeNodesProfile
 
 NODES, END = 9, 60
 
 plans = st.lists(st.tuples(st.integers(0, END), st.integers(0, 15), st.integers(1, NODES), st.booleans()), max_size=25)
 
 
-def plain(profile: Profile) -> list[int]:
+def plain(profile: FreeNodesProfile) -> list[int]:
     """Count the free nodes of every second."""
     return [profile.free[max(place for place, at in enumerate(profile.times) if at <= time)] for time in range(END * 2)]
 
@@ -21,7 +21,7 @@ def plain(profile: Profile) -> list[int]:
 def test_plans_are_taken_and_given_up(
     found: list[tuple[int, int, int, bool]], size: int, length: int, now: int
 ) -> None:
-    profile, free = Profile(0.0, NODES), [NODES] * (END * 2)
+    profile, free = FreeNodesProfile(0.0, NODES), [NODES] * (END * 2)
     for begin, lasts, nodes, is_kept in found:
         fits = min(free[begin : begin + lasts], default=NODES) >= nodes
         assert profile.least(begin, begin + lasts) == min(free[begin : begin + lasts] or [free[begin]])
@@ -43,14 +43,14 @@ def test_plans_are_taken_and_given_up(
     assert plain_from(profile, now) == free[now:]
 
 
-def plain_from(profile: Profile, now: int) -> list[int]:
+def plain_from(profile: FreeNodesProfile, now: int) -> list[int]:
     return [
         profile.free[max(place for place, at in enumerate(profile.times) if at <= time)] for time in range(now, END * 2)
     ]
 
 
 def test_a_plan_too_many_shows() -> None:
-    profile = Profile(0.0, 4)
+    profile = FreeNodesProfile(0.0, 4)
     profile.take(10, 20, 3)
     profile.take(15, 30, 2)
     assert profile.least(0, 15) == 1
@@ -59,6 +59,6 @@ def test_a_plan_too_many_shows() -> None:
 
 
 def test_what_runs_makes_a_profile() -> None:
-    made = Profile.of(5.0, 1, [(7.0, 0), (7.0, 1), (9.0, 2)], [2, 1, 4])
+    made = FreeNodesProfile.of(5.0, 1, [(7.0, 0), (7.0, 1), (9.0, 2)], [2, 1, 4])
     assert (made.times, made.free) == ([5, 7, 9], [1, 4, 8])
-    assert Profile.of(5.0, 1, [(5.0, 0)], [2]).free == [3]
+    assert FreeNodesProfile.of(5.0, 1, [(5.0, 0)], [2]).free == [3]

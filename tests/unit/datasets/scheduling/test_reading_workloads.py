@@ -11,7 +11,7 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.hazard_kinds import HAZARDS
-from bftrain_datasets.scheduling.jobs import UNLIMITED, Workload, read_workload
+from bftrain_datasets.scheduling.jobs import UNLIMITED, JobWorkload, read_workload
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import read
 from bftrain_datasets.scheduling.user_shares import load_shares
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HEADER = f"; UnixStartTime: {DAY}\n; MaxNodes: 4\n; MaxProcs: 16\n"
 
 
-def workload(folder: Path, text: str, **options: Any) -> Workload:  # noqa: ANN401 - see ScheduleSettings
+def workload(folder: Path, text: str, **options: Any) -> JobWorkload:  # noqa: ANN401 - see ScheduleSettings
     path = folder / "log.swf"
     path.write_text(text)
     found = read(path, ScheduleSettings(**options))
@@ -34,7 +34,7 @@ def workload(folder: Path, text: str, **options: Any) -> Workload:  # noqa: ANN4
     return found
 
 
-def told(found: Workload) -> dict[str, int]:
+def told(found: JobWorkload) -> dict[str, int]:
     return {each.name: each.count for each in found.findings}
 
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain_datasets.scheduling.campaign_figures import figures
-from bftrain_datasets.scheduling.virtual_schedule import VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import UserVirtualSchedule
 from tests.helpers.schedules import Row, scheduled
 
 
-def ends(virtual: VirtualSchedule) -> list[float]:
+def ends(virtual: UserVirtualSchedule) -> list[float]:
     return [round(float(time_s), 6) for time_s in virtual.times_of(virtual.tag)]
 
 
 def test_two_users_share_what_is_in_use() -> None:
-    virtual = VirtualSchedule([1.0, 1.0], 2)
+    virtual = UserVirtualSchedule([1.0, 1.0], 2)
     virtual.add(0, 0, 100.0)
     virtual.add(1, 1, 300.0)
     virtual.advance(10.0, 10)  # 50 each
@@ -28,7 +28,7 @@ def test_two_users_share_what_is_in_use() -> None:
 
 
 def test_shares_divide() -> None:
-    virtual = VirtualSchedule([3.0, 1.0], 2)
+    virtual = UserVirtualSchedule([3.0, 1.0], 2)
     virtual.add(0, 0, 300.0)
     virtual.add(1, 1, 300.0)
     virtual.advance(99.0, 10)
@@ -36,7 +36,7 @@ def test_shares_divide() -> None:
 
 
 def test_a_user_is_served_the_oldest_campaign_first() -> None:
-    virtual = VirtualSchedule([1.0], 3)
+    virtual = UserVirtualSchedule([1.0], 3)
     for campaign in range(3):
         virtual.add(0, campaign, 100.0)
     virtual.advance(99.0, 10)
@@ -44,7 +44,7 @@ def test_a_user_is_served_the_oldest_campaign_first() -> None:
 
 
 def test_surplus_is_lost() -> None:
-    virtual = VirtualSchedule([1.0], 2)
+    virtual = UserVirtualSchedule([1.0], 2)
     virtual.add(0, 0, 100.0)
     virtual.advance(50.0, 10)
     virtual.add(0, 1, 100.0)
@@ -53,14 +53,14 @@ def test_surplus_is_lost() -> None:
 
 
 def test_one_node_counts_while_nothing_runs() -> None:
-    virtual = VirtualSchedule([1.0], 1)
+    virtual = UserVirtualSchedule([1.0], 1)
     virtual.add(0, 0, 30.0)
     virtual.advance(99.0, 0)
     assert ends(virtual) == [30]
 
 
 def test_an_early_end_serves_the_next_campaign() -> None:
-    virtual = VirtualSchedule([1.0, 1.0], 3)
+    virtual = UserVirtualSchedule([1.0, 1.0], 3)
     virtual.add(0, 0, 100.0)
     virtual.add(0, 1, 100.0)
     virtual.add(1, 2, 1000.0)
@@ -72,7 +72,7 @@ def test_an_early_end_serves_the_next_campaign() -> None:
 
 
 def test_a_campaign_that_grows_goes_before_the_next_again() -> None:
-    virtual = VirtualSchedule([1.0, 1.0], 3)
+    virtual = UserVirtualSchedule([1.0, 1.0], 3)
     virtual.add(0, 0, 50.0)
     virtual.add(0, 1, 50.0)
     virtual.add(1, 2, 1000.0)
@@ -85,7 +85,7 @@ def test_a_campaign_that_grows_goes_before_the_next_again() -> None:
 
 
 def test_what_an_idle_user_had_too_much_is_lost() -> None:
-    virtual = VirtualSchedule([1.0], 2)
+    virtual = UserVirtualSchedule([1.0], 2)
     virtual.add(0, 0, 100.0)
     virtual.advance(20.0, 10)
     virtual.remove(0, 0, 60.0)
@@ -96,7 +96,7 @@ def test_what_an_idle_user_had_too_much_is_lost() -> None:
 
 
 def test_times_that_were_not_reached_are_unknown() -> None:
-    virtual = VirtualSchedule([1.0], 1)
+    virtual = UserVirtualSchedule([1.0], 1)
     virtual.add(0, 0, 100.0)
     virtual.advance(5.0, 10)
     assert np.isnan(virtual.times_of([virtual.tag[0]])).all()
@@ -105,7 +105,7 @@ def test_times_that_were_not_reached_are_unknown() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60)), max_size=30), st.data())
 def test_the_most_shares_between_two_times(steps: list[tuple[int, int]], data: st.DataObject) -> None:
-    virtual = VirtualSchedule([1.0, 2.0, 4.0, 8.0, 16.0], 5)
+    virtual = UserVirtualSchedule([1.0, 2.0, 4.0, 8.0, 16.0], 5)
     seen = [(0.0, 0.0)]
     for user, work in steps:
         virtual.add(user, user, float(work))

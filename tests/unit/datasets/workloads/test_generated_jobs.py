@@ -23,7 +23,7 @@ from bftrain_datasets.workloads.generator import (
     models_on,
 )
 from bftrain_datasets.workloads.speed_table import load_speed_table
-from bftrain_datasets.workloads.task_generators import Arrivals
+from bftrain_datasets.workloads.task_generators import TaskArrivals
 from tests.helpers.workloads import table
 
 MANY = 20_000
@@ -38,7 +38,7 @@ def share_is(count: int, share: float, of: int) -> bool:
 @pytest.fixture(scope="module")
 def tasks() -> list[Any]:
     shape = ClusterShape(high_share=0.2, deadlines=(1.2, 2.0, 10.0), users=4)
-    return list(generate_cluster(MANY, 3, arrivals=Arrivals(per_hour=3600 / LAMBDA_S), shape=shape))
+    return list(generate_cluster(MANY, 3, arrivals=TaskArrivals(per_hour=3600 / LAMBDA_S), shape=shape))
 
 
 def durations(tasks: list[Any]) -> list[float]:
@@ -107,7 +107,7 @@ def correlation(first: list[float], second: list[float]) -> float:
 
 
 def test_without_a_rate_all_come_at_the_start() -> None:
-    found = generate_cluster(5, arrivals=Arrivals(start_s=7))
+    found = generate_cluster(5, arrivals=TaskArrivals(start_s=7))
     assert {task.submit_s for task in found} == {7.0}
     assert {task.deadline_s for task in found} == {None}
     assert {(task.user, task.campaign, task.weight) for task in found} == {("", "", 1.0)}
@@ -115,7 +115,7 @@ def test_without_a_rate_all_come_at_the_start() -> None:
 
 def test_a_burst_comes_at_once_from_one_user_and_is_a_campaign() -> None:
     shape = ClusterShape(burst_share=0.3, burst_size=8, users=50)
-    found = generate_cluster(3000, 1, arrivals=Arrivals(per_hour=10), shape=shape)
+    found = generate_cluster(3000, 1, arrivals=TaskArrivals(per_hour=10), shape=shape)
     bursts: dict[str, list[Any]] = {}
     for task in found:
         bursts.setdefault(task.campaign, []).append(task)
@@ -156,7 +156,7 @@ def test_the_bundled_models_are_those_of_the_profiles() -> None:
 @pytest.mark.parametrize("suffix", [".toml", ".csv"])
 def test_generated_jobs_survive_their_file(tmp_path: Path, suffix: str) -> None:
     shape = ClusterShape(deadlines=(1.5,), burst_share=0.5, burst_size=3, users=2, high_share=0.5)
-    made = generate_cluster(40, 8, arrivals=Arrivals(per_hour=2), shape=shape)
+    made = generate_cluster(40, 8, arrivals=TaskArrivals(per_hour=2), shape=shape)
     path = tmp_path / f"tasks{suffix}"
     save_tasks(made, path)
     assert load_tasks(path) == made
@@ -189,7 +189,7 @@ def test_counts_seeds_and_rates_that_cannot_be() -> None:
     with pytest.raises(BadValue, match="seed: must not be below 0"):
         generate_cluster(1, -1)
     with pytest.raises(BadValue, match="per_hour: must be above 0"):
-        generate_cluster(1, arrivals=Arrivals(per_hour=0))
+        generate_cluster(1, arrivals=TaskArrivals(per_hour=0))
 
 
 def test_a_gang_without_a_share_is_never_drawn() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain_datasets.workloads.workload import Workload, import_workload
+from bftrain_datasets.workloads.workload import TrainingWorkload, import_workload
 from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from tests.helpers.site_data import site_data
 
@@ -23,7 +23,7 @@ SPEEDS: Final = "gavel/simulation_throughputs.json.gz"
 TRACES: Final = {"gen_seed0_lam9000_single": 400, "max_min_fairness": 96, "small_test": 20}
 
 
-def imported(name: str, **options: Any) -> Workload:  # noqa: ANN401 - options
+def imported(name: str, **options: Any) -> TrainingWorkload:  # noqa: ANN401 - options
     if name.startswith("gavel/"):
         options["speeds"] = site_data(SPEEDS)
     return import_workload(site_data(name), WorkloadOptions(**options))

@@ -9,7 +9,7 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
-from bftrain_datasets.workloads.task_generators import Arrivals
+from bftrain_datasets.workloads.task_generators import TaskArrivals
 from bftrain_replay.sweeping.run_outcomes import Outcomes
 from bftrain_replay.sweeping.sweep import Sweep, Swept
 from bftrain_replay.sweeping.sweep_charts import spreads
@@ -41,7 +41,7 @@ def test_a_cluster_of_jobs_is_the_one_of_the_command() -> None:
         count=9, gangs="1:0.5,4:0.5", deadlines="1.5,4", users=3, arrivals_per_hour=2.0, burst_share=0.5
     )
     shape = ClusterShape(gangs={1: 0.5, 4: 0.5}, deadlines=(1.5, 4.0), users=3, burst_share=0.5, burst_size=10)
-    assert source.load(7) == generate_cluster(9, 7, arrivals=Arrivals(per_hour=2.0), shape=shape)
+    assert source.load(7) == generate_cluster(9, 7, arrivals=TaskArrivals(per_hour=2.0), shape=shape)
     assert source.uses_seed
     fixed = ClusterTasks(count=2, seed=5)
     assert not fixed.uses_seed

@@ -12,7 +12,7 @@ from bftrain.errors import BadConfig, BadInput
 from bftrain.ports import Availability
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.log.provenance import DoubtfulTime, Finding, Provenance
+from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.sweeping.run_outcomes import Status
 from bftrain_replay.sweeping.run_point import Stopped, work
 from bftrain_replay.sweeping.sweep import Sweep
@@ -193,8 +193,8 @@ def test_a_broken_log_is_told_as_ever(tmp_path: Path) -> None:
 def test_doubts_about_a_log_stand_in_the_table(tmp_path: Path) -> None:
     log = generate_log(12, 0.1, seed=3)
     doubtful = DoubtfulTime(cause="censored_end", of_nodes=12, times=(log.start_s,), nodes=(12,))
-    findings = (Finding(name="which_unknown", count=1),)
-    save_log(replace(log, provenance=Provenance(doubtful=(doubtful,), findings=findings)), tmp_path / "log.npz")
+    findings = (LogFinding(name="which_unknown", count=1),)
+    save_log(replace(log, provenance=LogProvenance(doubtful=(doubtful,), findings=findings)), tmp_path / "log.npz")
     sweep = Sweep.of(small(log=str(tmp_path / "log.npz")))
     found = sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()})
     (row,) = found.rows
