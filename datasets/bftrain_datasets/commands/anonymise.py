@@ -19,13 +19,13 @@ from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_out
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with a secret key: a node gets the same name in all logs made with it. Made if it does not exist.",
 )
-@click.option("--shift-times", is_flag=True, help="Move the log so that it begins at 0: nobody learns when it was.")
+@click.option("--shift-times", is_flag=True, help="Move the log so that it begins at 0, and its dates stay secret.")
 @prints_results
 def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out: Output) -> None:  # noqa: FBT001 - click's way
     """Give nodes names that tell nothing, and leave out where LOG came from.
 
     What stays is when how many nodes, and which together, were idle. Without --key a key is drawn and thrown away:
-    nobody can ever find the old names, and the next log gets other ones.
+    the old names can never be found, and the next log gets other ones.
     """
     from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, others_may_read
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
@@ -44,7 +44,7 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
     hidden = anonymised(whole, key, shift_times=shift_times)
     save_log(hidden, path)
     if made_key:
-        out.say(f"{key_file}: a new key; keep it to give nodes the same names again, and give it to nobody")
+        out.say(f"{key_file}: a new key; keep it to give nodes the same names again, and keep it secret")
     figures = {
         **figures_of(hidden, path),
         "key": str(key_file) if key_file else None,

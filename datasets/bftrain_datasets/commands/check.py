@@ -73,5 +73,5 @@ def _words(checked: Imported | NoUsableRecords) -> RenderableType:
     from bftrain_datasets.importing.pipeline import NoUsableRecords
 
     failed = isinstance(checked, NoUsableRecords)
-    told = [report(checked.findings)] if checked.findings or not failed else []
-    return Group(*told, *([books(checked)] if checked.rows.read or failed else []))
+    tables = [report(checked.findings)] if checked.findings or not failed else []
+    return Group(*tables, *([books(checked)] if checked.rows.read or failed else []))

@@ -46,7 +46,7 @@ def command(
     """Read FILES that a scheduler wrote into one log of idle nodes; - is standard input.
 
     Formats are recognised by content, compressed or not. A node is idle when no job holds any of its cores. Each row is
-    used or set aside for a reason that is counted, and whatever is doubtful is listed with the option that changes it.
+    used or set aside for a reason that is counted, and each doubt is listed with the option that changes it.
     """
     from bftrain_datasets.log.log_files import check_log_name, save_log
 

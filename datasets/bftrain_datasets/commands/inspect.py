@@ -118,20 +118,20 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
     yield "content sha256", summary.sha256
 
 
-def _story(told: LogProvenance) -> Iterator[tuple[str, str]]:
+def _story(provenance: LogProvenance) -> Iterator[tuple[str, str]]:
     """Say where the log came from, and what was done to it."""
     from bftrain_datasets.commands.records import done_about
 
-    yield "made by", f"{told.made_by}, bftrain {told.version}"
-    for name, value in told.options.items():
+    yield "made by", f"{provenance.made_by}, bftrain {provenance.version}"
+    for name, value in provenance.options.items():
         yield "with", f"{name} = {json.dumps(value, ensure_ascii=False)}"
-    for source in told.sources[:_MOST_SOURCES]:
+    for source in provenance.sources[:_MOST_SOURCES]:
         yield "from", f"{source.name}, {source.size_bytes:,} bytes, sha256 {source.sha256}"
-    if len(told.sources) > _MOST_SOURCES:
-        yield "", f"and {len(told.sources) - _MOST_SOURCES:,} more files"
-    for step in told.steps:
+    if len(provenance.sources) > _MOST_SOURCES:
+        yield "", f"and {len(provenance.sources) - _MOST_SOURCES:,} more files"
+    for step in provenance.steps:
         yield "then", step
-    for finding in told.findings:
+    for finding in provenance.findings:
         done = done_about(finding)
         yield (
             "found",

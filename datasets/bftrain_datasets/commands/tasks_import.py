@@ -23,7 +23,7 @@ FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes
-_MOST_NAMED: Final = 5  # rows that are told one by one
+_MOST_NAMED: Final = 5  # rows that are named one by one
 _OPTION_OF: Final[Mapping[str, str]] = {
     "speeds": "--speeds",
     "node_kind": "--node-kind",
@@ -77,7 +77,7 @@ def command(
     """Read jobs of another system as tasks: Gavel, Philly, Blox, SWF, or the published replayer.
 
     Formats are recognised by content, packed or not; - is standard input. Each row becomes a task or is counted with
-    its reason. submit_s counts from the first job, unless told otherwise.
+    its reason. submit_s counts from the first job, unless an option changes it.
     """
     from bftrain.taskfiles.files import check_task_name
 
@@ -169,11 +169,11 @@ def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload
 
 def _told(found: TrainingWorkload, options: WorkloadOptions) -> Iterator[str]:
     """Say where the tasks come from, and how their fields are meant."""
-    from bftrain_datasets.log.time_formats import told
+    from bftrain_datasets.log.time_formats import time_text
 
     for source in found.sources:
         yield f"from {source.name}, sha256 {source.sha256}"
-    yield f"format {found.format}; submit_s counts from {told(found.begin_s)}"
+    yield f"format {found.format}; submit_s counts from {time_text(found.begin_s)}"
     sizes = "all sizes in the table" if options.elastic else "the gang asked for"
     if found.kinds:
         yield f"speeds in steps/s on {', '.join(found.kinds)}, {sizes}; work in steps"
@@ -189,7 +189,7 @@ def _told(found: TrainingWorkload, options: WorkloadOptions) -> Iterator[str]:
 
 
 def _warnings(found: TrainingWorkload) -> Iterator[str]:
-    """Say what was refused, by name, and whatever else is doubtful."""
+    """Report the refused rows by name, and all other doubts."""
     from bftrain_datasets.importing.findings import is_doubt
     from bftrain_datasets.importing.hazard_kinds import HAZARDS
 

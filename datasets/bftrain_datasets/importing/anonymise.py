@@ -1,7 +1,7 @@
 """Anonymous logs: who has one learns when nodes were idle, and neither their names nor where the log came from.
 
 Nodes are called by a keyed hash of their names, so that a node has the same name in all logs made with one key, and
-nobody can find the names by trying. They are put in the order of these names, because their old order may tell where
+the names cannot be found by trying. They are put in the order of these names, because their old order may tell where
 they stand. Of the log's story only figures are kept.
 """
 
@@ -50,7 +50,7 @@ def new_key() -> bytes:
 
 
 def load_key(path: Path) -> bytes:
-    """Read a key: whatever the file holds, without space around it."""
+    """Read a key: the content of the file, without space around it."""
     with path.open("rb") as file:
         key = file.read(LARGEST_KEY_BYTES + 1).strip()
     if not SHORTEST_KEY_BYTES <= len(key) <= LARGEST_KEY_BYTES:
@@ -81,7 +81,7 @@ def pseudonym(name: str, key: bytes) -> str:
 
 
 def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> EventLog:
-    """Give the same log without names; with ``shift_times`` it begins at 0, so that nobody knows when it was."""
+    """Give the same log without names; with ``shift_times`` it begins at 0, so that its dates stay secret."""
     names = [pseudonym(name, key) for name in log.node_names]
     order = np.argsort(names)
     builder = LogBuilder(names[place] for place in order.tolist())
@@ -90,23 +90,23 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     offset_s = log.start_s if shift_times else 0.0
     builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
     made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
-    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are told by kind: they must be known
+    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are given by kind: they must be known
     story = _story(log.provenance, offset_s, shifted=shift_times)
     return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)
 
 
-def _story(told: LogProvenance, offset_s: float, *, shifted: bool) -> LogProvenance:
+def _story(provenance: LogProvenance, offset_s: float, *, shifted: bool) -> LogProvenance:
     """Keep the figures and what is known not to name anything: sources, options, places and steps may."""
     return LogProvenance(
-        made_by=told.made_by if told.made_by in _MAKERS else "another reader",
-        counts={name: count for name, count in told.counts.items() if name in _KNOWN_COUNTS},
+        made_by=provenance.made_by if provenance.made_by in _MAKERS else "another reader",
+        counts={name: count for name, count in provenance.counts.items() if name in _KNOWN_COUNTS},
         findings=tuple(
             LogFinding(name=each.name, count=each.count, node_s=each.node_s)
-            for each in told.findings
+            for each in provenance.findings
             if each.name in HAZARDS
         ),
         doubtful=tuple(
-            replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times)) for each in told.doubtful
+            replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times)) for each in provenance.doubtful
         ),
         steps=(STEP, SHIFTED) if shifted else (STEP,),
     )

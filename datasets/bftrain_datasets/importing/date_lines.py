@@ -57,7 +57,7 @@ def _seconds(text: str, clock: RecordClock) -> float | None:
 
 
 class _Parts:
-    """What the words of ``date`` say, in whatever order: month by name, day, year, time of day, AM or PM, zone."""
+    """The parts of a line of ``date``, in any order: month by name, day, year, time of day, AM or PM, zone."""
 
     def __init__(self, words: list[str]) -> None:
         self.month = self.day = self.year = 0

@@ -28,7 +28,7 @@ class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     aside: dict[str, int]
 
-    def told(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         """Give them under the names that they have in a log's provenance."""
         aside = {f"{ASIDE}{reason}": count for reason, count in sorted(self.aside.items())}
         return {READ: self.read, USED: self.used, **aside}

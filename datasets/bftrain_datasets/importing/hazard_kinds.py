@@ -1,6 +1,6 @@
 """What can be doubtful in a scheduler's records: each kind with its words, what is done about it, and the option.
 
-Whatever a reader sets aside or assumes is counted under one of these names. There is no other way to drop a row.
+Everything that a reader sets aside or assumes is counted under one of these names. There is no other way to drop a row.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
     "no_end": _doubtful_row("jobs that neither ended nor still run"),
     "no_start": _doubtful_row(
-        "jobs that ended and of whose start nothing is told", "row set aside: until then their nodes count as idle"
+        "jobs that ended and whose start is not recorded", "row set aside: until then their nodes count as idle"
     ),
     "bad_time": _doubtful_row("times that cannot be read"),
     "bad_nodes": _doubtful_row("node sets that cannot be read"),
@@ -89,7 +89,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "restarted": _doubt(
         "jobs that start again without a record of their end", "hold their nodes until they start again"
     ),
-    "node_down": _ordinary("times in which a node is told to be down or drained", "down while no job holds it"),
+    "node_down": _ordinary("times in which a node is reported down or drained", "down while no job holds it"),
     "preempted_jobs": _doubt(
         "jobs that were preempted, in a partition that is not named as preemptible",
         "their nodes count as busy",
@@ -108,7 +108,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "no_wait": _doubt("jobs whose waiting time is not known", "taken to start when they were submitted"),
     "requested_size": _ordinary("jobs of which only the size asked for is known", "taken to have got it"),
     "procs_as_nodes": _doubt(
-        "jobs whose size is told in processors, on a machine with several a node",
+        "jobs whose size is given in processors, on a machine with several a node",
         "as many whole nodes as they fit on",
         "--nodes N",
     ),
@@ -155,7 +155,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     # what bftrain tasks import cannot use
     "no_work": _aside("jobs without any work: no time, or no step", "row set aside: there is nothing to do"),
     "no_gpus": _aside("jobs that use no GPU", "row set aside: it wants no node"),
-    "no_duration": _doubtful_row("jobs of whose start or end nothing is told"),
+    "no_duration": _doubtful_row("jobs whose start or end is not recorded"),
     "unknown_speed": _doubtful_row("jobs of whose model and gang no speed was measured", option="--node-kind"),
     "does_not_fit": _doubtful_row("jobs whose model does not fit on so few nodes of this kind", option="--node-kind"),
     "too_large": _doubtful_row("jobs that so many nodes can never hold", "row set aside: refused", option="--nodes"),

@@ -1,4 +1,4 @@
-"""What an import can be told."""
+"""Options of an import."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checks.number(self, "min_gap_s", at_least=0)
         checks.number(self, "downtime_after_s", above=0)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Give the options that differ from their defaults, as they go into a log's provenance."""
         default = ImportOptions()
         names = (name for name in self.__struct_fields__ if getattr(self, name) != getattr(default, name))

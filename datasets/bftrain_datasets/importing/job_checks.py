@@ -55,7 +55,7 @@ class RecordIntake:
     - ``use`` after any number of ``state`` or ``counted``: the row tells what nodes are, or how many are busy.
     - ``set_aside``: the row is not used, for one of the reasons in ``hazards.py``.
 
-    ``note`` counts whatever else a reader had to assume or mend.
+    ``note`` counts all else that a reader had to assume or mend.
     """
 
     def __init__(self, options: ImportOptions | None = None) -> None:
@@ -99,7 +99,7 @@ class RecordIntake:
         self.tally.row(line)
 
     def again(self, place: int) -> None:
-        """Take up a row again that was used, to settle it anew."""
+        """Return to a row that was used, to settle it again."""
         self.file_number, line = file_and_line(place)
         self.tally.again(self.file_names[self.file_number - 1], line)
 

@@ -73,8 +73,8 @@ class JobStays:
         """Count the jobs."""
         return len(self._start)
 
-    def told(self) -> set[tuple[int, float, float]]:
-        """Give key, start and end of every job; to know one again that two files tell of."""
+    def keys(self) -> set[tuple[int, float, float]]:
+        """Return key, start and end of every job, to recognise one that two files contain."""
         return set(zip(self._job, self._start, self._end, strict=True))
 
     def add_outside(self, job: str, start_s: float) -> None:

@@ -33,7 +33,7 @@ def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
         name = log.node_names[int(whole[0])]
         yield _finding("always_idle", int(whole.size), whole.size * log.span_s, f"node {name}")
     if log.start_s < time_formats.SMALLEST_EPOCH_S:
-        yield _finding("relative_times", len(log), 0.0, f"at {time_formats.told(log.start_s)}")
+        yield _finding("relative_times", len(log), 0.0, f"at {time_formats.time_text(log.start_s)}")
 
 
 def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
@@ -60,7 +60,7 @@ def _downtime(log: EventLog, longer_than_s: float) -> LogFinding | None:
         f"{HAZARDS[name].done}; {long_s / 3600:,.1f} h in pauses longer than {longer_than_s:,.0f} s, and with shorter "
         f"ones nothing ran for {all_s / 3600:,.1f} h in all"
     )
-    first = f"at {time_formats.told(long[0][0])}"
+    first = f"at {time_formats.time_text(long[0][0])}"
     return LogFinding(name=name, count=len(long), node_s=long_s * len(log.node_names), first=first, done=done)
 
 

@@ -70,7 +70,7 @@ def _of_series(intake: RecordIntake) -> _Steps:
     last = np.append(times[1:] != times[:-1], [True])
     if not last.all():
         first_s = float(times[~last][0])
-        intake.tally.unuse("superseded", f"at {time_formats.told(first_s)}", int((~last).sum()), 0.0)
+        intake.tally.unuse("superseded", f"at {time_formats.time_text(first_s)}", int((~last).sum()), 0.0)
     active = np.array(intake.count_active, dtype=np.int64)[order][last]
     total = np.array(intake.count_total, dtype=np.int64)[order][last]
     steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))
@@ -81,7 +81,7 @@ def _of_series(intake: RecordIntake) -> _Steps:
 def _note_order(times: NDArray[np.float64], intake: RecordIntake) -> None:
     falls = np.flatnonzero(np.diff(times) < 0) + 1
     if falls.size:
-        intake.tally.note("unsorted", count=int(falls.size), where=f"at {time_formats.told(times[falls[0]])}")
+        intake.tally.note("unsorted", count=int(falls.size), where=f"at {time_formats.time_text(times[falls[0]])}")
 
 
 def _note_gaps(steps: _Steps, intake: RecordIntake) -> None:
@@ -93,7 +93,7 @@ def _note_gaps(steps: _Steps, intake: RecordIntake) -> None:
     long = np.flatnonzero(gaps > _POLL_GAP * usual)
     if long.size and float(np.mean(np.abs(gaps - usual) <= usual / 10)) >= _REGULAR:
         node_s = float((gaps[long] * np.maximum(steps.total[long], steps.active[long])).sum())
-        where = f"at {time_formats.told(steps.times[long[0]])}"
+        where = f"at {time_formats.time_text(steps.times[long[0]])}"
         intake.tally.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
 
 
@@ -123,8 +123,8 @@ def _cut(steps: _Steps, intake: RecordIntake) -> _Steps:
     if low > high:
         raise BadInput(
             (
-                f"the counts go from {time_formats.told(steps.times[0])} to {time_formats.told(steps.end_s)}, "
-                "outside of --window"
+                f"the counts go from {time_formats.time_text(steps.times[0])} "
+                f"to {time_formats.time_text(steps.end_s)}, outside of --window"
             ),
             where=intake.file_names[0],
         )
@@ -157,9 +157,9 @@ def _names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
 
 def _within_capacity(steps: _Steps, capacity: int, intake: RecordIntake) -> _Steps:
     """Cut counts off at the number of nodes that there are, and say how often that happens."""
-    told = np.where(steps.total < 0, capacity, steps.total)
-    total = np.minimum(told, capacity)
-    over = np.maximum(steps.active, told) - total
+    reported = np.where(steps.total < 0, capacity, steps.total)
+    total = np.minimum(reported, capacity)
+    over = np.maximum(steps.active, reported) - total
     active = np.minimum(steps.active, total)
     places = np.flatnonzero(over > 0)
     if places.size:
@@ -168,7 +168,7 @@ def _within_capacity(steps: _Steps, capacity: int, intake: RecordIntake) -> _Ste
             "over_capacity",
             count=int(places.size),
             node_s=float((over * lasting)[places].sum()),
-            where=f"at {time_formats.told(steps.times[places[0]])}",
+            where=f"at {time_formats.time_text(steps.times[places[0]])}",
         )
         intake.doubtful.append(curve_of(OVER_CAPACITY, steps.times, np.maximum(over, 0), capacity))
     return replace(steps, active=active, total=total)
@@ -184,7 +184,7 @@ def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None
     node_s = float((idle * np.diff(steps.times[first:], append=steps.end_s)).sum())
     if node_s > 0:
         done = "idle after the last start counts as idle"
-        where = f"at {time_formats.told(float(steps.times[first]))}"
+        where = f"at {time_formats.time_text(float(steps.times[first]))}"
         intake.tally.note("censored_end", count=int(idle.max()), node_s=node_s, where=where, done=done)
 
 

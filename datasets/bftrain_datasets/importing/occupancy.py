@@ -83,7 +83,7 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
         end_s = _end(start, end, begin_s, last_s, intake, runs_on=any_running(jobs, keep))
     if not begin_s < end_s:
         raise BadInput(
-            f"the records leave nothing between {time_formats.told(begin_s)} and {time_formats.told(end_s)}",
+            f"the records leave nothing between {time_formats.time_text(begin_s)} and {time_formats.time_text(end_s)}",
             where=", ".join(intake.file_names[:3]),
             fix="say with --window A..B for which time they are complete",
         )
@@ -102,10 +102,10 @@ def _nothing(intake: RecordIntake) -> BadInput:
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window
     if aside["outside_window"]:
-        edges = ("" if edge_s is None else time_formats.told(edge_s) for edge_s in (begin_s, end_s))
+        edges = ("" if edge_s is None else time_formats.time_text(edge_s) for edge_s in (begin_s, end_s))
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
-    told = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
-    return BadInput(f"no row tells of a node that was held: {told}", where=where, fix=fix)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
+    return BadInput(f"no row tells of a node that was held: {reasons}", where=where, fix=fix)
 
 
 def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: RecordIntake) -> float:
@@ -123,7 +123,7 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
         "censored_start",
         count=int((start < known_s).sum()),
         node_s=before * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
-        where=f"at {time_formats.told(first)}",
+        where=f"at {time_formats.time_text(first)}",
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )
     return known_s
@@ -153,7 +153,7 @@ def _end(
         "cut_end",
         count=int((end > started_s).sum()),
         node_s=after * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
-        where=f"at {time_formats.told(started_s)}",
+        where=f"at {time_formats.time_text(started_s)}",
         done=f"left out: the log ends when the last job starts, {after / 3600:,.1f} h before the last end",
     )
     return started_s
@@ -241,5 +241,5 @@ def _note_end(last: NDArray[np.float64], intake: RecordIntake, end_s: float, *, 
     held = np.isfinite(last)
     tail_s = float((end_s - last[held]).sum())
     if intake.options.window[1] is None and not runs_on and tail_s > 0:
-        where = f"at {time_formats.told(float(last[held].min()))}"
+        where = f"at {time_formats.time_text(float(last[held].min()))}"
         intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)

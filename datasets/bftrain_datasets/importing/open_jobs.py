@@ -25,7 +25,7 @@ SAME_START_S: Final = 60.0  # by which two records of one start may differ
 
 @dataclass(slots=True)
 class OpenJob:
-    """A job that has begun to hold nodes. ``may_end_s`` is when it was told to end, ``place`` its file and line.
+    """A job that has begun to hold nodes. ``may_end_s`` is when it had to end, ``place`` its file and line.
 
     ``restarted`` says that it began again before its end was read.
     """
@@ -165,7 +165,7 @@ class OpenJobTable:
                 self._by_name.pop(name, None)
 
     def _ends_by_job(self) -> dict[int, list[int]]:
-        """For each open job the numbers of the ends that were told of it."""
+        """For each open job the numbers of the ends that were recorded for it."""
         wanted = {key_of(name) for job in self._all() for name in (job.job, *job.also)}
         among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
         found: dict[int, list[int]] = {}
@@ -187,7 +187,7 @@ class OpenJobTable:
             matched[first] = True
             start_s = self._end_start[first]
             if abs(start_s - job.start_s) <= SAME_START_S:
-                return  # that row told all of the job
+                return  # that row held all of the job
             end_s = min(end_s, self._end_s[first] if math.isnan(start_s) else start_s)
         elif job.restarted:
             intake.tally.note("restarted", where=intake.where(job.place))

@@ -53,7 +53,7 @@ class Imported(ShortRepr):
 
 
 class NoUsableRecords(BadInput):
-    """No log can be made of the records. What was in them is told by ``format``, ``rows`` and ``findings``."""
+    """No log can be made of the records. ``format``, ``rows`` and ``findings`` describe what was in them."""
 
     format = ""
     rows = RowCounts(read=0, used=0, aside={})
@@ -112,9 +112,9 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Give what was found when this log was imported, and what looks wrong in it now."""
     found = {each.name: each for each in log_warnings.suspicions(log, downtime_after_s)}
-    told = (each for each in log.provenance.findings if each.name not in log_warnings.KINDS)
+    known = (each for each in log.provenance.findings if each.name not in log_warnings.KINDS)
     rows = RowCounts.from_told(log.provenance.counts)
-    return Imported(log, log.provenance.made_by, rows, ordered((*told, *found.values())))
+    return Imported(log, log.provenance.made_by, rows, ordered((*known, *found.values())))
 
 
 def _read(
@@ -158,7 +158,7 @@ def _note_unseen(intake: RecordIntake) -> None:
 
 
 def _build(intake: RecordIntake) -> EventLog:
-    """Build from whatever the reader told: jobs, states or counts."""
+    """Build a log from the jobs, the states or the counts that the reader found."""
     if intake.count_times:
         return log_from_counts(intake)
     if intake.has_states:
@@ -176,8 +176,8 @@ def _from_states(intake: RecordIntake) -> EventLog:
     if low > high:
         raise BadInput(
             (
-                f"the records go from {time_formats.told(log.start_s)} to {time_formats.told(log.end_s)}, all "
-                "outside of --window"
+                f"the records go from {time_formats.time_text(log.start_s)} to "
+                f"{time_formats.time_text(log.end_s)}, all outside of --window"
             ),
             where=intake.file_names[0],
         )
@@ -216,9 +216,9 @@ def _with_story(
 ) -> EventLog:
     provenance = LogProvenance(
         made_by=f"reader {reader}",
-        options=options.told(),
+        options=options.to_dict(),
         sources=sources,
-        counts={**rows.told(), **log.provenance.counts},
+        counts={**rows.to_dict(), **log.provenance.counts},
         findings=findings,
         doubtful=doubtful,
         steps=log.provenance.steps,

@@ -115,7 +115,7 @@ class RawFile:
         return self._stream
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Give each line with its number, without its end; memory stays bounded whatever the file holds."""
+        """Give each line with its number, without its end; memory stays bounded for any content."""
         number, rest, overlong = 0, b"", False
         while block := self._stream.read1(_BLOCK_BYTES):
             *whole, rest = (rest + block).split(b"\n")
@@ -132,7 +132,7 @@ class RawFile:
         if overlong:
             self._leave_out(number + 1)
         elif rest:
-            if not self._damage:  # which is told as such
+            if not self._damage:  # which is reported as such
                 self._tally.note("unended_line", where=f"{self.name}:{number + 1}")
             yield number + 1, self._text(rest, number + 1)
 
@@ -226,7 +226,7 @@ def _look(stream: io.BufferedReader, count: int) -> tuple[bytes, io.BufferedRead
 def _unpacked(
     stream: io.BufferedReader, where: str, damage: list[Exception]
 ) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
-    """Unpack by content, whatever the name says; ``damage`` takes what is found to be wrong later."""
+    """Unpack by content, not by name; ``damage`` takes what is found to be wrong later."""
     head, stream = _look(stream, _LOOK_BYTES)
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark):

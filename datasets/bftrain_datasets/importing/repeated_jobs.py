@@ -42,15 +42,15 @@ def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
 def _drop_repeated(
     jobs: StayColumns, held: NDArray[np.uint64], keep: NDArray[np.bool_], intake: RecordIntake
 ) -> NDArray[np.int64]:
-    """Keep one of the jobs that agree in name, times and nodes; give those that another file told of: no doubt."""
+    """Keep one of the jobs that agree in name, times and nodes; return those of other files, which are no doubt."""
     order = np.lexsort((jobs.place, held, jobs.end, jobs.start, jobs.job))
     same = np.flatnonzero(_like_before(order, jobs.job, jobs.start, jobs.end, held))
     again = order[same]
     elsewhere = files_of(jobs.place[again]) != files_of(jobs.place[order[same - 1]])
-    told: NDArray[np.int64] = again[elsewhere]
+    from_elsewhere: NDArray[np.int64] = again[elsewhere]
     keep[again] = False
     _set_aside("duplicate", again[~elsewhere], jobs, intake)
-    return told
+    return from_elsewhere
 
 
 def _ended_elsewhere(

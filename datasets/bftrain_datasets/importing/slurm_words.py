@@ -15,7 +15,7 @@ NO_NODES: Final = frozenset({"", "none assigned", "none", "unknown", "n/a", "(nu
 
 FLAGS: Final = "*~#!%$@^-+"  # that sinfo appends to a state
 # Not responding, going to be powered down or being so, in maintenance, to be rebooted or being so. Powered down (~)
-# and powering up (#) are left: such a node is there for whoever asks for it.
+# and powering up (#) are left: such a node is there for any job that asks for it.
 UNUSABLE_FLAGS: Final = frozenset("*!%$@^")
 UNUSABLE_WORDS: Final = frozenset(
     (

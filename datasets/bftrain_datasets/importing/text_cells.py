@@ -30,7 +30,7 @@ def whole_number(text: str) -> int | None:
 
 
 def count_of(text: str) -> int:
-    """Read how many nodes a job held: 0 if it is not told, and more than any machine has if it is told so."""
+    """Read how many nodes a job held: 0 if it is missing, and more than any machine has if the cell says so."""
     number = whole_number(text)
     if number is None:
         return MOST_NODES + 1 if text.isdecimal() else 0

@@ -59,7 +59,7 @@ def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray
 
 
 def first_mentioned(codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """Number codes anew in the order in which they come first; give also which old ones these are."""
+    """Renumber codes in the order in which they come first; give also which old ones these are."""
     used, first, places = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(order.size, dtype=np.int32)

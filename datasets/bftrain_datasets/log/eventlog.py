@@ -55,7 +55,7 @@ class EventLog(ShortRepr):
     ``offsets[i + 1]``, the nodes are sorted. Each is a real change, never a repeated state. Only the first
     time may have none; observation begins there. ``before`` holds each node's state before its change.
 
-    Where kinds of nodes are told apart, ``node_kinds`` has a place in ``kind_names`` for every node; else both are
+    Where kinds of nodes are distinguished, ``node_kinds`` has a place in ``kind_names`` for every node; else both are
     empty. Kinds stand in the order in which the nodes have them first. A node keeps its kind.
     """
 
@@ -186,7 +186,7 @@ class EventLog(ShortRepr):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of names, kinds, changes and end: the same in memory and in every file, whatever the story."""
+        """SHA-256 of names, kinds, changes and end: the same in memory and in every file, for any provenance."""
         if self._digest is None:
             digest = hashlib.sha256(f"{FORMAT}\n".encode())
             digest.update("\n".join(self.node_names).encode())
@@ -267,7 +267,7 @@ class EventLog(ShortRepr):
 
     @property
     def kind_of(self) -> Mapping[str, str]:
-        """The kind of every node by name; empty where kinds are not told apart."""
+        """The kind of every node by name; empty where kinds are not distinguished."""
         if self._kind_of is None:
             kinds = (self.kind_names[place] for place in self.node_kinds.tolist())
             self._set("_kind_of", dict(zip(self.node_names, kinds, strict=True)) if self.kind_names else {})

@@ -86,7 +86,7 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
         doubtful = "" if label and set(self.causes) <= {SIMULATED} else self.sentence
         return tuple(text for text in (label, doubtful) if text)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it for ``summary.json``."""
         return {
             "source": self.source,
@@ -103,10 +103,10 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
         pronouns = {"their": "its", "them": "it"} if one else {"their": "their", "them": "them"}
         ordered = sorted(self.causes.items(), key=lambda each: -each[1])
         shares = [(CAUSES[cause].format(**pronouns), hours / self.idle_node_h) for cause, hours in ordered]
-        told = [(why, share) for why, share in shares if share >= _LEAST_SHARE] or shares[:1]
-        if len(told) == 1:
-            return f", because {told[0][0]}"
-        return f": {', '.join(f'{text_formats.percent(share)} because {why}' for why, share in told)}"
+        named = [(why, share) for why, share in shares if share >= _LEAST_SHARE] or shares[:1]
+        if len(named) == 1:
+            return f", because {named[0][0]}"
+        return f": {', '.join(f'{text_formats.percent(share)} because {why}' for why, share in named)}"
 
 
 def source_of(provenance: LogProvenance) -> str:

@@ -65,5 +65,5 @@ def holds_log(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(_MARK_BYTES).startswith(_MARKS)
-    except OSError:  # whoever reads it next says so
+    except OSError:  # the next reader reports it
         return False

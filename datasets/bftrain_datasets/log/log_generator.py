@@ -3,7 +3,7 @@
 How a log comes about: at random moments a *batch* of nodes becomes idle, as when a large job ends. It consists of
 one or more *groups*; the nodes of a group stay idle equally long and leave together. A slow random wave makes
 groups larger and longer at some hours than at others, which gives the bursts; a second one makes batches more
-frequent. Lengths and sizes follow fixed distributions exactly, whatever the waves do. Groups that would leave at
+frequent. Lengths and sizes follow fixed distributions exactly, independent of the waves. Groups that would leave at
 about the same time as a larger one leave with it, as when a large job starts.
 """
 

@@ -110,7 +110,7 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     fragments: FragmentSummary
     leaving: LeavingSummary
     provenance: LogProvenance
-    kinds: dict[str, KindSummary] = {}  # where kinds of nodes are told apart
+    kinds: dict[str, KindSummary] = {}  # where kinds of nodes are distinguished
 
 
 def fragments(log: EventLog) -> IdleFragments:
@@ -133,7 +133,7 @@ def fragments(log: EventLog) -> IdleFragments:
 
 
 def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> dict[str, float]:
-    """Idle time of the nodes of each kind, node-seconds; nothing where kinds are not told apart."""
+    """Idle time of the nodes of each kind, node-seconds; nothing where kinds are not distinguished."""
     if not log.kind_names:
         return {}
     pieces = pieces or fragments(log)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offsets", "nodes", "states")
-KINDS: Final = ("kind_names", "node_kinds")  # where kinds are told apart; whoever knows none passes them by
+KINDS: Final = ("kind_names", "node_kinds")  # where kinds are distinguished; readers without kinds skip them
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day
 _LEVEL: Final = 6

@@ -1,4 +1,4 @@
-"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and whoever else reads Parquet.
+"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and all that read Parquet.
 
 Needs pyarrow, which is imported only when such a file is read or written.
 """

@@ -115,10 +115,10 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def in_json(self) -> bytes:
         """Return the JSON for log files; without ``doubtful`` if that is empty, so that earlier versions read it."""
-        told = wire.plain(self)
+        data = wire.plain(self)
         if not self.doubtful:
-            del told["doubtful"]
-        return wire.encode(told)
+            del data["doubtful"]
+        return wire.encode(data)
 
     def and_then(self, step: str) -> LogProvenance:
         """Give the same story with one more step."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.log.builder import LogBuilder
 
 COLUMNS: Final = ("time", "node", "state")
-KIND_COLUMN: Final = "kind"  # a fourth one where kinds of nodes are told apart
+KIND_COLUMN: Final = "kind"  # a fourth one where kinds of nodes are distinguished
 REMEDY: Final = "the columns are time, node and state, and kind where nodes differ; docs/formats.md describes them"
 TIME_REMEDY: Final = "times are seconds since 1970-01-01 UTC, such as 1612915732.0"
 _STATES: Final = {word: NodeState(number) for number, word in enumerate(STATE_WORDS)}

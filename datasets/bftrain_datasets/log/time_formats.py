@@ -26,7 +26,7 @@ _SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)
 
 
 class RecordClock:
-    """Reads times; those without a zone are in ``zone``. Counts what it had to assume, for whoever asks.
+    """Reads times; those without a zone are in ``zone``. Counts what it had to assume, for the caller.
 
     ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times that the
     change from summer time gives twice or not at all. ``first`` has for each of these counts the place, which
@@ -158,8 +158,8 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     return begin_s, end_s
 
 
-def told(time_s: float) -> str:
-    """Write a time for people; one that counts from zero stays a number."""
+def time_text(time_s: float) -> str:
+    """Return a time as people write it; one that counts from zero stays a number."""
     if not SMALLEST_EPOCH_S <= time_s < LARGEST_S:
         return f"{time_s:.0f} s"
     return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

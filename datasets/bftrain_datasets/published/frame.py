@@ -61,7 +61,7 @@ ADMITTED: Final = frozenset(
         ("pandas.core.indexes.datetimes", "DatetimeIndex"), ("pandas", "DatetimeIndex"),
         ("pandas.core.arrays.string_", "StringArray"), ("pandas.arrays", "StringArray"),
         ("pandas.core.arrays.string_", "StringDtype"), ("pandas", "StringDtype"),
-        # Zones and frequencies of times: the times themselves are UTC, whatever these say
+        # Zones and frequencies of times: the times themselves are always UTC
         ("pandas.core.dtypes.dtypes", "DatetimeTZDtype"), ("pandas", "DatetimeTZDtype"),
         ("datetime", "timezone"), ("datetime", "timedelta"), ("pytz", "_UTC"),
         ("pandas._libs.tslibs.offsets", "Second"), ("pandas._libs.tslibs.offsets", "Minute"),

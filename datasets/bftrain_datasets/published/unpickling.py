@@ -1,8 +1,9 @@
 """Pickled data read as data: what a pickle would call or build is written down, and nothing of it is ever run.
 
-Python's own unpickler imports and calls whatever a file asks for. This one is a small machine for the few operations
-that data needs. A call in the pickle becomes an inert ``PickledCall`` (what was to be called, with what), for whoever knows
-the form to look into. Only names in an allowlist may be asked for at all; no object of that name is touched.
+Python's own unpickler imports and calls anything that a file asks for. This one is a small machine for the few
+operations that data needs. A call in the pickle becomes an inert ``PickledCall`` (the callable's name and its
+arguments), for a reader that knows the form. Only names in an allowlist may be asked for at all; no object of that name
+is touched.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class _Machine:
         return int(number)
 
     def _buffer(self, count: int) -> bytes | bytearray:
-        """Read bytes that may be many; memory grows with what is there, whatever number the pickle claims."""
+        """Read bytes that may be many; memory grows with what is there, not with the number that the pickle claims."""
         self._room -= count
         if self._room < 0:
             raise self._wrong(f"the pickle asks for more than {MOST_BYTES:,} bytes of memory")

@@ -109,11 +109,13 @@ def _take(cells: Sequence[str], layout: _Layout, intake: RecordIntake) -> None:
         intake.set_aside("bad_time")
         return
     try:
-        told = [None if place is None else _count(cells[place]) for place in (layout.active, layout.idle, layout.total)]
+        found = [
+            None if place is None else _count(cells[place]) for place in (layout.active, layout.idle, layout.total)
+        ]
     except ValueError:
         intake.set_aside("bad_count")
         return
-    active, idle, total = told
+    active, idle, total = found
     if total is None:
         total = active + idle if active is not None and idle is not None else _machine(intake)
     if active is None:

@@ -42,13 +42,13 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     text, document = _document(file)
     hosts_of = _resources(document, intake)
-    told = intake.stays.told() if len(intake.stays) else set()
+    recorded = intake.stays.keys() if len(intake.stays) else set()
     for line, job, fields in _jobs(document, text):
         intake.row(line)
         if not isinstance(fields, dict):
             intake.set_aside("malformed")
             continue
-        _take(job, fields, hosts_of, told, intake)
+        _take(job, fields, hosts_of, recorded, intake)
 
 
 def _document(file: RawFile) -> tuple[str, Mapping[str, Any]]:
@@ -101,7 +101,7 @@ def _take(
     job: str,
     fields: Mapping[str, Any],
     hosts_of: Mapping[str, str],
-    told: set[tuple[int, float, float]],
+    recorded: set[tuple[int, float, float]],
     intake: RecordIntake,
 ) -> None:
     try:
@@ -114,7 +114,7 @@ def _take(
         start_s = None
     elif state in STILL_RUNNING:
         stop_s = RUNNING
-    if start_s is not None and (key_of(job), start_s, stop_s) in told:
+    if start_s is not None and (key_of(job), start_s, stop_s) in recorded:
         intake.set_aside("told_before")
         return
     hosts = _hosts(fields, hosts_of)

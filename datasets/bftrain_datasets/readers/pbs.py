@@ -25,7 +25,7 @@ _PORT: Final = re.compile(r":\d+\Z")
 
 
 class PbsRecord:
-    """One line: its ``kind``, the ``job`` and what is told of it. ``when`` is the local time of writing, as ISO."""
+    """One line: its ``kind``, the ``job`` and its fields. ``when`` is the local time of writing, as ISO."""
 
     __slots__ = ("_text", "job", "kind", "when")
 

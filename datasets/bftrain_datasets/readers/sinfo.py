@@ -106,7 +106,7 @@ def recognises(head: bytes) -> bool:
 
 
 class SinfoPolls:
-    """The polls of one file. What changed from one to the next is told when the next begins."""
+    """The polls of one file. Changes from one to the next are passed on when the next begins."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self.intake = intake
@@ -120,7 +120,7 @@ class SinfoPolls:
         self._parts: dict[tuple[str, str], dict[str, NDArray[np.int32]]] = {}
         self._range_size = 0
         self._ranges: dict[tuple[str, int, str], NDArray[np.int32]] = {}  # number -> place, of nodes named alike
-        self._told = np.empty(0, dtype=np.int8)  # the state of each node that was told last
+        self._reported = np.empty(0, dtype=np.int8)  # the state of each node that was passed on last
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
         self._fixed = frozenset(intake.options.nodes or ())
         self._set_of(intake.node_names)  # of the options or an earlier file: this one should list them too
@@ -160,8 +160,8 @@ class SinfoPolls:
         if time_s < self._latest_s:
             self._note("clock_step", self._line)
         fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # among polls of the same time
-        self._tell(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._told), seen)
-        self._told = seen
+        self._tell(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._reported), seen)
+        self._reported = seen
         self._latest_s = max(self._latest_s, time_s)
         self.intake.observed(time_s)
         self.times.append(time_s)
@@ -226,9 +226,9 @@ class SinfoPolls:
                 else:
                     self._names.append(each)
                     self.intake.name_node(each)
-        if self._told.size < len(self._names):
-            more = np.full(len(self._names) - self._told.size, MISSING, dtype=np.int8)
-            self._told = np.concatenate((self._told, more))
+        if self._reported.size < len(self._names):
+            more = np.full(len(self._names) - self._reported.size, MISSING, dtype=np.int8)
+            self._reported = np.concatenate((self._reported, more))
         return np.array([self._places[each] for each in names], dtype=np.int32)
 
     def _missing(self, seen: NDArray[np.int8]) -> None:
@@ -237,7 +237,7 @@ class SinfoPolls:
         if missing.any():
             self._note("missing_nodes", self._line, count=int(missing.sum()))
             seen[missing] = NodeState.DOWN
-        unseen = np.flatnonzero(self._told == MISSING)
+        unseen = np.flatnonzero(self._reported == MISSING)
         if self.times and unseen.size:  # the first poll should have listed them too
             names = [self._names[place] for place in unseen.tolist()]
             self._note("missing_nodes", self._line, count=len(names))

@@ -164,7 +164,7 @@ def _started(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
 
 
 def _end(match: re.Match[str], time_s: float, intake: RecordIntake, *, preempted: bool = False) -> None:
-    """Take the end of a job, the first that is told of it."""
+    """Take the end of a job, the first that is recorded."""
     key = _key(match)
     known = intake.open_jobs.end(key, time_s)
     if known is not None:
@@ -188,7 +188,7 @@ def _preempted(match: re.Match[str], time_s: float, intake: RecordIntake) -> Non
 
 
 def _ended_if_open(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-    """Take a line that follows the end of a job, in case that the end itself was not told."""
+    """Take a line that follows the end of a job, in case the end itself is missing."""
     if intake.open_jobs.get(_key(match)) is not None:
         _end(match, time_s, intake)
     else:

@@ -110,7 +110,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def rows(file: RawFile, books: SwfCounts, header: SwfHeader) -> Iterator[tuple[list[str], list[float]]]:
-    """Give the fields of every job, as written and as numbers; whoever takes one settles its row in the ``books``.
+    """Give the fields of every job, as written and as numbers; the caller settles the row of each in the ``books``.
 
     Comments go into the ``header``; a line that is no job is set aside here.
     """

@@ -89,8 +89,8 @@ class SimulatedCluster:
         insort(self.running, (self.planned_end_s(job), job))
         self.overran.append(job)
 
-    def told(self) -> None:
-        """Forget what happened: the policy knows it."""
+    def clear_changes(self) -> None:
+        """Clear the changes that the policy has seen."""
         self.submitted.clear()
         self.ended.clear()
         self.overran.clear()

@@ -1,4 +1,4 @@
-"""ConservativeBackfill backfilling: every job is promised a start when it is submitted, and nobody may delay it.
+"""Conservative backfilling: every job is promised a start when it is submitted, and no job may delay it.
 
 A. Mu'alem and D. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
 SP2 with backfilling" (2001).
@@ -24,7 +24,7 @@ class ConservativeBackfill:
     """Keeps a plan of all waiting jobs, and starts each when the plan says so.
 
     When a job ends early, the others move up one by one, the first submitted first; none moves back. When a job runs
-    longer than was believed, promises cannot all be kept: the plan is made anew in the order of the promises.
+    longer than was believed, promises cannot all be kept: the plan is rebuilt in the order of the promises.
     ``promises`` holds the first one that each job was given.
     """
 
@@ -75,7 +75,7 @@ class ConservativeBackfill:
         return conflict
 
     def _anew(self, cluster: SimulatedCluster) -> FreeNodesProfile:
-        """Plan all jobs anew, in the order in which they were to start."""
+        """Plan all jobs again, in the order in which they were to start."""
         profile = FreeNodesProfile.of(cluster.now_s, cluster.free, cluster.running, cluster.size)
         for job in sorted(self._begin_s, key=lambda job: (self._begin_s[job], job)):
             self._plan(profile, cluster, job)

@@ -1,4 +1,4 @@
-"""EASY backfilling: whoever does not delay the first job that has to wait may overtake.
+"""EASY backfilling: jobs that do not delay the first waiting job may overtake.
 
 D. Lifka, "The ANL/IBM SP scheduling system" (1995).
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EasyBackfill:
-    """First come, first served with a reservation for the head of the queue, and for nobody else.
+    """First come, first served with a reservation for the head of the queue, and for no other job.
 
     ``promises`` holds for each job that was head the start it was promised when it became it.
     """
@@ -26,7 +26,7 @@ class EasyBackfill:
         self.promises: dict[int, float] = {}
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Give who starts: from the head of the queue, then whoever fits beside the reservation of the new head."""
+        """Return the jobs that start: from the head of the queue, then those that fit beside its reservation."""
         free, size, planned_s = cluster.free, cluster.size, cluster.planned_s
         started: list[int] = []
         for job in cluster.waiting:

@@ -72,7 +72,7 @@ class FairSharePolicy:
         return started
 
     def ranked(self, now_s: float) -> Iterator[int]:
-        """Give all waiting jobs, the first in rank first; at the same usage whoever has waited longest."""
+        """Return all waiting jobs by rank; at the same usage the one that waited longest comes first."""
         ranks = sorted(
             (self._usage.of(user, now_s) / self._shares[user], jobs[0], user) for user, jobs in self._waiting.items()
         )

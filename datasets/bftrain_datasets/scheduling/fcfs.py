@@ -1,4 +1,4 @@
-"""First come, first served: nobody overtakes."""
+"""First come, first served: no job overtakes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class FreeNodesProfile:
 
     @classmethod
     def of(cls, now_s: float, free: int, running: Iterable[tuple[float, int]], size: Sequence[int]) -> FreeNodesProfile:
-        """Give the profile of what runs, told by its ends in order; ``free`` nodes are free now."""
+        """Return the profile of what runs, given by its ends in order; ``free`` nodes are free now."""
         made = cls(now_s, free)
         times, steps = made.times, made.free
         for end_s, job in running:

@@ -105,7 +105,7 @@ class _Machine:
         self._held: dict[int, NDArray[np.int64]] = {}
         self._per_node = per_node
         self._choose = choose
-        self._told = np.ones(capacity // per_node, dtype=np.bool_)  # whether each node was busy when it was told last
+        self._reported = np.ones(capacity // per_node, dtype=np.bool_)  # whether each was busy at the last report
 
     def give(self, job: int, size: int) -> NDArray[np.int64]:
         """Let a job hold so many; gives them in order."""
@@ -118,13 +118,13 @@ class _Machine:
         self._busy[self._held.pop(job)] = False
 
     def changed(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Give the nodes that have another state than was told last, in order, and that state."""
+        """Give the nodes whose state differs from the last report, in order, and that state."""
         busy: NDArray[np.bool_] = self._busy
         if self._per_node > 1:
             busy = np.any(busy.reshape(-1, self._per_node), axis=1)
-        nodes = np.flatnonzero(busy != self._told)
+        nodes = np.flatnonzero(busy != self._reported)
         now = busy[nodes]
-        self._told[nodes] = now
+        self._reported[nodes] = now
         return nodes, np.where(now, BUSY, IDLE).astype(np.int8)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
 UNLIMITED: Final = math.inf  # the limit of a job that has none
-NOBODY: Final = "-1"  # the user of a job that names none
+NO_USER: Final = "-1"  # the user of a job that names none
 _ROUNDING: Final = 1e-9  # of a quotient that should be whole
 
 
@@ -63,7 +63,7 @@ class JobWorkload:
     """Jobs, the machine they were meant for, and where they come from.
 
     What is scheduled are its nodes, or where they are shared its processors, ``per_node`` of them on each node.
-    ``header_begin_s`` is what the log says its times count from; ``unknown_shares`` are users of whom the file of
+    ``header_begin_s`` is what the log says its times count from; ``unknown_shares`` are users that the file of
     shares tells, and no job.
     """
 
@@ -119,8 +119,8 @@ def read_workload(
         source = file.source()
     rows = tally.rows()
     if not taken.fields:
-        told = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
-        raise BadInput(f"no row tells of a job that ran: {told}", where=source.name)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
+        raise BadInput(f"no row tells of a job that ran: {reasons}", where=source.name)
     nodes, cores = _machine(settings, header, source.name)
     per_node = _per_node(settings, cores, source.name)
     jobs = _sorted(taken, settings, cores / per_node, shares, tally)
@@ -234,7 +234,7 @@ def _sorted(
     fields = [taken.fields[row] for row in order]
     users = sorted({parts[swf.USER] for parts in fields}, key=natural_order)
     places = {name: place for place, name in enumerate(users)}
-    if users == [NOBODY]:
+    if users == [NO_USER]:
         tally.note("no_users", count=len(fields), where="")
     procs = [taken.procs[row] for row in order]
     return JobTable(

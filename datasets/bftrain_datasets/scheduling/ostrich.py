@@ -31,7 +31,7 @@ class OStrichPolicy:
     def __init__(self, options: PolicyOptions) -> None:
         self._depth = options.backfill_depth
         self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, by estimate
-        self._campaigns: dict[int, list[int]] = {}  # user -> those of his campaigns that have some
+        self._campaigns: dict[int, list[int]] = {}  # user -> those of their campaigns that have some
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Give who starts."""
@@ -49,7 +49,7 @@ class OStrichPolicy:
         """Give all waiting jobs, the first in rank first.
 
         The campaigns of one user are in order already: each ends virtually after those before it. So users are merged,
-        as far as a pass looks; whoever looks further has all the others sorted at once.
+        as far as a pass looks; a policy that looks further has all the others sorted at once.
         """
         tag, created_s = campaigns.virtual.tag, campaigns.created_s
         heads = [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
-    """What a policy may be told: how deep it looks, how fast it forgets, and each user's part."""
+    """Options of a policy: how deep it looks, how fast it forgets, and each user's share."""
 
     backfill_depth: int = 50
     half_life_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Port of queue policies: how a simulated main scheduler is told which jobs start."""
+"""Port of queue policies: chooses which jobs a simulated main scheduler starts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_order(ranked: Iterable[int], cluster: SimulatedCluster, depth: int) -> list[int]:
-    """Give who starts, the first in rank first: as many as fit, then ``depth`` more that delay nobody before them.
+    """Return the jobs that start, by rank: as many as fit, then up to ``depth`` more that delay none before them.
 
     Each of these ``depth`` jobs, the first that does not fit included, is planned at its earliest time beside those
     before it, and starts if that is now. So no job is delayed by one of lower rank that was looked at after it.

@@ -1,6 +1,6 @@
 """Estimates: what a main scheduler believes of run times, and how it learns that it was wrong.
 
-No job is ever ended here for running long: it did run as long as the log says. But a policy plans with what it is told.
+No job is ever ended here for running long: it did run as long as the log says. But a policy plans with estimates.
 """
 
 from __future__ import annotations

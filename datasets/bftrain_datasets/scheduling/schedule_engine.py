@@ -1,4 +1,4 @@
-"""ScheduleEngine: the clock of the simulated machine. Jobs arrive, end and outlive their estimates; the policy is asked."""
+"""Schedule engine: the clock of the simulated machine. Jobs arrive, end and outlive their estimates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.scheduling.queue_policy import QueuePolicy
     from bftrain_datasets.scheduling.runtime_estimates import RuntimeEstimator
 
-    # Told how far it is, in seconds since the first submission and in jobs that ended; False stops it
+    # Takes the progress, in seconds since the first submission and in jobs that ended; False stops it
     Watch = Callable[[float, int], bool]
 
 TELL_EVERY: Final = 256  # moments
@@ -178,7 +178,7 @@ class ScheduleEngine:
                 raise  # a fault of ours
             raise self._fault(raised(error)) from error
         self._asked += 1
-        cluster.told()
+        cluster.clear_changes()
         for job in started:
             self._check(job)
             cluster.start(job)

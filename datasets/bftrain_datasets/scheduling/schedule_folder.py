@@ -46,7 +46,7 @@ def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = t
 def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:
     """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
     workload, log = result.workload, result.log
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "format": FORMAT,
         **wire.plain(result.summary),
         "begin_s": workload.jobs.begin_s,
@@ -71,7 +71,7 @@ def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:
         "settings": wire.plain(result.settings),
         "versions": summaries.versions(),
     }
-    return summaries.with_sum(told, MEASURED)
+    return summaries.with_sum(data, MEASURED)
 
 
 def _again(name: str, form: str) -> str:

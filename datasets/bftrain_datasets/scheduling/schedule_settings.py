@@ -27,10 +27,10 @@ A_DAY_S: Final = 86_400.0
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a log is scheduled anew. Each field is an option of ``bftrain schedule``; ``None`` leaves it to the log."""
+    """How a log is rescheduled. Each field is an option of ``bftrain schedule``; ``None`` leaves it to the log."""
 
     policy: str = "easy"  # who starts when
-    estimates: str = LIMIT  # what the policy is told of run times
+    estimates: str = LIMIT  # which run times the policy plans with
     nodes: int | None = None  # of the machine
     cores_per_node: int | None = None
     sharing: str = WHOLE_NODES  # whether jobs get whole nodes, or processors of nodes that they share

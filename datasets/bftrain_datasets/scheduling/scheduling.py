@@ -65,7 +65,7 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
 
 
 def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch | None = None) -> ScheduleResult:
-    """Schedule the jobs. ``watch`` is told how far it is, and ends it by answering False."""
+    """Schedule the jobs. ``watch`` is called with the progress, and ends it by returning False."""
     begin_s = perf_counter()
     jobs = workload.jobs
     options = PolicyOptions(
@@ -78,22 +78,22 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
     schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
     wall_s = perf_counter() - begin_s
     places = place(schedule, settings.placement, workload.per_node)
-    told_of_jobs, told_of_campaigns = job_figures(schedule), campaign_figures(schedule)
+    jobs_found, campaigns_found = job_figures(schedule), campaign_figures(schedule)
     return ScheduleResult(
         settings=settings,
         workload=workload,
         schedule=schedule,
-        jobs=told_of_jobs,
-        campaigns=told_of_campaigns,
+        jobs=jobs_found,
+        campaigns=campaigns_found,
         places=places,
         log=places.log(jobs.begin_s, _story(places, workload, schedule, settings)),
-        summary=summarise(schedule, told_of_jobs, told_of_campaigns, workload, settings),
+        summary=summarise(schedule, jobs_found, campaigns_found, workload, settings),
         wall_s=wall_s,
     )
 
 
 def schedule(log: Path | str, settings: ScheduleSettings | None = None, **options: Any) -> ScheduleResult:  # noqa: ANN401 - settings
-    """Schedule an SWF log anew; ``options`` are settings by name. What ``bftrain schedule`` does, for Python."""
+    """Reschedule an SWF log; ``options`` are settings by name. The same as ``bftrain schedule``, for Python."""
     settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
     return simulate(read(log, settings), settings)
 
@@ -110,7 +110,7 @@ def until_s(settings: ScheduleSettings, jobs: JobTable) -> float:
         fix = f"write seconds UTC, an ISO time, or {LAST_SUBMIT}"
         raise BadInput(f"{settings.until!r} is no time: {error}", where="--until", fix=fix) from error
     if at_s <= jobs.begin_s:
-        what = f"{settings.until!r} is not after the first submission, {time_formats.told(jobs.begin_s)}"
+        what = f"{settings.until!r} is not after the first submission, {time_formats.time_text(jobs.begin_s)}"
         raise BadInput(what, where="--until", fix="name a later time")
     return at_s - jobs.begin_s
 
@@ -126,7 +126,7 @@ def _story(
         made_by=f"derived: schedule, {settings.policy} with estimates {settings.estimates}",
         options={"policy": settings.policy, "estimates": settings.estimates, **options},
         sources=(workload.source,),
-        counts=workload.rows.told(),
+        counts=workload.rows.to_dict(),
         findings=ordered((*workload.findings, *_findings(schedule, places))),
     )
 
@@ -141,7 +141,7 @@ def _findings(schedule: JobSchedule, places: PlacedJobs) -> list[LogFinding]:
     last_s = min(jobs.submit_s[-1], schedule.end_s)
     drained = places.idle_node_s(last_s)
     if drained > 0:
-        found.append(_finding("drained", 1, drained, f"at {time_formats.told(last_s + jobs.begin_s)}"))
+        found.append(_finding("drained", 1, drained, f"at {time_formats.time_text(last_s + jobs.begin_s)}"))
     return found
 
 

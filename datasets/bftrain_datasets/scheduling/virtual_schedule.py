@@ -54,7 +54,7 @@ class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
         """Keep them: figures are drawn from their ends."""
 
     def _forget_if_at_rest(self, user: int, known: ostrich_schedule.UserAccount) -> None:
-        """Keep him: he may come back."""
+        """Keep the user, who may come back."""
 
     def _note_level(self) -> None:
         self._times_s.append(self.now_s)

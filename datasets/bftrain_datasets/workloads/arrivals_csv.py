@@ -47,11 +47,11 @@ def header_of(head: bytes) -> list[str]:
 
 
 def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Give every job; whoever takes one settles its row."""
+    """Yield every job; the caller settles the row of each."""
     clock = RecordClock(options.zone, lambda: books.tally.where)
     try:
         yield from _jobs(file, books, clock)
-    finally:  # also when whoever reads has enough
+    finally:  # also when the reader stops early
         books.note_clock(clock)
 
 
@@ -99,8 +99,8 @@ def _job(cells: Sequence[str], found: dict[str, int], width: int, number: int, c
     try:
         submit_s = clock.seconds(row["submit"])
     except (ValueError, OverflowError) as error:
-        told = f"submit: {row['submit'][:40]!r} is no time"
-        raise UnusableJob("bad_time", told, "give seconds, or an ISO time") from error
+        what = f"submit: {row['submit'][:40]!r} is no time"
+        raise UnusableJob("bad_time", what, "give seconds, or an ISO time") from error
     return TrainingJob(
         name=_name(row.get("id") or str(number)),
         submit_s=submit_s,

@@ -26,5 +26,5 @@ def recognises(head: bytes) -> bool:
 
 
 def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Give every job; whoever takes one settles its row."""
+    """Yield every job; the caller settles the row of each."""
     yield from arrivals_csv.read(file, books, options)

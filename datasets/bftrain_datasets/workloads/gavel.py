@@ -52,7 +52,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Give every job; whoever takes one settles its row."""
+    """Yield every job; the caller settles the row of each."""
     del options  # a trace leaves nothing of this kind open
     number = 0
     for line, text in file.lines():

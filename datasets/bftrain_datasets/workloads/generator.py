@@ -232,8 +232,8 @@ def _running(models: Sequence[MeasuredModel], gangs: Sequence[int]) -> dict[int,
     lacking = next((gang for gang in gangs if not found[gang]), None)
     if lacking is not None:
         measured = sorted({size for model in models for size in model.curve.nodes if model.rate(size) > 0})
-        told = ", ".join(map(str, measured)) or "none"
-        raise BadInput(f"no model was measured on a gang of {lacking}", fix=f"choose gangs among: {told}")
+        known = ", ".join(map(str, measured)) or "none"
+        raise BadInput(f"no model was measured on a gang of {lacking}", fix=f"choose gangs among: {known}")
     return found
 
 

@@ -56,7 +56,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Give every job; whoever takes one settles its row."""
+    """Yield every job; the caller settles the row of each."""
     if file.head.lstrip()[:1] not in {b"[", b"{"}:
         yield from arrivals_csv.read(file, books, options)
         return
@@ -73,7 +73,7 @@ def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> G
                 if changed:
                     books.note("gang_changed")
                 yield job
-    finally:  # also when whoever reads has enough
+    finally:  # also when the reader stops early
         books.note_clock(clock)
 
 
@@ -104,8 +104,8 @@ def _job(decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: RecordClock
     try:
         job = decoder.decode(entry)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        told = str(error)
-        raise UnusableJob("malformed", told, "give jobid, submitted_time and attempts as the trace has them") from error
+        what = str(error)
+        raise UnusableJob("malformed", what, "give jobid, submitted_time and attempts as the trace has them") from error
     if not job.attempts:
         raise UnusableJob("never_started", "attempts: there are none")
     first, last = job.attempts[0], job.attempts[-1]
@@ -124,7 +124,7 @@ def _job(decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: RecordClock
 
 def _moment(text: str | None, field: str, clock: RecordClock) -> float:
     if text is None or text in _UNTOLD:
-        raise UnusableJob("no_duration" if field != "submitted_time" else "bad_time", f"{field}: is not told")
+        raise UnusableJob("no_duration" if field != "submitted_time" else "bad_time", f"{field}: is missing")
     try:
         return clock.seconds(text)
     except (ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""WorkloadRowCounts: every row of a workload becomes a task or is refused for a reason that is counted and can be told."""
+"""Row counts of a workload: every row becomes a task or is refused for a reason that is counted."""
 
 from __future__ import annotations
 

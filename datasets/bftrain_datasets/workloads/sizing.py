@@ -34,7 +34,7 @@ class SizedTask:
 class TaskSizing:
     """Sizes jobs for the kinds of nodes in ``rates``, a single one being that of all nodes.
 
-    ``reference`` has the speeds by which the ideal duration is told.
+    ``reference`` has the speeds that the ideal duration refers to.
     """
 
     def __init__(

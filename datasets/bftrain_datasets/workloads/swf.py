@@ -24,7 +24,7 @@ recognises = log.recognises
 
 
 def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Give every job; whoever takes one settles its row."""
+    """Yield every job; the caller settles the row of each."""
     header = log.SwfHeader()
     several = False
     try:
@@ -36,7 +36,7 @@ def read(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> G
             else:
                 several = several or (header.several_a_node and options.per_node is None)
                 yield job
-    finally:  # also when whoever reads has enough
+    finally:  # also when the reader stops early
         if several:
             books.note("procs_as_nodes", where="")
 
@@ -57,7 +57,7 @@ def _job(
     if not log.ran(values):
         raise UnusableJob("never_started", "it never ran")
     if run_s == log.UNKNOWN:
-        raise UnusableJob("no_duration", "run time: is not told")
+        raise UnusableJob("no_duration", "run time: is missing")
     duration_s = duration_of(run_s, "run time")
     asked = values[log.PROCS] <= 0
     procs = values[log.PROCS_ASKED if asked else log.PROCS]

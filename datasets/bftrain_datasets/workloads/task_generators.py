@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEFAULT_MAX_NODES: Final = 64
-# Nobody has published what a start from nothing costs; a grow is the nearest thing measured
+# No published figure says what a start from nothing costs; a grow is the nearest thing measured
 DEFAULT_START_COST_S: Final = 18.0
 
 SAMPLE_TASKS: Final = 56

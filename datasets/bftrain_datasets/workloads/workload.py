@@ -1,4 +1,4 @@
-"""From a file of jobs to tasks, whatever system wrote it."""
+"""Tasks out of a file of jobs, in any known format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
             ...
 
         def read(self, file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-            """Give every job; whoever takes one settles its row."""
+            """Yield every job; the caller settles the row of each."""
             ...
 
 
@@ -248,6 +248,8 @@ def _in_order(tasks: list[TaskSpec], begin_s: float, books: WorkloadRowCounts) -
 
 
 def _nothing(books: WorkloadRowCounts, rows: RowCounts, where: str) -> BadInput:
-    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
     first = f"; first at {books.refused[0].where}: {books.refused[0].what}" if books.refused else ""
-    return BadInput(f"no row becomes a task: {told}{first}", where=where, fix="docs/workloads.md explains each reason")
+    return BadInput(
+        f"no row becomes a task: {reasons}{first}", where=where, fix="docs/workloads.md explains each reason"
+    )

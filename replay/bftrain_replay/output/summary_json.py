@@ -39,7 +39,7 @@ def summary(study: Study, source: Source) -> dict[str, Any]:
         "baseline": _figures(study.baseline) if study.baseline else None,
         "ceiling": _figures(study.ceiling) if study.ceiling else None,
         "workload": _workload(study, source),
-        "doubtful": doubts_of(study.part).told() if on_log else None,
+        "doubtful": doubts_of(study.part).to_dict() if on_log else None,
         "progress": assumed_progress(study),
         "sensitivity": sensitivity.told(study.sensitivity),
         **advice.to_plain(study.advice),

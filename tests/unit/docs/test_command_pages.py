@@ -63,8 +63,8 @@ def help_of(path: tuple[str, ...]) -> str:
 def test_every_command_has_its_page() -> None:
     assert set(PAGES) == {"index.md", *(f"{name}.md" for name in COMMANDS)}
     assert len(TREE) > len(COMMANDS)
-    for name, words in COMMANDS.items():
-        assert f"| [`bftrain {name}`]({name}.md) | {words} |" in PAGES["index.md"]
+    for name, entry in COMMANDS.items():
+        assert f"| [`bftrain {name}`]({name}.md) | {entry.about} |" in PAGES["index.md"]
 
 
 @every

@@ -218,6 +218,6 @@ def test_options_that_make_no_sense(options: dict[str, Any], what: str) -> None:
 
 
 def test_options_tell_what_differs_from_the_rule() -> None:
-    assert ImportOptions().told() == {}
+    assert ImportOptions().to_dict() == {}
     options = ImportOptions(timezone="UTC", min_gap_s=5.0, window=(None, 1.0))
-    assert options.told() == {"timezone": "UTC", "min_gap_s": 5.0, "window": (None, 1.0)}
+    assert options.to_dict() == {"timezone": "UTC", "min_gap_s": 5.0, "window": (None, 1.0)}

@@ -149,7 +149,7 @@ def test_only_names_are_called_and_only_with_tuples(content: bytes) -> None:
 
 
 def test_a_name_itself_is_given_no_state() -> None:
-    assert "a Made is missing" in refused(whole(asked("numpy", "dtype"), pickles.mapped(x=number(1)), b"b"))
+    assert "a PickledCall is missing" in refused(whole(asked("numpy", "dtype"), pickles.mapped(x=number(1)), b"b"))
     made = called(asked("numpy", "dtype"), text("i1"))
     assert "two states" in refused(whole(made, tupled(number(1)), b"b", tupled(number(2)), b"b"))
 
