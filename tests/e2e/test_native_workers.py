@@ -113,19 +113,21 @@ def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
 
 FULL = """
 if state.position == 10:
-    from bftrain_elastic import commits
+    from bftrain_elastic.worker import checkpoint_file
     def full(*_):
         raise OSError(28, "No space left on device")
-    commits._write, kept = full, commits._write
+    checkpoint_file._write, kept = full, checkpoint_file._write
 if state.position == 20:
-    commits._write = kept
+    checkpoint_file._write = kept
     from bftrain_elastic.worker.state_values import inner
     inner(state).save_at = 0
 """
 
 
 def test_a_full_disk_is_remarked_on_and_ends_nothing(tmp_path: Path) -> None:
-    with Workers(tmp_path, script("if 1:\n    global kept, full, commits" + FULL.replace("\n", "\n    "))) as workers:
+    with Workers(
+        tmp_path, script("if 1:\n    global kept, full, checkpoint_file" + FULL.replace("\n", "\n    "))
+    ) as workers:
         first = workers.all[0]
         workers.ready()
         workers.go(1)
@@ -263,11 +265,11 @@ def test_an_error_ends_a_worker_though_another_does_not_answer(tmp_path: Path) -
 
 def test_done_is_said_when_the_last_state_is_on_disk_or_others_go_on(tmp_path: Path) -> None:
     before = """
-from bftrain_elastic import commits
+from bftrain_elastic.worker import checkpoint_file
 def dies(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if os.environ["BFTRAIN_WORKER"] == "w0":
-    commits.save = dies
+    checkpoint_file.save = dies
     from bftrain_elastic.worker.state_values import inner
     before_train = train
     def train(state):
@@ -289,11 +291,11 @@ if os.environ["BFTRAIN_WORKER"] == "w0":
 
 
 WRITES_NO_MORE = """
-from bftrain_elastic import commits
+from bftrain_elastic.worker import checkpoint_file
 def broken(*_):
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 if os.environ["BFTRAIN_WORKER"] == "w1":
-    commits.save = broken
+    checkpoint_file.save = broken
 """
 
 
@@ -316,7 +318,8 @@ LOADER = """
 import time
 import torch
 from torch.utils.data import DataLoader, Dataset
-from bftrain_elastic import State, report, run, state_saving
+from bftrain_elastic import State, report, run
+from bftrain_elastic.worker import state_saving
 state_saving._SAVING_SHARE = 1e-4  # a large state is written seldom
 torch.set_num_threads(1)
 

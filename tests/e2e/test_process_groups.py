@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from bftrain_elastic import groups
+from bftrain_elastic.worker import process_groups as groups
 from bftrain_elastic.worker.process_groups import Group, Place, Store
 
 rank, meeting = int(sys.argv[1]), Path(sys.argv[2])
@@ -100,7 +100,7 @@ SCRIPT = """
 import os, sys
 from datetime import timedelta
 import torch.distributed as dist
-from bftrain_elastic import groups
+from bftrain_elastic.worker import process_groups as groups
 from bftrain_elastic.worker.process_groups import Group, Place, Store
 """
 

@@ -25,7 +25,6 @@ from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
 from bftrain_replay.simulation.task_progress import Loss
-from bftrain_replay.tables.table_schema import over_time_rows
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -108,7 +107,7 @@ def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySe
     if how.semantics == REALISTIC:  # published costs are taken off at once, whether or not there is time for them
         spent = math.fsum(result.lost_node_s[loss] for loss in Loss)
         assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
-    stretches = list(over_time_rows(result))
+    stretches = list(result.over_time_rows())
     for column, node_s in ((2, result.idle_node_s), (3, result.used_node_s)):
         told = math.fsum((row[1] - row[0]) * row[column] for row in stretches)
         assert math.isclose(told, node_s, rel_tol=1e-9, abs_tol=1e-6)

@@ -12,7 +12,6 @@ from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
-from bftrain_replay.tables.table_schema import over_time_rows
 from tests.unit.replay.cases import log_of, replayed, task
 
 END_S = 1000.0  # so that a stretch is a second long
@@ -52,19 +51,19 @@ def test_published_rules_count_what_they_notice() -> None:
 def test_an_interrupted_replay_has_stretches_up_to_its_end() -> None:
     done = run(LOG, [task()], build_harvester(Settings()), keep_going=lambda now_s, _: now_s < 300.0)
     result = result_of(done, Settings())
-    rows = list(over_time_rows(result))
+    rows = list(result.over_time_rows())
     assert not result.complete
     assert [row[1] for row in rows] == [float(second) for second in range(1, 301)]
     assert rows[-1][4] == result.harvested_samples > 0.0
 
 
 def test_nodes_are_averaged_over_each_stretch() -> None:
-    rows = list(over_time_rows(replayed(LOG, [task(rate=(10.0,))])))
+    rows = list(replayed(LOG, [task(rate=(10.0,))]).over_time_rows())
     idle, used = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
     assert (idle[99], idle[100], idle[101], idle[350], idle[999]) == (1.0, 1.5, 2.0, 0.0, 2.0)
     assert (used[99], used[100], used[101], used[350], used[999]) == (1.0, 1.0, 1.0, 0.0, 1.0)
 
 
 def test_a_log_without_a_task_has_a_course_too() -> None:
-    rows = list(over_time_rows(replayed(LOG, [])))
+    rows = list(replayed(LOG, []).over_time_rows())
     assert (len(rows), rows[-1][4]) == (STRETCHES, 0.0)
