@@ -91,7 +91,7 @@ def test_yardsticks_have_frames_but_no_allocations() -> None:
     assert done.ceiling is not None
     assert len(done.baseline.decisions_frame()) == len(done.baseline.decisions)
     assert len(done.ceiling.tasks_frame()) == 2
-    with pytest.raises(BadInput, match="allocations were not taken down"):
+    with pytest.raises(BadInput, match="allocations were not recorded"):
         done.ceiling.allocations_frame()
 
 
