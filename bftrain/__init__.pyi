@@ -5,6 +5,7 @@ from bftrain.config import Settings as Settings
 from bftrain.deciding.harvester import Harvester as Harvester
 from bftrain.errors import BftrainError as BftrainError
 from bftrain.journal import Journal as Journal
+from bftrain.live.client.client import Client as Client
 from bftrain.solving import solve as solve
 from bftrain.taskfiles.files import load_tasks as load_tasks
 from bftrain.taskfiles.files import save_tasks as save_tasks
@@ -49,4 +50,5 @@ from bftrain_datasets.workloads.workload import import_workload as import_worklo
 from bftrain_datasets.workloads.workload_options import WorkloadOptions as WorkloadOptions
 from bftrain_replay.api import replay as replay
 from bftrain_replay.comparing.comparison import compare as compare
+from bftrain_replay.rounds.simulation import rounds as rounds
 from bftrain_replay.sweeping.sweep import sweep as sweep

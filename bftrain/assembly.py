@@ -25,7 +25,14 @@ def build_harvester(
     fallback: Solver | None = None,
     objective: Objective | None = None,
 ) -> Harvester:
-    """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name."""
+    """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name.
+
+    >>> from bftrain import NodesJoined, Settings, SpeedCurve, TaskSpec, TaskSubmitted, build_harvester
+    >>> harvester = build_harvester(Settings(max_tasks=10))
+    >>> task = TaskSpec(name="a", max_nodes=2, curve=SpeedCurve(nodes=(1, 2), rate=(10.0, 18.0)))
+    >>> harvester.handle(NodesJoined(time_s=0.0, nodes=("n1", "n2")), TaskSubmitted(time_s=0.0, spec=task))
+    (Start(nodes=('n1', 'n2'), task='a'),)
+    """
     chosen = solver or find_solver(settings.solver)
     wanted = objective or resolve_objective(settings.objective)
     if not _suits(chosen, wanted):

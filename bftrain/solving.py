@@ -35,6 +35,12 @@ def solve(
     solver; ``objective`` takes the place of the one that the problem names: a registered name,
     ``path/to/file.py:name``, or any object that is an objective. A solver that fails or runs out of time gives a
     solution that says so; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
+
+    >>> from bftrain import AllocationProblem, CompetingTask, SpeedCurve, solve
+    >>> curve = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
+    >>> tasks = tuple(CompetingTask(name=name, max_nodes=4, curve=curve) for name in ("a", "b"))
+    >>> dict(solve(AllocationProblem(pool=4, horizon_s=600.0, tasks=tasks)).sizes)
+    {'a': 2, 'b': 2}
     """
     chosen = find_solver(solver) if isinstance(solver, str) else solver
     return ask(chosen, table_of(problem, objective), limits or Limits())

@@ -33,14 +33,23 @@ _PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
 
 
 def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
-    """Load the tasks in this file, in their order; its name ends in ``.toml`` or ``.csv``."""
+    """Load the tasks in this file, in their order; its name ends in ``.toml`` or ``.csv``.
+
+    >>> from bftrain import load_tasks
+    >>> [task.name for task in load_tasks("tasks.toml")]
+    ['a']
+    """
     path = Path(path)
     read, _ = by_suffix(path, _formats(), KIND)
     return tasks_of(read(path), str(path))
 
 
 def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -> None:
-    """Save tasks under this name, which ends in ``.toml`` or ``.csv``; ``note`` becomes a comment at the top."""
+    """Save tasks under this name, which ends in ``.toml`` or ``.csv``; ``note`` becomes a comment at the top.
+
+    >>> from bftrain import load_tasks, save_tasks
+    >>> save_tasks(load_tasks("tasks.toml"), "copy.csv")
+    """
     path = Path(path)
     _, save = by_suffix(path, _formats(), KIND)
     records = [record_of(task) for task in tasks]

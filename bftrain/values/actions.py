@@ -78,7 +78,12 @@ Action = Release | Start | Grow | Shrink | Stop
 
 
 def apply_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
-    """Give the plan that holds after ``actions``: what a launcher must bring about, as arithmetic."""
+    """Return the plan that holds after ``actions``, which a launcher must bring about.
+
+    >>> from bftrain import Grow, Plan, apply_actions
+    >>> dict(apply_actions(Plan(holdings={"a": ("n1",)}), [Grow(task="a", nodes=("n2",))]).holdings)
+    {'a': ('n1', 'n2')}
+    """
     holdings = dict(plan.holdings)
     for action in actions:
         match action:

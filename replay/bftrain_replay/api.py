@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
@@ -33,6 +33,7 @@ from bftrain_replay.reporting.report_data import Material, of_study
 from bftrain_replay.results.result import Result
 from bftrain_replay.simulation.log_selection import saturating_workload
 from bftrain_replay.simulation.progress_assumptions import agreed
+from bftrain_replay.simulation.replay_options import ReplayOptions
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import Study, Watch, study
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
@@ -122,7 +123,7 @@ def replay(
     objective: str | Objective | Callable[..., object] | None = None,
     watch: Watch | None = None,
     sensitivity: bool = False,
-    **options: object,
+    **options: Unpack[ReplayOptions],
 ) -> Replayed:
     """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
 
@@ -133,9 +134,10 @@ def replay(
     moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed and the changes of settings
     that may be advice are replayed too, in other processes, which takes about four times as long on two processors.
 
-    >>> import bftrain
-    >>> done = bftrain.replay("log.npz", "tasks.toml", progress="disk:300")  # doctest: +SKIP
-    >>> done.result.efficiency  # doctest: +SKIP
+    >>> from bftrain import replay
+    >>> done = replay("log.npz", "tasks.toml", progress="disk:300")
+    >>> round(done.result.efficiency, 2)
+    0.96
     """
     known = ReplaySettings.__struct_fields__
     for name in options:

@@ -50,10 +50,13 @@ def find(given: str = "") -> str:
 
 
 class Client:
-    """Asks the live run at ``address``: the path of a socket, or ``http://HOST:PORT`` with the token in a file."""
+    """Asks the live run at ``address``: the path of a socket, or ``http://HOST:PORT`` with the token in a file.
 
-    def __init__(self, address: str, token_file: Path | None = None) -> None:
-        self._address = address.removeprefix("unix:")
+    Without an address it asks the live run that the commands ask: see :func:`find`.
+    """
+
+    def __init__(self, address: str = "", token_file: Path | None = None) -> None:
+        self._address = find(address).removeprefix("unix:")
         self._headers = {"host": "localhost"}
         if self._over_tcp:
             self._headers = {"authorization": f"Bearer {_token(token_file)}"}

@@ -105,7 +105,13 @@ def import_files(
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
-    """Read what a scheduler wrote, files of one format, into one log: what ``bftrain import`` does, for Python."""
+    """Read the records of a scheduler, files of one format, into one log, as ``bftrain import`` does.
+
+    >>> from bftrain import import_logs
+    >>> imported = import_logs("sacct.txt")
+    >>> imported.rows.used, imported.log.node_names
+    (3, ('n1', 'n2', 'n3', 'n4'))
+    """
     return import_files([Path(path) for path in paths], options or ImportOptions())
 
 

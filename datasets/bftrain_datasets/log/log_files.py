@@ -24,7 +24,12 @@ _MARK_BYTES: Final = max(map(len, _MARKS))
 
 
 def load_log(path: Path | str) -> EventLog:
-    """Load the log in this file; its name ends in ``.npz``, ``.csv`` or ``.parquet``."""
+    """Load the log in this file; its name ends in ``.npz``, ``.csv`` or ``.parquet``.
+
+    >>> from bftrain import load_log
+    >>> load_log("log.npz").idle_node_s / 3600
+    3.0
+    """
     path = Path(path)
     return by_suffix(path, LOADERS, "log file", advice="bftrain import makes one of what a scheduler wrote; ")(path)
 
@@ -33,6 +38,9 @@ def save_log(log: EventLog, path: Path | str) -> None:
     """Save the log under this name, which ends in ``.npz``, ``.csv`` or ``.parquet``.
 
     The file appears complete or not at all. The same log gives the same bytes.
+
+    >>> from bftrain import load_log, save_log
+    >>> save_log(load_log("log.npz"), "copy.csv")
     """
     path = Path(path)
     save = by_suffix(path, SAVERS, "log file")

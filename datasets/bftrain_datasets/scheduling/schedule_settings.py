@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -61,6 +61,26 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         for name in ("window", "until", "shares"):
             if getattr(self, name) != "":
                 checks.text(self, name)
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The fields of ``ScheduleSettings`` as keyword arguments of ``bftrain.schedule``; a test keeps them alike."""
+
+    policy: str
+    estimates: str
+    nodes: int | None
+    cores_per_node: int | None
+    sharing: str
+    time_factor: float
+    window: str
+    first: int | None
+    until: str
+    placement: str
+    backfill_depth: int
+    half_life_s: float
+    campaign_gap_s: float
+    shares: str
+    max_backlog_s: float
 
 
 def _one_of(settings: ScheduleSettings, field: str, known: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ import math
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -27,7 +27,7 @@ from bftrain_datasets.scheduling.runtime_estimates import estimator
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine
 from bftrain_datasets.scheduling.schedule_figures import job_figures, summarise
 from bftrain_datasets.scheduling.schedule_result import ScheduleResult
-from bftrain_datasets.scheduling.schedule_settings import LAST_SUBMIT, ScheduleSettings
+from bftrain_datasets.scheduling.schedule_settings import LAST_SUBMIT, ScheduleOptions, ScheduleSettings
 from bftrain_datasets.scheduling.user_shares import load_shares
 
 if TYPE_CHECKING:
@@ -92,8 +92,15 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
     )
 
 
-def schedule(log: Path | str, settings: ScheduleSettings | None = None, **options: Any) -> ScheduleResult:  # noqa: ANN401 - settings
-    """Reschedule an SWF log; ``options`` are settings by name. The same as ``bftrain schedule``, for Python."""
+def schedule(
+    log: Path | str, settings: ScheduleSettings | None = None, **options: Unpack[ScheduleOptions]
+) -> ScheduleResult:
+    """Reschedule an SWF log, as ``bftrain schedule`` does; ``options`` are settings by name.
+
+    >>> from bftrain import schedule
+    >>> schedule("jobs.swf", policy="fcfs").summary.jobs
+    3
+    """
     settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
     return simulate(read(log, settings), settings)
 

@@ -89,6 +89,10 @@ def import_workload(
     """Read the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
 
     ``tell`` is called with the number of bytes that have been read since it was called last.
+
+    >>> from bftrain import import_workload
+    >>> [task.name for task in import_workload("jobs.swf").tasks]
+    ['job-1', 'job-2', 'job-3']
     """
     path, options = None if path is None else Path(path), options or WorkloadOptions()
     tally = FindingsTally()

@@ -117,6 +117,12 @@ def compare(
 
     They are given one by one, or as one list. Replays of different logs, or of different parts of one, are refused
     unless ``force``.
+
+    >>> from bftrain import compare, replay
+    >>> fast = replay("log.npz", "tasks.toml")
+    >>> fair = replay("log.npz", "tasks.toml", objective="max-min")
+    >>> list(compare(fast, fair, labels=["fast", "fair"]).frame().columns)
+    ['fast', 'fair']
     """
     given = _one_by_one(replays)
     if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison

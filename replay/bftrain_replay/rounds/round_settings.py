@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -98,6 +98,30 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         last = self.measured(count)[1]
         if self.measure and last >= count:
             checks.reject(self, "measure", f"goes to {last}", f"there are {count:,} tasks, the last is {count - 1}")
+
+
+class RoundOptions(TypedDict, total=False):
+    """The fields of ``RoundSettings`` as keyword arguments of ``bftrain.rounds``; a test keeps them alike."""
+
+    policy: str
+    admission: str
+    round_s: float
+    finish: str
+    kind_order: str
+    overtaking: str
+    shares_interval_s: float
+    gang: str
+    start_cost_s: float | None
+    cost_factor: float
+    measure: str
+    window: str
+    nodes: str
+    until_s: float | None
+    max_backlog_s: float
+    seed: int
+    metrics: str
+    entities: Mapping[str, Entity]
+    prices: Mapping[str, float]
 
 
 def _one_of(settings: RoundSettings, field: str, known: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -17,7 +17,7 @@ from bftrain_replay.rounds.find_policy import find_policy
 from bftrain_replay.rounds.gangs import gangs_of
 from bftrain_replay.rounds.round_engine import Engine
 from bftrain_replay.rounds.round_result import Result
-from bftrain_replay.rounds.round_settings import NO, RoundSettings
+from bftrain_replay.rounds.round_settings import NO, RoundOptions, RoundSettings
 from bftrain_replay.rounds.share_priorities import ByShares
 
 if TYPE_CHECKING:
@@ -69,9 +69,14 @@ def rounds(
     tasks: Sequence[TaskSpec],
     settings: RoundSettings | None = None,
     /,
-    **options: Any,  # noqa: ANN401 - settings
+    **options: Unpack[RoundOptions],
 ) -> Result:
-    """Like :func:`simulate`; ``options`` are settings by name. What ``bftrain replay --round`` does, for Python."""
+    """Share the time of a cluster in rounds, as ``bftrain replay --round`` does; ``options`` are settings by name.
+
+    >>> from bftrain import load_tasks, rounds
+    >>> rounds({"v100": 4}, load_tasks("tasks.toml"), gang="min", until_s=3600.0).summary.rounds
+    12
+    """
     return simulate(source, tasks, msgspec.structs.replace(settings or RoundSettings(), **options))
 
 

@@ -291,6 +291,12 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     scheduler has the address ``dask``. What is done already is kept. A finished result of a sweep that has nothing in
     common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress; once
     ``stopping()``, the sweep ends with what is done by then.
+
+    >>> from bftrain import sweep
+    >>> grid = {"objective": ["throughput", "speedup"]}
+    >>> done = sweep({"log": "log.npz", "tasks": "tasks.toml", "grid": grid}, "result", jobs=1)
+    >>> len(done.rows), done.complete
+    (2, True)
     """
     from bftrain_replay import replay_folder  # noqa: PLC0415 - as above
 
