@@ -15,7 +15,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.log_warnings import all_idle
-from bftrain_datasets.importing.occupancy import log_from_jobs
+from bftrain_datasets.importing import occupancy
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.eventlog import NodeState
@@ -67,7 +67,7 @@ def end_of(job: Job) -> float:
 def test_a_log_is_what_a_model_of_every_second_says(
     jobs: list[Job], window: tuple[int | None, int | None], known: list[str] | None, part: int
 ) -> None:
-    log_from_jobs._PAIRS_AT_ONCE = part  # noqa: SLF001 - machines too large for a test are built in parts
+    occupancy._PAIRS_AT_ONCE = part  # noqa: SLF001 - machines too large for a test are built in parts
     low, high = window
     options = ImportOptions(
         nodes=tuple(known) if known else None,
@@ -92,7 +92,7 @@ def test_a_log_is_what_a_model_of_every_second_says(
     begin = min((job[1] for job in different.values()), default=0) if low is None else low
     end = reach if high is None else high
     try:
-        log = log_from_jobs.log_from_jobs(intake)
+        log = occupancy.log_from_jobs(intake)
     except BadInput:
         assert not different or begin >= end
         return
@@ -126,7 +126,7 @@ def test_the_order_of_rows_does_not_matter(jobs: list[Job], seed: object) -> Non
         for line, job in enumerate(rows, 1):
             intake.row(line)
             intake.job(str(job[0]), DAY + job[1], DAY + job[1] + job[2], ",".join(sorted(job[3])))
-        log = log_from_jobs.log_from_jobs(intake)
+        log = occupancy.log_from_jobs(intake)
         found = {each.name: (each.count, each.node_s) for each in intake.tally.findings() if each.name != "unsorted"}
         for pair in ("shared", "held_twice"):  # which of two that begin at once comes second is open
             found.pop(pair, None)
