@@ -47,7 +47,7 @@ _SCHEDULERS: Final = {
 }
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """How a thing stands."""
 
     OK = "ok"
@@ -55,21 +55,21 @@ class State(StrEnum):
     BROKEN = "broken"  # here, but it does not work
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked at."""
 
     kind: str
     name: str
-    state: State
+    state: PartState
     detail: str = ""
     fix: str = ""
     needed: bool = False  # bftrain cannot do its basic work without it
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[DoctorFinding]:
     """Look at everything, one after the other."""
-    yield Finding(kind="base", name="bftrain", state=State.OK, detail=__version__, needed=True)
-    yield Finding(kind="base", name="python", state=State.OK, detail=platform.python_version(), needed=True)
+    yield DoctorFinding(kind="base", name="bftrain", state=PartState.OK, detail=__version__, needed=True)
+    yield DoctorFinding(kind="base", name="python", state=PartState.OK, detail=platform.python_version(), needed=True)
     for port in registry.PORTS:
         for part in registry.parts(port).values():
             if port != "scheduler" or part.name not in _SCHEDULERS or part.origin != "bftrain":  # these are asked below
@@ -80,9 +80,9 @@ def examine() -> Iterator[Finding]:
         yield _scheduler(name, probe, source, mending, purpose)
 
 
-def _part(part: registry.RegisteredPart) -> Finding:
+def _part(part: registry.RegisteredPart) -> DoctorFinding:
     state, detail, fix = _tried(part)
-    return Finding(
+    return DoctorFinding(
         kind=part.port,
         name=part.name if part.origin == "bftrain" else f"{part.name} ({part.origin})",
         state=state,
@@ -92,43 +92,43 @@ def _part(part: registry.RegisteredPart) -> Finding:
     )
 
 
-def _tried(part: registry.RegisteredPart) -> tuple[State, str, str]:
+def _tried(part: registry.RegisteredPart) -> tuple[PartState, str, str]:
     """Load a part and ask it; gives its state, details and what helps."""
     if part.problem:
-        return State.BROKEN, part.problem, f"pip uninstall {part.origin}"
+        return PartState.BROKEN, part.problem, f"pip uninstall {part.origin}"
     try:
         loaded = part.load()
         found = loaded.available() if hasattr(loaded, "available") else Availability(ok=True)
-        said = (State.OK, found.version, "") if found.ok else (State.ABSENT, found.reason, found.fix)
+        said = (PartState.OK, found.version, "") if found.ok else (PartState.ABSENT, found.reason, found.fix)
     except BftrainError as error:
-        return State.BROKEN, error.what, error.fix or ""
+        return PartState.BROKEN, error.what, error.fix or ""
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the doctor must get through all of them
-        return State.BROKEN, f"raised {type(error).__name__}: {error}", ""
+        return PartState.BROKEN, f"raised {type(error).__name__}: {error}", ""
     return said
 
 
-def _extra(module: str, package: str, purpose: str, fix: str) -> Finding:
+def _extra(module: str, package: str, purpose: str, fix: str) -> DoctorFinding:
     # Found, not imported: importing torch takes seconds, and the doctor should answer at once
     if find_spec(module) is None:
-        return Finding(kind="extra", name=package, state=State.ABSENT, detail=f"for {purpose}", fix=fix)
+        return DoctorFinding(kind="extra", name=package, state=PartState.ABSENT, detail=f"for {purpose}", fix=fix)
     try:
         found = version(package)
     except PackageNotFoundError:
         found = "version unknown"
-    return Finding(kind="extra", name=package, state=State.OK, detail=f"{found}, for {purpose}")
+    return DoctorFinding(kind="extra", name=package, state=PartState.OK, detail=f"{found}, for {purpose}")
 
 
-def _scheduler(name: str, probe: tuple[str, ...], source: str, mending: str, purpose: str) -> Finding:
+def _scheduler(name: str, probe: tuple[str, ...], source: str, mending: str, purpose: str) -> DoctorFinding:
     program, words = shutil.which(probe[0]), " ".join(probe)
     if program is None:
         detail = f"no command '{probe[0]}'; only needed to run beside {purpose}"
-        return Finding(kind="scheduler", name=name, state=State.ABSENT, detail=detail, fix=source)
+        return DoctorFinding(kind="scheduler", name=name, state=PartState.ABSENT, detail=detail, fix=source)
     state, detail = _asked(program, probe[1:], words)
-    fix = mending if state is State.BROKEN else ""
-    return Finding(kind="scheduler", name=name, state=state, detail=detail, fix=fix)
+    fix = mending if state is PartState.BROKEN else ""
+    return DoctorFinding(kind="scheduler", name=name, state=state, detail=detail, fix=fix)
 
 
-def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[State, str]:
+def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[PartState, str]:
     """Run a scheduler's command; gives its state and the first line it said."""
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
@@ -140,11 +140,11 @@ def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[State,
             check=False,
         )
     except OSError as error:
-        return State.BROKEN, f"'{words}' cannot be run: {error.strerror}"
+        return PartState.BROKEN, f"'{words}' cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return State.BROKEN, f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
+        return PartState.BROKEN, f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
     said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
     first = said[0] if said else f"exit code {done.returncode}"
     if done.returncode != 0:
-        return State.BROKEN, f"'{words}': {first}"
-    return State.OK, first
+        return PartState.BROKEN, f"'{words}': {first}"
+    return PartState.OK, first

@@ -52,7 +52,7 @@ _LAST_ENTRY: Final = "SELECT number, step, kind FROM entry ORDER BY number DESC 
 Statement = tuple[str, Sequence[object]]  # SQL, and what stands for its question marks
 
 
-class Stood(msgspec.Struct, frozen=True, kw_only=True):
+class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Where things stood after ``step``, and the settings from there on; ``changed`` if these are new."""
 
     step: int
@@ -61,7 +61,7 @@ class Stood(msgspec.Struct, frozen=True, kw_only=True):
     standing: HarvesterSnapshot
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class JournalStep(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one moment and the decision they led to (``None`` if none was recorded: the run was cut off)."""
 
     number: int
@@ -244,11 +244,11 @@ class Journal:
         """Say whether the last step has events but no decision: whoever wrote it died in between."""
         return self._kind == "event"
 
-    def stood_last(self) -> Stood | None:
+    def stood_last(self) -> StoredSnapshot | None:
         """Where things stood when that was written down last."""
         return next(self._stood("ORDER BY step DESC LIMIT 1"), None)
 
-    def stood_anew(self) -> Iterator[Stood]:
+    def stood_anew(self) -> Iterator[StoredSnapshot]:
         """Where things stood whenever the settings were changed."""
         return self._stood("WHERE changed ORDER BY step")
 
@@ -262,13 +262,13 @@ class Journal:
     def _has_stood(self) -> bool:
         return bool(self.rows("SELECT name FROM sqlite_master WHERE name = 'standing'"))
 
-    def _stood(self, which: str) -> Iterator[Stood]:
+    def _stood(self, which: str) -> Iterator[StoredSnapshot]:
         if not self._has_stood:
             return
         select = f"SELECT step, settings, changed, body FROM standing {which}"  # noqa: S608 - all of it is ours
         for step, settings, changed, body in self.rows(select):
             where = f"{self.path}: standing {step}"
-            yield Stood(
+            yield StoredSnapshot(
                 step=step,
                 settings=wire.decode(settings, Settings, where=where),
                 changed=bool(changed),
@@ -283,7 +283,7 @@ class Journal:
         except sqlite3.DatabaseError as error:
             raise BadInput(f"is damaged: {error}", where=str(self.path)) from error
 
-    def steps(self, after: int = 0) -> Iterator[Step]:
+    def steps(self, after: int = 0) -> Iterator[JournalStep]:
         """All steps in their order, or those after one, read as they are asked for."""
         for step, entries in groupby(self._entries(after), key=lambda row: row[0]):
             events: list[Event] = []
@@ -294,7 +294,7 @@ class Journal:
                     events.append(wire.decode(body, Event, where=where))
                 else:
                     decision = wire.decode(body, Decision, where=where)
-            yield Step(number=step, events=tuple(events), decision=decision)
+            yield JournalStep(number=step, events=tuple(events), decision=decision)
 
     def _entries(self, after: int) -> Iterator[tuple[int, int, str, str]]:
         begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"

@@ -11,7 +11,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BftrainError
-from bftrain.journal import Journal, Step
+from bftrain.journal import Journal, JournalStep
 from bftrain.parts.admissions import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver
 from bftrain.values.actions import Action
@@ -28,10 +28,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     decided: Decision
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True):
+class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step gone through again: what its events demanded at once, and what was ``decided`` now."""
 
-    step: Step
+    step: JournalStep
     at_once: tuple[Action, ...]
     decided: Decision | None
 
@@ -44,7 +44,7 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
         return Difference(step=self.step.number, recorded=recorded, decided=decided)
 
 
-class Remembering:
+class RememberingSolver:
     """A solver that solves anew what was solved to the end, and repeats what a limit or a failure had cut short.
 
     Where a deadline strikes depends on the machine's mood, so only the recorded answer can be the same again.
@@ -98,14 +98,14 @@ class Rerun:
         """Go through all steps; gives every one that is decided otherwise than recorded."""
         return (again.difference for again in self.steps() if again.difference is not None)
 
-    def steps(self) -> Iterator[Again]:
+    def steps(self) -> Iterator[RerunStep]:
         """Go through all steps; each is given when the harvester has gone through it."""
         self._change_settings(0)
         for step in self._journal.steps():
             yield self._again(step)
             self._change_settings(step.number)
 
-    def _again(self, step: Step) -> Again:
+    def _again(self, step: JournalStep) -> RerunStep:
         at_once, decided = self.harvester.absorb(*step.events), None
         if step.decision is not None and self._solver is None:
             self.harvester.follow(step.decision)
@@ -114,7 +114,7 @@ class Rerun:
             self._solver.recorded = step.decision
             decided = self.harvester.decide(step.decision.time_s)
             self._solver.recorded = None
-        return Again(step=step, at_once=at_once, decided=decided)
+        return RerunStep(step=step, at_once=at_once, decided=decided)
 
     def _change_settings(self, after: int) -> None:
         stood = self._anew.get(after)
@@ -123,12 +123,12 @@ class Rerun:
             self.harvester.take_up(stood.standing)
 
 
-def _as_it_was(settings: Settings) -> tuple[Remembering | None, Harvester]:
-    solver = Remembering(find_solver(settings.solver))
+def _as_it_was(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
+    solver = RememberingSolver(find_solver(settings.solver))
     return solver, build_harvester(settings, solver=solver)
 
 
-def _follower(settings: Settings) -> tuple[Remembering | None, Harvester]:
+def _follower(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
     admission = _books_of(settings)
     return None, Harvester(
         solver=_Nobody(), objective=throughput, admission=admission, max_failures=settings.max_failures

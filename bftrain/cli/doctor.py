@@ -15,12 +15,12 @@ def command(out: Output) -> None:
 
     Exit 0 if all that the basic work needs is there, else 4.
     """
-    from bftrain.doctor import State, examine
+    from bftrain.doctor import PartState, examine
 
     findings = list(examine())
     rows = [(item.kind, item.name, str(item.state), item.detail, item.fix) for item in findings]
     columns = ("", "name", "state", "detail", "what to do")
     out.result(findings, lambda: table("", columns, rows, left=range(5)))
-    lacking = [item.name for item in findings if item.needed and item.state is not State.OK]
+    lacking = [item.name for item in findings if item.needed and item.state is not PartState.OK]
     if lacking:
         raise NotAvailable(f"needed for the basic work and not usable: {', '.join(lacking)}")

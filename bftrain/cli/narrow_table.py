@@ -22,7 +22,7 @@ _ANY_WIDTH: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class NarrowTable:
     """A table whose ``naming`` first columns name the rows; the others stand below each other where they do not fit.
 
     Those numbered in ``left`` hold words, the others figures.

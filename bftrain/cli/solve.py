@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from bftrain.cli.input_name import name_of
-from bftrain.cli.narrow_table import Parted
+from bftrain.cli.narrow_table import NarrowTable
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
@@ -126,7 +126,7 @@ def _shared(problem: SharingProblem, shares: Shares) -> RenderableType:
         (task.name, *(_part(shares.shares[task.name].get(kind)) for kind in problem.nodes), f"{speed:.6g}")
         for task, speed in zip(problem.tasks, shares.speeds.values(), strict=True)
     ]
-    return Parted(title, columns, rows)
+    return NarrowTable(title, columns, rows)
 
 
 def _part(share: float | None) -> str:
@@ -157,7 +157,7 @@ def _side_by_side(title: str, problem: AllocationProblem, solutions: Sequence[So
     rows.append(["bound", *(_figure(solution.bound) for solution in solutions)])
     rows.append(["termination", *(solution.termination for solution in solutions)])
     rows.append(["wall ms", *(f"{solution.wall_s * 1e3:.2f}" for solution in solutions)])
-    yield Parted(title, columns, rows)
+    yield NarrowTable(title, columns, rows)
 
 
 def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
@@ -170,9 +170,9 @@ def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solutio
         plan = plans.setdefault(sizes, str(len(plans) + 1)) if found.sizes else "-"
         figures = (_figure(found.value), _figure(found.bound), found.termination, f"{found.wall_s * 1e3:.2f}")
         rows.append([found.solver, plan, *figures])
-    yield Parted(title, ["", "plan", "value", "bound", "termination", "ms"], rows)
+    yield NarrowTable(title, ["", "plan", "value", "bound", "termination", "ms"], rows)
     of_tasks = [[task.name, *(sizes[place] for sizes in plans)] for place, task in enumerate(problem.tasks)]
-    yield Parted("", ["plan", *plans.values()], of_tasks)
+    yield NarrowTable("", ["plan", *plans.values()], of_tasks)
 
 
 def _nodes(solution: Solution) -> str:

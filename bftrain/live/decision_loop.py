@@ -1,4 +1,4 @@
-"""Stepper: takes events in, has departures handed back at once, and has the rest decided while the loop goes on.
+"""DecisionLoop: takes events in, has departures handed back at once, and has the rest decided while the loop goes on.
 
 What must not wait (departures, what ended, what its owner stops) is taken in at any time. What can wait (nodes that
 join, new tasks, measurements) waits while a solver thinks, so its answer is still worth something. An answer to a
@@ -38,7 +38,7 @@ HURRY: Final = "events came faster than it answered"
 HANGS: Final = "it did not come back"
 
 
-class Watcher(Protocol):
+class DecisionListener(Protocol):
     """Who is told of what the stepper does, in the loop."""
 
     def order(self, actions: Sequence[Action]) -> None:
@@ -74,7 +74,7 @@ class Watcher(Protocol):
         ...
 
 
-class Stepper:
+class DecisionLoop:
     """Drives one Harvester with its journal, in an event loop. ``clock`` gives seconds since 1970."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Stepper:
         harvester: Harvester,
         journal: Journal,
         settings: Settings,
-        watcher: Watcher,
+        watcher: DecisionListener,
         *,
         clock: Callable[[], float],
         settle_s: float = 0.0,

@@ -11,19 +11,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bftrain.errors import Fault, Interrupted
-from bftrain.live.api.server import Api
-from bftrain.live.api.service import Office
-from bftrain.live.model.background_thread import aside
+from bftrain.live.api.server import ApiServer
+from bftrain.live.api.service import LiveService
+from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.run.daemon import Daemon
-from bftrain.live.run.startup import Opened, open_site
+from bftrain.live.run.daemon import LiveDaemon
+from bftrain.live.run.startup import LiveResources, open_site
 
 _GOODBYE_S: Final = 2.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 Say = Callable[[str], None]
 # What is done once it runs, such as to hand in a demo's tasks
-Beside = Callable[[Daemon, Api, Office], Coroutine[Any, Any, None]]
+Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None]]
 
 
 def run(site: SiteSettings, say: Say, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
@@ -31,10 +31,10 @@ def run(site: SiteSettings, say: Say, beside: Beside | None = None, *, ends_with
 
     With ``ends_with_it`` it also ends in order when what is done beside it is done.
     """
-    asyncio.run(Live(site, say, beside, ends_with_it=ends_with_it).run())
+    asyncio.run(LiveProcess(site, say, beside, ends_with_it=ends_with_it).run())
 
 
-class Live:
+class LiveProcess:
     """One process's live run."""
 
     def __init__(self, site: SiteSettings, say: Say, beside: Beside | None, *, ends_with_it: bool) -> None:
@@ -45,7 +45,7 @@ class Live:
         self._signals = 0
         self._ending: asyncio.Event
         self._now: asyncio.Event
-        self._daemon: Daemon
+        self._daemon: LiveDaemon
 
     async def run(self) -> None:
         """Run it."""
@@ -56,7 +56,7 @@ class Live:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until somebody listens
         opened = open_site(self._site, lambda told: self._daemon.tell(told))  # noqa: PLW0108 - there is none yet
         try:
-            self._daemon = Daemon(opened, self._say)
+            self._daemon = LiveDaemon(opened, self._say)
             loop.set_exception_handler(self._went_wrong)
             await self._live(opened)
         finally:
@@ -76,10 +76,10 @@ class Live:
         what = f"{about.get('message')}: {type(error).__name__}: {error}"
         self._daemon.broke(Fault(what))
 
-    async def _live(self, opened: Opened) -> None:
+    async def _live(self, opened: LiveResources) -> None:
         daemon = self._daemon
-        office = Office(daemon)
-        api = Api(office, opened.site)
+        office = LiveService(daemon)
+        api = ApiServer(office, opened.site)
         await api.open()
         began = asyncio.create_task(daemon.begin(), name="begin")
         told = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
@@ -123,7 +123,7 @@ class Live:
                 return
         await _first(told, broken)
 
-    async def _end_in_order(self, daemon: Daemon, opened: Opened) -> None:
+    async def _end_in_order(self, daemon: LiveDaemon, opened: LiveResources) -> None:
         notify_systemd("STOPPING=1")
         drain = asyncio.create_task(daemon.drain(), name="drain")
         now = asyncio.create_task(self._now.wait())
@@ -139,7 +139,7 @@ async def _first(tasks: set[asyncio.Task[Any]], broken: asyncio.Future[BaseExcep
     await asyncio.wait({*tasks, broken}, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _goodbye(opened: Opened, *, cut_short: bool) -> None:
+async def _goodbye(opened: LiveResources, *, cut_short: bool) -> None:
     """Let agents go, unless we end so suddenly that another run is to find them."""
     if opened.hub is None:
         return
@@ -147,7 +147,7 @@ async def _goodbye(opened: Opened, *, cut_short: bool) -> None:
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(_GOODBYE_S):
-            await aside(opened.hub.close)
+            await run_in_daemon_thread(opened.hub.close)
 
 
 def notify_systemd(words: str) -> None:

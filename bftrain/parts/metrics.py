@@ -82,14 +82,14 @@ def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
     return found
 
 
-class Measured(NamedTuple):
+class MeasuredFigures(NamedTuple):
     """The numbers of a run, and what was wrong with metrics that gave none: theirs are ``None``."""
 
     numbers: dict[str, float | None]
     broken: tuple[BrokenPlugin, ...] = ()
 
 
-def measured_if_possible(metrics: Iterable[Metric], run: object) -> Measured:
+def measured_if_possible(metrics: Iterable[Metric], run: object) -> MeasuredFigures:
     """Measure a run that took long enough to be kept, even if one of its metrics is broken."""
     numbers: dict[str, float | None] = {}
     broken = []
@@ -99,7 +99,7 @@ def measured_if_possible(metrics: Iterable[Metric], run: object) -> Measured:
         except BrokenPlugin as error:
             numbers |= dict.fromkeys(metric.figures)
             broken.append(error)
-    return Measured(numbers, tuple(broken))
+    return MeasuredFigures(numbers, tuple(broken))
 
 
 def notes_on_broken(broken: Iterable[BrokenPlugin]) -> Iterator[str]:

@@ -28,51 +28,51 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from bftrain_elastic.manager.agent_hub import Hub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, Tell
 from bftrain_elastic.tryout.leftovers import listening
-from bftrain_elastic.tryout.local_stage import PATIENCE_S, TRIAL, Launches, Nonconformance, Stage, Told
+from bftrain_elastic.tryout.local_stage import PATIENCE_S, TRIAL, LauncherNonconformance, Launches, LocalStage, Told
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE_S: Final = 0.05  # within which apply() returns, on a machine that may be busy
 _TRIES: Final = 3  # how often it may try to do so
 
-__all__ = ["CASES", "PATIENCE_S", "TRIAL", "Case", "Message", "Nonconformance", "Stage", "Told", "check"]
+__all__ = ["CASES", "PATIENCE_S", "TRIAL", "Case", "LauncherNonconformance", "LocalStage", "Message", "Told", "check"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One check; ``check(stage)`` raises :class:`Nonconformance` with what is wrong, and restores the stage then."""
+    """One check; ``check(stage)`` raises :class:`LauncherNonconformance`, and then restores the stage."""
 
     name: str
-    run: Callable[[Stage], None]
+    run: Callable[[LocalStage], None]
 
-    def check(self, stage: Stage) -> None:
+    def check(self, stage: LocalStage) -> None:
         """Put the stage's launcher through it. If that fails, the next case finds no task and all nodes."""
         try:
             self.run(stage)
         except Exception:
-            with suppress(Nonconformance):  # the first problem is the one to be seen
+            with suppress(LauncherNonconformance):  # the first problem is the one to be seen
                 stage.restore()
             raise
 
 
-def check(make: Callable[[Tell, Hub], Launches], script: Sequence[str] = TRIAL) -> None:
+def check(make: Callable[[Tell, AgentHub], Launches], script: Sequence[str] = TRIAL) -> None:
     """Put a launcher through all cases."""
-    with Stage(make, script) as stage:
+    with LocalStage(make, script) as stage:
         for case in CASES:
             case.check(stage)
 
 
 def _demand(true: object, problem: str) -> None:
     if not true:
-        raise Nonconformance(problem)
+        raise LauncherNonconformance(problem)
 
 
-def _confirmed(stage: Stage, task: str) -> list[int]:
+def _confirmed(stage: LocalStage, task: str) -> list[int]:
     return [one["size"] for one in stage.told.of("confirmed", task)]
 
 
-def _nothing_redone(stage: Stage, task: str) -> None:
+def _nothing_redone(stage: LocalStage, task: str) -> None:
     steps = [one["step"] for one in stage.told.of("report", task)]
     _demand(steps, "no step was reported")
     again = [pair for pair in pairwise(steps) if pair[1] != pair[0] + 1]
@@ -82,7 +82,7 @@ def _nothing_redone(stage: Stage, task: str) -> None:
 # -- the cases
 
 
-def _grows_and_shrinks(stage: Stage) -> None:
+def _grows_and_shrinks(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1")
     stage.told.steps(task, 1)
@@ -96,7 +96,7 @@ def _grows_and_shrinks(stage: Stage) -> None:
     stage.end(task)
 
 
-def _reports_add_up(stage: Stage) -> None:
+def _reports_add_up(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
     stage.told.steps(task, 2, 10)
@@ -110,7 +110,7 @@ def _reports_add_up(stage: Stage) -> None:
     stage.end(task)
 
 
-def _moves_altogether(stage: Stage) -> None:
+def _moves_altogether(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1")
     stage.told.steps(task, 1)
@@ -126,7 +126,7 @@ def _moves_altogether(stage: Stage) -> None:
     stage.end(task)
 
 
-def _wants_are_merged(stage: Stage) -> None:
+def _wants_are_merged(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1")
     for action, node in (("grow", "n2"), ("grow", "n3"), ("shrink", "n2"), ("grow", "n4"), ("shrink", "n3")):
@@ -141,7 +141,7 @@ def _wants_are_merged(stage: Stage) -> None:
     stage.end(task)
 
 
-def _nodes_are_taken(stage: Stage) -> None:
+def _nodes_are_taken(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2", "n3")
     stage.told.steps(task, 3)
@@ -163,7 +163,7 @@ def _nodes_are_taken(stage: Stage) -> None:
     stage.end(task)
 
 
-def _goes_on(stage: Stage, task: str) -> None:
+def _goes_on(stage: LocalStage, task: str) -> None:
     """Demand that no step behind a commit that was told is done again."""
     safe = -1
     for one in stage.told.all:
@@ -175,7 +175,7 @@ def _goes_on(stage: Stage, task: str) -> None:
             safe = max(safe, one["step"])
 
 
-def _all_nodes_are_taken(stage: Stage) -> None:
+def _all_nodes_are_taken(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
     stage.told.steps(task, 2, 20)
@@ -192,7 +192,7 @@ def _all_nodes_are_taken(stage: Stage) -> None:
     stage.end(task)
 
 
-def _stops_and_starts(stage: Stage) -> None:
+def _stops_and_starts(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
     stage.told.steps(task, 2)
@@ -204,7 +204,7 @@ def _stops_and_starts(stage: Stage) -> None:
     stage.end(task)
 
 
-def _ends_well(stage: Stage) -> None:
+def _ends_well(stage: LocalStage) -> None:
     task = stage.new("--steps", "60")
     stage.do("start", task, "n1", "n2")
     stage.told.until(lambda: bool(stage.told.of("done", task)), "a task of 60 steps is done")
@@ -213,7 +213,7 @@ def _ends_well(stage: Stage) -> None:
     stage.end(task)
 
 
-def _fails_with_its_last_words(stage: Stage) -> None:
+def _fails_with_its_last_words(stage: LocalStage) -> None:
     task = stage.new("--fail")
     stage.do("start", task, "n1")
     stage.told.until(lambda: bool(stage.told.of("failed", task)), "a script that always dies has failed")
@@ -223,7 +223,7 @@ def _fails_with_its_last_words(stage: Stage) -> None:
     stage.end(task)
 
 
-def _two_tasks(stage: Stage) -> None:
+def _two_tasks(stage: LocalStage) -> None:
     one, other = stage.new("--steps", "100000"), stage.new("--steps", "100000")
     stage.do("start", one, "n1", "n2")
     stage.told.steps(one, 2)
@@ -239,14 +239,14 @@ def _two_tasks(stage: Stage) -> None:
     stage.end(other)  # and nothing is left of the first one either
 
 
-def _apply_returns_at_once(stage: Stage) -> None:
+def _apply_returns_at_once(stage: LocalStage) -> None:
     took = [_applying_s(stage)]
     while min(took) >= _AT_ONCE_S and len(took) < _TRIES:  # the machine may have been busy with something else
         took.append(_applying_s(stage))
     _demand(min(took) < _AT_ONCE_S, f"apply() took {min(took):.3f} s")
 
 
-def _applying_s(stage: Stage) -> float:
+def _applying_s(stage: LocalStage) -> float:
     task = stage.new("--steps", "100000")
     begun = time.perf_counter()
     stage.do("start", task, "n1", "n2", "n3", "n4")
@@ -256,7 +256,7 @@ def _applying_s(stage: Stage) -> float:
     return took
 
 
-def _keeps_to_itself(stage: Stage) -> None:
+def _keeps_to_itself(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
     stage.told.steps(task, 2)

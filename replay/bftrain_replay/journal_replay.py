@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bftrain.rerun import Again, Difference, Rerun
+from bftrain.rerun import Difference, Rerun, RerunStep
 from bftrain.values.actions import Action, Release, Start
 from bftrain.values.events import Event, TaskFinished, TaskSubmitted
 from bftrain_replay.accounting.allocations import Allocations
@@ -128,7 +128,7 @@ class _Books:
         self._harvest = HarvestOverTime(self.told.log.span_s)
         self._ledger.open(0.0, 0, 0, {})
 
-    def step(self, again: Again) -> None:
+    def step(self, again: RerunStep) -> None:
         """Book what a step did."""
         events, decision = again.step.events, again.step.decision
         if events:

@@ -1,1 +1,1 @@
-"""bftrain_solvers."""
+"""Solvers: exact, MILP backends and rules, each behind the same protocol."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from bftrain_elastic.agent.process_tree import children
-from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
 from bftrain_elastic.tryout.leftovers import alive
 from tests.helpers.one_node import (
     PATIENCE_S,
@@ -58,7 +58,7 @@ def test_with_a_grace_a_worker_that_saves_ends_well_and_then_its_agent_leaves(on
     assert one_node.watched.until("noticed")[1:] == ("n1", pytest.approx(20, abs=1))
     assert one_node.agent.wait(10) == 0
     assert 0.7 < time.monotonic() - begun < 10, "it leaves when no worker is left"
-    assert one_node.watched.until("exited")[2] == Exit(0)
+    assert one_node.watched.until("exited")[2] == WorkerExit(0)
     assert one_node.watched.until("gone")[2] == "it left: SIGTERM"
     until(lambda: not alive(pids), "no process is left")
 
@@ -71,7 +71,7 @@ def test_a_worker_that_saves_since_the_schedulers_sigterm_gets_no_second_one(one
     until((one_node.folder / "saving").exists, "it saves")
     one_node.watched.until("noticed")
     one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))  # as the process launcher does
-    assert one_node.watched.until("exited")[2] == Exit(0, stopped=True)
+    assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
 
 
 def test_when_the_grace_is_over_the_agent_leaves(one_node: OneNode) -> None:
@@ -169,7 +169,7 @@ def test_the_end_of_a_worker_is_told_to_managers_until_one_has_it_forgotten(one_
     one_node.watched.until("exited")
     for _ in range(2):
         second = one_node.manager()
-        left: Left = second.until("left")[1]
+        left: LeftWorker = second.until("left")[1]
         assert (left.worker, left.generation, left.rank, left.workers, left.step) == (worker, 3, 1, 2, 41)
         assert left.exit is not None
         assert (left.exit.code, left.exit.finished) == (0, True)
@@ -187,7 +187,7 @@ def test_the_end_of_a_worker_that_no_manager_saw_is_told_and_a_refused_one_never
     one_node.hub.abandon()
     os.kill(pid, signal.SIGTERM)
     until(lambda: not alive([pid]), "it ended")
-    left: Left = one_node.manager(takes=False).until("left")[1]
+    left: LeftWorker = one_node.manager(takes=False).until("left")[1]
     assert left.exit is not None
     assert (left.exit.code, left.exit.finished, left.report) == (0, False, None)
     one_node.manager().until("registered")

@@ -15,7 +15,7 @@ import pytest
 from bftrain_elastic.agent.process_tree import children, state_of
 from bftrain_elastic.tryout.leftovers import alive
 from bftrain_elastic.tryout.local_agents import LocalAgents
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.shared_secret import make_secret, read_secret
 from tests.helpers.one_node import (
     PATIENCE_S,
@@ -57,7 +57,7 @@ def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
         door.settimeout(PATIENCE_S)
         with door.accept()[0] as connection:
             connection.settimeout(PATIENCE_S)
-            sealed = Sealed(read_secret(tmp_path / "secret"), "manager")
+            sealed = AuthenticatedStream(read_secret(tmp_path / "secret"), "manager")
             connection.sendall(sealed.greeting)
             while not list(sealed.feed(connection.recv(65536))):
                 pass

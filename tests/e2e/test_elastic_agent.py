@@ -20,9 +20,9 @@ from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.agent.worker_socket import sweep
 from bftrain_elastic.conformance import Told
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.tryout.local_agents import LocalAgents
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.shared_secret import make_secret
 from tests.helpers.program import PROGRAM
 
@@ -124,7 +124,7 @@ def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
     Others empty the caches too, so each start is compared with one right after it, and the odd ones do not count.
     """
     told = Told()
-    hub = Hub(told, make_secret(tmp_path / "secret"))
+    hub = AgentHub(told, make_secret(tmp_path / "secret"))
     times_bare = []
     agents = LocalAgents(hub, tmp_path / "secret", preload=())
     try:
@@ -283,7 +283,7 @@ def taken(port: int) -> bool:
 
 def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
     told = Told()
-    hub = Hub(told, make_secret(tmp_path / "secret"))
+    hub = AgentHub(told, make_secret(tmp_path / "secret"))
     try:
         for line in (b"hello\n", b"x" * 5000, b'{"nonce": "00"}\n', stranger_registers):
             with socket.create_connection(hub.address, timeout=10) as connection:
@@ -298,7 +298,7 @@ def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
 
 
 def stranger_registers(greeting: bytes) -> bytes:
-    wrong = Sealed(b"?" * 32, "agent")
+    wrong = AuthenticatedStream(b"?" * 32, "agent")
     list(wrong.feed(greeting))
     register = {"say": "register", "node": "n1", "address": "", "slots": 1, "pid": 1}
     return wrong.greeting + wrong.seal(register)
@@ -306,7 +306,7 @@ def stranger_registers(greeting: bytes) -> bytes:
 
 @pytest.mark.parametrize("why", ["it does not let us in; has it the same secret?", "Connection refused"])
 def test_without_a_manager_that_lets_it_in_an_agent_ends_and_says_why(tmp_path: Path, why: str) -> None:
-    hub = Hub(Told(), make_secret(tmp_path / "one"))
+    hub = AgentHub(Told(), make_secret(tmp_path / "one"))
     make_secret(tmp_path / "other")
     place = f"127.0.0.1:{hub.address[1]}"
     if "refused" in why:

@@ -11,7 +11,7 @@ from bftrain import speed_estimates
 from bftrain.launcher_orders import measured
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.manager.speed_measurement import Measuring
+from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 pytestmark = pytest.mark.torch
 
@@ -21,7 +21,7 @@ NODES = ("n1", "n2", "n3", "n4")
 def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> None:
     with conformance.Stage(launchers.native, nodes=NODES) as stage:
         task = stage.new("--steps", "1000000", "--step-s", "0.003")
-        measuring, seen = Measuring(), 0
+        measuring, seen = SpeedMeasurement(), 0
         believed = speed_estimates.first_curve(len(NODES))
         stage.do("start", task, *NODES)
         sizes: list[int] = []

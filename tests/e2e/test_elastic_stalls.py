@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.tryout.local_stage import Stage
+from bftrain_elastic.tryout.local_stage import LocalStage
 from tests.helpers.stalled import PROGRAMS, WORDS, Stalled
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ FAULTS = {"native": ["deadlock", "collective", "one-rank-commit", "nan"], "proce
 
 
 @pytest.fixture(scope="module", params=["native", "process"])
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest) -> Iterator[LocalStage]:
     make = {"native": launchers.native, "process": launchers.process}[request.param]
-    with Stage(make, (str(PROGRAMS / "faulty.py"),), nodes=("n1", "n2")) as running:
+    with LocalStage(make, (str(PROGRAMS / "faulty.py"),), nodes=("n1", "n2")) as running:
         yield running
 
 
-def test_hangs_and_bad_losses_are_named_and_nodes_given_back(stage: Stage, figures: Figures) -> None:
+def test_hangs_and_bad_losses_are_named_and_nodes_given_back(stage: LocalStage, figures: Figures) -> None:
     for fault in FAULTS[stage.launcher.name]:
         with Stalled(stage, fault, limit_s=LIMIT_S) as stalled:
             named_s = stalled.demand_it_is_named(WORDS[fault])
@@ -44,7 +44,7 @@ def test_hangs_and_bad_losses_are_named_and_nodes_given_back(stage: Stage, figur
             figures.add(f"{fault}: nodes free after (set: {LIMIT_S:g} s without a step)", freed_s, "s")
 
 
-def test_a_stopped_rank_is_named_and_replaced(stage: Stage, figures: Figures) -> None:
+def test_a_stopped_rank_is_named_and_replaced(stage: LocalStage, figures: Figures) -> None:
     with Stalled(stage, "stop", limit_s=LIMIT_S) as stalled:
         figures.add("SIGSTOP of a rank: named after", stalled.demand_it_is_named(WORDS["stop"]), "s")
         stalled.demand_stacks(r"faulty\.py\", line \d+ in train")
@@ -52,7 +52,7 @@ def test_a_stopped_rank_is_named_and_replaced(stage: Stage, figures: Figures) ->
         assert not stage.told.of("failed", stalled.task)
 
 
-def test_each_crash_is_told_with_the_words_of_the_script(stage: Stage) -> None:
+def test_each_crash_is_told_with_the_words_of_the_script(stage: LocalStage) -> None:
     with Stalled(stage, "crash", limit_s=LIMIT_S) as stalled:
         stage.told.until(lambda: bool(stage.told.of("failed", stalled.task)), "it is given up")
         crashes, told = stalled.record("crash"), stalled.said("ValueError: a batch of the wrong form")
@@ -62,7 +62,7 @@ def test_each_crash_is_told_with_the_words_of_the_script(stage: Stage) -> None:
         assert reason.strip().endswith("ValueError: a batch of the wrong form"), reason
 
 
-def test_every_crash_of_one_rank_is_told_though_the_others_notice_it_first(stage: Stage) -> None:
+def test_every_crash_of_one_rank_is_told_though_the_others_notice_it_first(stage: LocalStage) -> None:
     with Stalled(stage, "crashes", limit_s=60.0) as stalled:
         stage.told.until(lambda: len(stalled.record("crash")) >= CRASHES, f"it crashes {CRASHES} times")
         crashes = len(stalled.record("crash")) - 1  # the last one may still be on its way

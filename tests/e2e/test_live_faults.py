@@ -21,8 +21,8 @@ from bftrain.errors import NotAvailable
 from bftrain.journal import Journal
 from bftrain.live.client.client import Client
 from bftrain.live.model.schemas import NotFound, NotNow, Submission
-from bftrain.live.model.task_record import Run, State
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.model.task_record import LiveTaskState, Run
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.rerun import Rerun
 from bftrain.values.actions import Grow, Start
 from tests.helpers import live_child
@@ -253,7 +253,7 @@ def test_two_hundred_kills_lose_no_task_run_none_twice_and_keep_no_node(
     assert len(owner.promised) > KILLS / 10
     with Journal.open(folder / "live.db") as journal:
         assert list(Rerun(journal).differences()) == [], "what happened can be replayed"
-        memory = Memory(journal)
+        memory = TaskStore(journal)
         kept = {name: memory.find(name) for name in owner.promised | owner.asked}
         steps = len(journal)
         decided = decisions(journal)
@@ -264,14 +264,14 @@ def test_two_hundred_kills_lose_no_task_run_none_twice_and_keep_no_node(
         found = kept[name]
         assert found is not None, f"{name} is lost"
         if name in owner.cancelled:
-            assert found.state is State.CANCELLED
+            assert found.state is LiveTaskState.CANCELLED
         else:
-            assert found.state is State.DONE or name in owner.doubtful, found
-        if found.state is State.DONE:
+            assert found.state is LiveTaskState.DONE or name in owner.doubtful, found
+        if found.state is LiveTaskState.DONE:
             assert world.tasks[name].finished
     for name in owner.asked:
         found = kept[name]
-        assert found is None or found.state is State.DONE, found
+        assert found is None or found.state is LiveTaskState.DONE, found
     done = sum(task.finished for task in world.tasks.values())
     print(f"{KILLS} kills, {steps} steps, {world.orders} orders, {done} tasks done, {time.monotonic() - began:.0f} s")  # noqa: T201 - figures
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bftrain.journal import Journal
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 
@@ -164,7 +164,7 @@ def test_samples_are_exact_and_nothing_runs_twice_however_often_the_daemon_is_ki
     assert (task.samples, task.step, task.failures, task.reason) == (2.0 * STEPS, STEPS, 0, ""), live.story()
     assert sum(day.samples for day in harvested) == 2.0 * STEPS
     with Journal.open(live.state / "live.db") as journal:
-        kept = Memory(journal).find("a")
+        kept = TaskStore(journal).find("a")
     assert kept is not None
     assert kept.progress.samples == 2.0 * STEPS
     if launcher == "native":

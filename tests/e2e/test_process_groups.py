@@ -22,16 +22,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from bftrain_elastic.worker import process_groups as groups
-from bftrain_elastic.worker.process_groups import Group, Place, Store
+from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, ProcessGroup
 
 rank, meeting = int(sys.argv[1]), Path(sys.argv[2])
-group = Group()
+group = ProcessGroup()
 
 def refused(generation):
     "Try to form a group to which nobody else comes."
     groups.FORMING = timedelta(seconds=0.5)
     try:
-        group.join(Place(generation, 1, 2, 2), Store("127.0.0.1").store)
+        group.join(GroupRank(generation, 1, 2, 2), GroupStore("127.0.0.1").store)
     except RuntimeError:
         group.leave(broken=True)
     else:
@@ -46,7 +46,7 @@ def alone(*, subgroups):
 
 {before}
 if rank == 0:
-    own = Store("127.0.0.1")
+    own = GroupStore("127.0.0.1")
     store = own.store
     meeting.with_suffix(".new").write_text(str(own.port))
     meeting.with_suffix(".new").rename(meeting)
@@ -54,7 +54,7 @@ else:
     while not meeting.exists():
         time.sleep(0.01)
     store = dist.TCPStore("127.0.0.1", int(meeting.read_text()), is_master=False, wait_for_workers=False)
-group.join(Place(7, rank, 2, 2), store)
+group.join(GroupRank(7, rank, 2, 2), store)
 print(group.largest(10 + rank), torch.distributed.distributed_c10d._world.group_count, flush=True)
 group.leave()
 os._exit(0)
@@ -101,7 +101,7 @@ import os, sys
 from datetime import timedelta
 import torch.distributed as dist
 from bftrain_elastic.worker import process_groups as groups
-from bftrain_elastic.worker.process_groups import Group, Place, Store
+from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, ProcessGroup
 """
 
 
@@ -139,18 +139,18 @@ def test_a_thousand_groups_leave_one_hook_for_exceptions() -> None:
     """Torch wraps sys.excepthook whenever a group forms; a training has thousands."""
     said = alone("""
 before = sys.excepthook
-group = Group()
-store = Store("127.0.0.1").store
+group = ProcessGroup()
+store = GroupStore("127.0.0.1").store
 real = dist.init_process_group
 def init(backend, **words):
     real(backend, store=dist.HashStore(), rank=0, world_size=1)
 dist.init_process_group = init
 for generation in range(5):
-    group.join(Place(generation, 0, 2, 2), store)
+    group.join(GroupRank(generation, 0, 2, 2), store)
     assert sys.excepthook is not before
     group.leave()
     assert sys.excepthook is before
-group.join(Place(9, 0, 2, 2), store)
+group.join(GroupRank(9, 0, 2, 2), store)
 own = sys.excepthook = lambda *_: None
 group.leave()
 assert sys.excepthook is own, "what the script set stays"

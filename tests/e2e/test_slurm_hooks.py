@@ -10,7 +10,7 @@ import pytest
 
 from bftrain.live.schedulers import slurm_nodes
 from bftrain.live.schedulers.hook_install import install
-from bftrain.live.schedulers.hook_spool import Heard, Listener, Spool
+from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
 from bftrain.live.schedulers.port import Taken
 from tests.helpers.pilots import Keeper, Pilots
 from tests.helpers.slurm import Slurm, wait_until
@@ -47,14 +47,14 @@ def spool_of(cluster: Slurm) -> Path:
     "settings", ["EpilogSlurmctld={home}/hook\n", "JobCompType=jobcomp/script\nJobCompLoc={home}/hook\n"]
 )
 def test_every_end_is_told_with_all_its_nodes(settings: str) -> None:
-    heard: list[Heard] = []
+    heard: list[HookNews] = []
     notes: list[str] = []
 
-    def hear(news: Sequence[Heard]) -> None:
+    def hear(news: Sequence[HookNews]) -> None:
         heard.extend(news)
 
     with hooked(settings) as cluster:
-        listener = Listener(Spool(spool_of(cluster)), hear, notes.append)
+        listener = HookListener(HookSpool(spool_of(cluster)), hear, notes.append)
         listener.start()
         jobs = {cluster.submit("true", f"-N{1 + number % 3}", "--exclusive"): 1 + number % 3 for number in range(12)}
         wait_until(lambda: len(heard) >= len(jobs), "all ends are told", lambda: f"{heard}\n{cluster.logs()}")

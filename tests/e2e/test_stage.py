@@ -10,11 +10,11 @@ from bftrain_elastic.conformance import Case
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout import sample_script_plain
 from bftrain_elastic.tryout.leftovers import alive
-from bftrain_elastic.tryout.local_stage import Nonconformance, Stage
+from bftrain_elastic.tryout.local_stage import LauncherNonconformance, LocalStage
 
 
 def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> None:
-    with Stage(
+    with LocalStage(
         launchers.process, [str(sample_script_plain.__file__)], nodes=("n1", "n2"), preload=(), epoch=4
     ) as stage:
         task, over = stage.new("--steps", "100000"), stage.new("--steps", "3")
@@ -34,7 +34,9 @@ def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> N
 
 
 def test_parts_of_a_node_are_stopped_and_killed() -> None:
-    with Stage(launchers.process, [str(sample_script_plain.__file__)], nodes=("n1",), preload=(), grace_s=20) as stage:
+    with LocalStage(
+        launchers.process, [str(sample_script_plain.__file__)], nodes=("n1",), preload=(), grace_s=20
+    ) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
         for part in ("worker", "nursery"):
@@ -51,17 +53,17 @@ def test_parts_of_a_node_are_stopped_and_killed() -> None:
 
 
 def test_a_case_that_fails_leaves_nothing_to_the_next_one() -> None:
-    def fails(stage: Stage) -> None:
+    def fails(stage: LocalStage) -> None:
         stage.do("start", stage.new("--steps", "100000"), "n1")
         stage.launcher.drop(stage.new())
         stage.lose("n2")
         stage.send(signal.SIGKILL, "agent", "n3")
         stage.told.until(lambda: stage.hub_nodes() == {"n1"}, "two nodes are gone")
-        raise Nonconformance("as wanted")
+        raise LauncherNonconformance("as wanted")
 
     names = ("n1", "n2", "n3")
-    with Stage(launchers.process, [str(sample_script_plain.__file__)], nodes=names, preload=()) as stage:
-        with pytest.raises(Nonconformance, match="as wanted"):
+    with LocalStage(launchers.process, [str(sample_script_plain.__file__)], nodes=names, preload=()) as stage:
+        with pytest.raises(LauncherNonconformance, match="as wanted"):
             Case("fails", fails).check(stage)
         assert (stage.leftovers(), stage.hub_nodes()) == ([], set(names))
         task = stage.new("--steps", "100000")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.worker.agent_channel import AgentChannel
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 
@@ -100,7 +100,7 @@ class Agent:
         self._door.bind(str(path))
         self._door.listen(1)
         self.said: list[dict[str, Any]] = []
-        self.channels: list[Channel] = []  # a worker keeps its own until its process ends
+        self.channels: list[AgentChannel] = []  # a worker keeps its own until its process ends
         self._worker: socket.socket | None = None
 
     def hear(self, what: str) -> dict[str, Any]:

@@ -24,11 +24,11 @@ from bftrain.config import Settings
 from bftrain.journal import Journal
 from bftrain.live import decision_loop, process
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
-from bftrain.live.process import Live
+from bftrain.live.process import LiveProcess
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
-from bftrain.live.tasks.launcher_pool import Carriers
-from bftrain.live.tasks.task_manager import Books
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.tasks.launcher_pool import LauncherPool
+from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.ports import Availability
 from bftrain_solvers.exact import solver as exact
 
@@ -44,13 +44,13 @@ POINTS: dict[str, tuple[type, str]] = {
     "decision": (Journal, "append_decision"),
     "change": (Journal, "change"),
     "keep": (Journal, "keep"),
-    "orders": (Carriers, "carry_out"),
-    "establish": (Carriers, "establish"),
-    "add": (Carriers, "add"),
-    "drop": (Carriers, "drop"),
-    "remember": (Memory, "add"),
-    "over": (Books, "over"),
-    "begin": (Memory, "begin"),
+    "orders": (LauncherPool, "carry_out"),
+    "establish": (LauncherPool, "establish"),
+    "add": (LauncherPool, "add"),
+    "drop": (LauncherPool, "drop"),
+    "remember": (TaskStore, "add"),
+    "over": (TaskManager, "over"),
+    "begin": (TaskStore, "begin"),
 }
 
 
@@ -206,7 +206,7 @@ def live(order: dict[str, Any]) -> None:
     link = Link(order["world"])
     if "point" in order:
         die_at(order["point"], order["when"], order["number"])
-    asyncio.run(Live(site_of(folder, order["solver"]), print, None, ends_with_it=False).run())
+    asyncio.run(LiveProcess(site_of(folder, order["solver"]), print, None, ends_with_it=False).run())
 
 
 PARTS = {"scheduler": ("world", "make_scheduler"), "launcher": ("world", "make_launcher"), "solver": ("slow", "slow")}

@@ -17,13 +17,13 @@ from unittest import mock
 
 from bftrain import registry
 from bftrain.config import Settings
-from bftrain.live.api.server import Api
-from bftrain.live.api.service import Office
+from bftrain.live.api.server import ApiServer
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.model.task_record import Run
-from bftrain.live.run.daemon import Daemon
+from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
 from bftrain.ports import Availability
@@ -207,9 +207,9 @@ class World:
 class Inside(NamedTuple):
     """What stands in a live run's process."""
 
-    daemon: Daemon
-    office: Office
-    api: Api
+    daemon: LiveDaemon
+    office: LiveService
+    api: ApiServer
     world: World
 
 
@@ -273,13 +273,13 @@ async def live_inside(
     world = world or World()
     site = site_of(folder, world, **changes)
     meet(world)
-    told: list[Daemon] = []
+    told: list[LiveDaemon] = []
     with parts():
         opened = open_site(site, lambda what: told[0].tell(what))  # noqa: PLW0108 - there is none yet
-        daemon = Daemon(opened, (lambda _: None) if said is None else said.append)
+        daemon = LiveDaemon(opened, (lambda _: None) if said is None else said.append)
         told.append(daemon)
-        office = Office(daemon)
-        api = Api(office, site)
+        office = LiveService(daemon)
+        api = ApiServer(office, site)
         try:
             await api.open()
             if begin:
@@ -296,7 +296,7 @@ async def live_inside(
             opened.close()
 
 
-async def submit(office: Office, name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskView:  # noqa: ANN401 - any field
+async def submit(office: LiveService, name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskView:  # noqa: ANN401 - any field
     """Hand in a task as whoever runs this."""
     run = more.pop("run", None) or Run(argv=("train.py",))
     return await office.submit(
@@ -312,7 +312,7 @@ async def until(true: Callable[[], object], what: str = "") -> None:
         await asyncio.sleep(0.001)
 
 
-async def decided(daemon: Daemon) -> None:
+async def decided(daemon: LiveDaemon) -> None:
     """Wait until all that happened so far was decided."""
     await asyncio.sleep(0)  # what was told from other threads and what is looked over soon
     await until(lambda: daemon.stepper.idle and not daemon._box, "a decision")  # noqa: SLF001 - nobody else asks

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bftrain.live.model.schemas import Harvested
 from bftrain.live.model.site_config import Api
-from bftrain.live.monitor.history import Level, State
+from bftrain.live.monitor.history import HistoryLevel, HistorySample
 from tests.helpers.live_inside import Inside, World, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 
@@ -88,7 +88,7 @@ class SeenRun:
 def _past(inside: Inside, names: tuple[str, ...], nodes: int, seconds: float) -> None:
     dice = random.Random(1)  # noqa: S311 - the same every time
     history, now = inside.office.watch.history, time.time()
-    history.levels = tuple(Level(level.span) for level in history.levels)
+    history.levels = tuple(HistoryLevel(level.span) for level in history.levels)
     history._at_s = None  # noqa: SLF001 - time is set back, which nobody else may
     numbers = {kept.name: kept.number for kept in inside.daemon.memory.unfinished}
     pool, shares, sizes = nodes // 2, {name: dice.random() + 0.2 for name in names}, dict[int, int]()
@@ -99,7 +99,9 @@ def _past(inside: Inside, names: tuple[str, ...], nodes: int, seconds: float) ->
             total = sum(shares.values()) or 1.0
             sizes = {numbers[name]: int(pool * share / total + 0.4) for name, share in shares.items()}
         speed = sum(900.0 * size**0.93 for size in sizes.values()) * dice.uniform(0.97, 1.03)
-        history.look(now - seconds + second, State(pool, speed, {one: size for one, size in sizes.items() if size}))
+        history.look(
+            now - seconds + second, HistorySample(pool, speed, {one: size for one, size in sizes.items() if size})
+        )
     history.look(now)
     for back in range(13):
         day, node_s = time.strftime("%Y-%m-%d", time.localtime(now - 86400 * back)), nodes * 3600 * dice.uniform(4, 15)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrain import registry
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.shared_secret import read_secret
 
 TASK = "task"
@@ -23,7 +23,7 @@ TASK = "task"
 def main(name: str, port: str, secret: str, folder: str, script: str, nodes: str) -> None:
     """Be the manager."""
     # Closed until it is known what the task holds: so workers of a manager before us are recognised
-    hub = Hub(tell, read_secret(Path(secret)), port=int(port), closed=True)
+    hub = AgentHub(tell, read_secret(Path(secret)), port=int(port), closed=True)
     launcher = registry.load("launcher", name)(tell, hub)
     launcher.add(TASK, {"argv": [script, "--steps", "1000000"], "folder": folder})
     launcher.apply([{"action": "start", "task": TASK, "nodes": nodes.split(",")}])

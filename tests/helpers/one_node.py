@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrain_elastic.agent.process_tree import children, descendants
-from bftrain_elastic.manager.agent_hub import Hub
-from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.manager.agent_hub import AgentHub
+from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
 from bftrain_elastic.tryout.leftovers import alive
 from bftrain_elastic.tryout.local_agents import LocalAgents
 from bftrain_elastic.wire.messages import Message
@@ -72,8 +72,8 @@ ThreadPoolExecutor(1).submit(write, "pool")
 """
 # Says that it is done with the last thing it does
 SPEAKS = """
-from bftrain_elastic.worker.agent_channel import Channel
-channel = Channel.from_environment()
+from bftrain_elastic.worker.agent_channel import AgentChannel
+channel = AgentChannel.from_environment()
 channel.say({"say": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
 channel.say({"say": "finished"})
 """
@@ -105,7 +105,7 @@ class RecordingListener:
         self._hear("noticed", node, grace_s)
 
     def adopt(self, _task: str, _node: str, left: Message) -> bool:
-        self._hear("left", Left.read(left))
+        self._hear("left", LeftWorker.read(left))
         return self.takes
 
     def spawned(self, _task: str, worker: str, _port: int) -> None:
@@ -117,7 +117,7 @@ class RecordingListener:
     def said(self, _task: str, worker: str, message: Message) -> None:
         self._hear("said", worker, message["say"])
 
-    def exited(self, _task: str, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def exited(self, _task: str, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)
 
     def tick(self, now: float) -> None: ...
@@ -139,7 +139,7 @@ class OneNode:
         self.secret = make_secret(folder / "secret")
         self.epoch = 0
         self.port = 0
-        self.hub: Hub
+        self.hub: AgentHub
         self.manager()
 
     def manager(self, epoch: int | None = None, *, takes: bool = True) -> RecordingListener:
@@ -149,7 +149,7 @@ class OneNode:
         self.epoch = self.epoch + 1 if epoch is None else epoch
         self.watched = RecordingListener()
         self.watched.takes = takes
-        self.hub = Hub(self.watched.told, self.secret, port=self.port, closed=True, epoch=self.epoch)
+        self.hub = AgentHub(self.watched.told, self.secret, port=self.port, closed=True, epoch=self.epoch)
         self.port = self.hub.address[1]
         self.hub.ask(lambda: self.hub.attach(self.watched))
         self.hub.open()

@@ -12,12 +12,12 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from bftrain.live.schedulers.command_runner import Runner
+from bftrain.live.schedulers.command_runner import CommandRunner
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     CommandFailed,
-    Limits,
     Pilot,
+    PilotLimits,
     PilotOrder,
     PilotState,
     Run,
@@ -47,7 +47,7 @@ class ToyScheduler:
         self.most_s = float("inf")
         self.starts = True
         self.planned: dict[str, float] = {}
-        self.allowed = Limits()
+        self.allowed = PilotLimits()
         self.asked = 0
 
     def available(self) -> Availability:
@@ -56,7 +56,7 @@ class ToyScheduler:
     def script(self, order: AgentOrder, _: Site) -> str:
         return " ".join(order.argv)
 
-    async def limits(self, _: Run) -> Limits:
+    async def limits(self, _: Run) -> PilotLimits:
         self.answer()
         return self.allowed
 
@@ -130,7 +130,9 @@ class PilotStage:
         self.toy = toy or ToyScheduler(*nodes)
         self.news: list[News] = []
         known = {"pending": 2, "lengths_s": (3600.0,), "poll_s": 0.05, "submits_per_min": 100_000.0, **settings}
-        self.scheduler = PilotJobs(self.toy, PilotSettings(**known), Site(name="t", folder=folder), Runner(timeout_s=1))
+        self.scheduler = PilotJobs(
+            self.toy, PilotSettings(**known), Site(name="t", folder=folder), CommandRunner(timeout_s=1)
+        )
         self.running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:

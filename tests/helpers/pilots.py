@@ -14,7 +14,7 @@ from unittest import mock
 
 from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.port import AgentOrder, Allowed, MakeScheduler, News, Remark, Scheduler, Site, Taken
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.shared_secret import make_secret
 from tests.helpers.slurm import Slurm, wait_until
 
@@ -39,7 +39,7 @@ class Keeper:
         *,
         preload: str = "",
         patience_s: float = 30.0,
-        hub: Hub | None = None,
+        hub: AgentHub | None = None,
         hints: bool = True,
     ) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Keeper:
         self.told: list[dict[str, Any]] = []
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.secret = folder / "secret"
-        self.hub = hub or Hub(self._hear, make_secret(self.secret))
+        self.hub = hub or AgentHub(self._hear, make_secret(self.secret))
         self._own_hub = hub is None
         with mock.patch.dict(os.environ, env, clear=True):
             self.scheduler: Scheduler = make(settings, Site(name="test", folder=folder))
@@ -147,7 +147,7 @@ class Pilots(Keeper):
         *,
         preload: str = "",
         patience_s: float = 30.0,
-        hub: Hub | None = None,
+        hub: AgentHub | None = None,
         hints: bool = True,
         **settings: object,
     ) -> None:

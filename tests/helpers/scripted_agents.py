@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.job import Job
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.manager.task_lifecycles import Exit, Floor, GroupPlace, Left
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import Message
 
 SECRET = b"s" * 32
@@ -24,9 +24,11 @@ Comes = Callable[..., "Agent"]
 class Agent:
     """An agent that says what the test says."""
 
-    def __init__(self, hub: Hub, node: str, *workers: Message, ended: tuple[Message, ...] = (), epoch: int = 0) -> None:
+    def __init__(
+        self, hub: AgentHub, node: str, *workers: Message, ended: tuple[Message, ...] = (), epoch: int = 0
+    ) -> None:
         self._connection = socket.create_connection(hub.address, timeout=PATIENCE_S)
-        self._sealed = Sealed(SECRET, "agent")
+        self._sealed = AuthenticatedStream(SECRET, "agent")
         self._heard: deque[Message] = deque()
         self._connection.sendall(self._sealed.greeting)
         while not self._sealed.greeted:
@@ -98,11 +100,11 @@ class Simple:
     made: ClassVar[list[Simple]] = []
     adopts = True
 
-    def __init__(self, _task: str, _job: Job, floor: Floor) -> None:
+    def __init__(self, _task: str, _job: Job, floor: TaskContext) -> None:
         self.floor = floor
         self.wanted: tuple[str, ...] = ()
         self.started: set[str] = set()
-        self.offered: list[Left] = []
+        self.offered: list[LeftWorker] = []
         self.made.append(self)
 
     def want(self, nodes: tuple[str, ...], **_: object) -> None:
@@ -122,7 +124,7 @@ class Simple:
     def node_gone(self, node: str) -> None:
         self.started.discard(node)
 
-    def adopt(self, node: str, left: Left) -> bool:
+    def adopt(self, node: str, left: LeftWorker) -> bool:
         self.offered.append(left)
         if left.exit is not None:
             return self.adopts
@@ -144,7 +146,7 @@ class Simple:
     def inspected(self, worker: str, process_state: str) -> None:
         self.floor.tell({"told": "note", "text": f"{worker} is {process_state}"})
 
-    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         words = "finished" if exit.finished else "stopped" if exit.stopped else "exited"
         self.floor.tell({"told": "note", "text": f"{worker} {words} with {exit.code}"})
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bftrain_elastic.agent.process_tree import children
 
 if TYPE_CHECKING:
-    from bftrain_elastic.tryout.local_stage import Stage
+    from bftrain_elastic.tryout.local_stage import LocalStage
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOON_S: Final = 30.0  # within which trouble is to be named
@@ -29,7 +29,7 @@ WORDS: Final = {
 class Stalled:
     """A task of two nodes that has made its mistake; use it in a ``with`` block, after which nothing of it is left."""
 
-    def __init__(self, stage: Stage, fault: str, *, limit_s: float) -> None:
+    def __init__(self, stage: LocalStage, fault: str, *, limit_s: float) -> None:
         self.stage = stage
         self.fault = fault
         self.limit_s = limit_s

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import registry
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.shared_secret import read_secret
 
 TASK: Final = "task"
@@ -36,7 +36,7 @@ def main() -> None:
 
     # Closed until it is known what the task holds: so workers of a manager before us are recognised
     secret = read_secret(Path(given["secret"]))
-    hub = Hub(tell, secret, port=given["port"], closed=True, epoch=given["epoch"])
+    hub = AgentHub(tell, secret, port=given["port"], closed=True, epoch=given["epoch"])
     launcher = registry.load("launcher", given["launcher"])(tell, hub)
     launcher.add(TASK, given["job"])
     if given["held"]:
@@ -50,7 +50,7 @@ def main() -> None:
     hub.close()
 
 
-def _begin(hub: Hub, everybody_there: threading.Event) -> None:
+def _begin(hub: AgentHub, everybody_there: threading.Event) -> None:
     everybody_there.wait(_REUNION_S)
     hub.start_workers()
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bftrain_elastic.tryout.local_stage import Stage
+    from bftrain_elastic.tryout.local_stage import LocalStage
 
 NODES = ("n1", "n2", "n3", "n4")
 
 
-def storm(stage: Stage, task: str, *, rounds: int) -> int:
+def storm(stage: LocalStage, task: str, *, rounds: int) -> int:
     """Change the nodes of a task so often, until it has trained on each; gives the number of deaths."""
     chance = random.Random(7)  # noqa: S311 - the same storm every time
     kills, held = 0, {"n1"}
@@ -42,7 +42,7 @@ def storm(stage: Stage, task: str, *, rounds: int) -> int:
     return kills
 
 
-def planned_change_s(stage: Stage, task: str, held: Sequence[str]) -> float:
+def planned_change_s(stage: LocalStage, task: str, held: Sequence[str]) -> float:
     """Take the last of these nodes from a task and give it back; return how long this machine took for the first."""
     since, begun = len(stage.told.all), time.time()
     stage.do("shrink", task, held[-1], cause="decided")
@@ -54,14 +54,14 @@ def planned_change_s(stage: Stage, task: str, held: Sequence[str]) -> float:
     return took_s
 
 
-def kill_worker(stage: Stage, node: str) -> float:
+def kill_worker(stage: LocalStage, node: str) -> float:
     """Kill the worker on a node; gives the time."""
     for worker in set(descendants(stage.agents.running[node].pid)) & set(stage.leftovers()):
         kill(worker)
     return time.time()
 
 
-def assert_never_behind_a_commit(stage: Stage, task: str) -> None:
+def assert_never_behind_a_commit(stage: LocalStage, task: str) -> None:
     """Demand that whatever was told to be on disk is not done again, and no step is left out."""
     safe = 0
     for one in stage.told.all:

@@ -15,9 +15,9 @@ import pytest
 
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.manager.speed_measurement import Measuring
-from bftrain_elastic.worker.agent_channel import Channel
-from bftrain_elastic.worker.process_groups import Place
+from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
+from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.progress_report import through
 from bftrain_elastic.worker.state import State
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.torch]
 REPORTS = 20_000
 
 
-def changes(stage: conformance.Stage, rounds: int) -> tuple[str, Measuring]:
+def changes(stage: conformance.Stage, rounds: int) -> tuple[str, SpeedMeasurement]:
     """Grow 1 -> 3, shrink 3 -> 2 and 2 -> 1, so often."""
     task = stage.new("--steps", "1000000")
     stage.do("start", task, "n1")
@@ -43,7 +43,7 @@ def changes(stage: conformance.Stage, rounds: int) -> tuple[str, Measuring]:
         stage.told.steps(task, 2, 12)
         stage.do("shrink", task, "n3", cause="decided")
         stage.told.steps(task, 1, 12)
-    measuring = Measuring()
+    measuring = SpeedMeasurement()
     for told in stage.told.of("report", task):
         measuring.hear(told)
     return task, measuring
@@ -101,11 +101,11 @@ def test_a_report_costs(tmp_path: Path, figures: Figures) -> None:
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     door.bind(str(tmp_path / "agent"))
     door.listen(1)
-    channel = Channel(str(tmp_path / "agent"), "w")
+    channel = AgentChannel(str(tmp_path / "agent"), "w")
     agent, _ = door.accept()
     reading = threading.Thread(target=lambda: [None for _ in iter(lambda: agent.recv(65536), b"")], daemon=True)
     reading.start()
-    say = through(channel, State(position=0), Place())
+    say = through(channel, State(position=0), GroupRank())
     took = []
     for _ in range(REPORTS):
         begun = time.perf_counter()

@@ -34,8 +34,8 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bftrain.live.api.service import Office
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.api.service import LiveService
+    from bftrain.live.run.daemon import LiveDaemon
     from bftrain.values.solution import Limits, Solution
     from bftrain.values.table import ValueTable
 
@@ -108,7 +108,7 @@ class Times:
                 figures.add(f"{what}: event to orders, p{share}{name}", 1e3 * float(np.percentile(times, share)), "ms")
 
 
-async def follow(feed: Feed, daemon: Daemon, events: int, most: int) -> Times:
+async def follow(feed: Feed, daemon: LiveDaemon, events: int, most: int) -> Times:
     """Let things happen one after the other, each when the last one was decided."""
     times = Times()
     for _ in range(events):
@@ -121,7 +121,7 @@ async def follow(feed: Feed, daemon: Daemon, events: int, most: int) -> Times:
     return times
 
 
-async def fill(office: Office, tasks: int, largest: int) -> None:
+async def fill(office: LiveService, tasks: int, largest: int) -> None:
     """Hand in tasks."""
     for number in range(tasks):
         await submit(office, f"t{number}", 1, largest, curve=CURVE, grow_cost_s=8, shrink_cost_s=4, start_cost_s=10)
@@ -202,7 +202,7 @@ async def test_memory_stays_flat(tmp_path: Path, figures: Figures) -> None:
         assert resident_mb() - half_mb < 3.0, "what is remembered of the past has filled up by then"
 
 
-async def something_of_everything(feed: Feed, office: Office, number: int) -> None:
+async def something_of_everything(feed: Feed, office: LiveService, number: int) -> None:
     """Let nodes come and go, and a task live from its submission to one of its ends."""
     name = f"s{number}"
     await submit(office, name, 1, 8, curve=CURVE)

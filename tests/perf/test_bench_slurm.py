@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from bftrain.live.schedulers.hook_install import install
-from bftrain.live.schedulers.hook_spool import Heard, Listener, Spool
+from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
 from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.manager import launchers
 from tests.helpers import torch
@@ -143,8 +143,8 @@ def test_a_hook_takes_no_time_whether_anybody_reads_or_not(tmp_path: Path, figur
     install("slurm", spool=spool, hook=hook)
     nothing.write_text("#!/bin/sh\nexit 0\n")
     nothing.chmod(0o755)
-    heard: list[Heard] = []
-    listener = Listener(Spool(spool), heard.extend, lambda _: None)
+    heard: list[HookNews] = []
+    listener = HookListener(HookSpool(spool), heard.extend, lambda _: None)
 
     def once(script: Path, job: int) -> float:
         env = {

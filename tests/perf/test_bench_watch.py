@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.live.model.callers import ourselves
-from bftrain.live.monitor.history import History, State
-from bftrain.live.monitor.status_stream import Watch
+from bftrain.live.monitor.history import HistorySample, LiveHistory
+from bftrain.live.monitor.status_stream import StatusStream
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
 
 if TYPE_CHECKING:
@@ -76,16 +76,16 @@ async def looked_at(folder: Path, figures: Figures) -> None:
         assert share < 3
 
 
-def _fill(watch: Watch) -> None:
+def _fill(watch: StatusStream) -> None:
     dice = random.Random(1)  # noqa: S311 - the same past every time
-    watch.history = history = History()
+    watch.history = history = LiveHistory()
     numbers = range(1, TASKS + 1)
     for number in numbers:
         history.name(number, f"t{number}", ourselves().uid)
     now = time.time()
     for step in range(4_000):
         sizes = {number: dice.randint(1, 60) for number in numbers}
-        history.look(now - 864_000 + step * 216, State(NODES, 1.0, sizes))
+        history.look(now - 864_000 + step * 216, HistorySample(NODES, 1.0, sizes))
 
 
 def test_to_be_looked_at_costs_little(tmp_path: Path, figures: Figures) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.live.schedulers.hook_spool import READER, Spool, read_line
+from bftrain.live.schedulers.hook_spool import READER, HookSpool, read_line
 
 LINES = st.builds(
     "bftrain1 {} {} {} {} main 0 .\n".format,
@@ -29,7 +29,7 @@ FILES = st.tuples(
 def test_every_event_is_heard_once_and_nothing_stays(files: list[tuple[str, float, bool]], every: int) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        spool = Spool(folder)
+        spool = HookSpool(folder)
         spool.open()
         now = 0.0
         heard = []

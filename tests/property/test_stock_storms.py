@@ -8,8 +8,8 @@ from itertools import count
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bftrain.live.schedulers.pilot_backend import ALIVE, Limits, Pilot, PilotState, Trouble
-from bftrain.live.schedulers.pilot_policy import Moves, Stock, StockSettings
+from bftrain.live.schedulers.pilot_backend import ALIVE, Pilot, PilotLimits, PilotState, Trouble
+from bftrain.live.schedulers.pilot_policy import PilotMoves, PilotPolicy, PilotPolicySettings
 
 MARKS = ("long", "mid", "short")
 BURST = 64
@@ -20,7 +20,7 @@ class World:
     """A scheduler with so many nodes, of which main jobs take what they like."""
 
     nodes: int
-    rules: StockSettings
+    rules: PilotPolicySettings
     most_jobs: int
     wanted: int = 40
     holes: set[str] = field(default_factory=lambda: set(MARKS))  # lengths for which there is room
@@ -31,8 +31,8 @@ class World:
     ids: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self.stock = Stock(self.rules)
-        self.stock.limit(Limits(submitted=self.most_jobs))
+        self.stock = PilotPolicy(self.rules)
+        self.stock.limit(PilotLimits(submitted=self.most_jobs))
 
     @property
     def idle(self) -> int:
@@ -62,7 +62,7 @@ class World:
                 if pilot.mark == mark and mark in self.holes and next(free, None) is not None:
                     self.put(pilot.id, PilotState.RUNNING, mark, f"n{pilot.id}", self.now)
 
-    def round(self, *, fails: Trouble | None = None) -> Moves:
+    def round(self, *, fails: Trouble | None = None) -> PilotMoves:
         """Let the stock look and act."""
         seen = [*self.pilots.values()]
         moves = self.stock.moves(self.now, self.now, seen, marks=MARKS, idle=self.idle)
@@ -134,7 +134,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("holes"), st.sets(st.sampled_from(MARKS))),
 )
 SETTINGS = st.builds(
-    StockSettings,
+    PilotPolicySettings,
     pending=st.integers(1, 8),
     reserve=st.sampled_from([0, 0, 1, 3]),
     max_nodes=st.sampled_from([0, 0, 5, 12]),
@@ -145,7 +145,7 @@ SETTINGS = st.builds(
 @settings(max_examples=60, phases=[phase for phase in Phase if phase is not Phase.shrink])  # a world takes a while
 @given(SETTINGS, st.integers(1, 30), st.integers(1, 60), st.lists(EVENTS, max_size=30))
 def test_it_keeps_to_every_bound_and_fills_what_is_idle(
-    rules: StockSettings, nodes: int, most_jobs: int, events: list[tuple[str, object]]
+    rules: PilotPolicySettings, nodes: int, most_jobs: int, events: list[tuple[str, object]]
 ) -> None:
     world = World(nodes, rules, most_jobs)
     for event in events:
@@ -171,7 +171,7 @@ def test_it_keeps_to_every_bound_and_fills_what_is_idle(
 
 @given(st.lists(st.sampled_from(list(Trouble)), min_size=1, max_size=12))
 def test_a_scheduler_that_refuses_is_asked_ever_less(troubles: list[Trouble]) -> None:
-    stock = Stock(StockSettings())
+    stock = PilotPolicy(PilotPolicySettings())
     now, gaps = 0.0, []
     for trouble in troubles:
         assert sum(stock.moves(now, now, [], marks=MARKS).submit) > 0

@@ -1,4 +1,4 @@
-"""Metrics: figures of a live run for Prometheus. No name of a user, a task or a node is among them."""
+"""LiveMetrics: figures of a live run for Prometheus. No name of a user, a task or a node is among them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.live.api import prometheus_text
-from bftrain.live.api.prometheus_text import Family, Histogram, by, counter, gauge
+from bftrain.live.api.prometheus_text import Histogram, MetricFamily, by, counter, gauge
 from bftrain.live.model.schemas import RUN_STATES, state_of
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
@@ -30,7 +30,7 @@ from bftrain.values.events import (
 from bftrain.version import __version__
 
 if TYPE_CHECKING:
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.run.daemon import LiveDaemon
 
 _EVENTS: Final = (
     NodesJoined,
@@ -50,10 +50,10 @@ _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-class Metrics:
+class LiveMetrics:
     """Counts what happens from now on, in the daemon's loop; ``text`` is asked for now and then."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
         self._events = Counter(dict.fromkeys((_tag(kind) for kind in _EVENTS), 0))
         self._nodes = Counter(joined=0, left=0)
@@ -153,7 +153,7 @@ class Metrics:
 
     # -- what is told
 
-    def _now(self) -> Iterator[Family]:
+    def _now(self) -> Iterator[MetricFamily]:
         """How things stand."""
         daemon, site = self._daemon, self._daemon.site
         about = {
@@ -162,7 +162,7 @@ class Metrics:
             "solver": site.deciding.solver,
             "objective": str(site.deciding.objective),
         }
-        yield Family("bftrain_build_info", "gauge", "What runs, and how it decides.", [("", about, 1)])
+        yield MetricFamily("bftrain_build_info", "gauge", "What runs, and how it decides.", [("", about, 1)])
         states = {state: float(state == daemon.state) for state in RUN_STATES}
         yield by("state", "bftrain_state", "gauge", "1 for the state that the live run is in.", states)
         yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", daemon.since_s)
@@ -190,7 +190,7 @@ class Metrics:
                 "state", "bftrain_pilots", "gauge", "Our jobs at the scheduler; waiting ones are the stock.", pilots
             )
 
-    def _so_far(self) -> Iterator[Family]:
+    def _so_far(self) -> Iterator[MetricFamily]:
         """What there was since the live run began."""
         yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self._idle_s)
         yield counter("bftrain_used_node_seconds_total", "Node-time that tasks held: the harvest.", self._used_s)
@@ -231,7 +231,7 @@ def _size_of(path: Path) -> float:
     return float(total)
 
 
-def _process() -> Iterator[Family]:
+def _process() -> Iterator[MetricFamily]:
     """What the process takes, by the names that Prometheus' own clients use."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Processor time.", used.ru_utime + used.ru_stime)

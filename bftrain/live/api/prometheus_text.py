@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """All series of one name. ``kind`` is counter, gauge or histogram; a series is a suffix, labels and a value."""
 
     name: str
@@ -19,19 +19,19 @@ class Family(NamedTuple):
     series: Sequence[tuple[str, Mapping[str, str], float]]
 
 
-def counter(name: str, about: str, value: float) -> Family:
+def counter(name: str, about: str, value: float) -> MetricFamily:
     """Give something that only grows; its name ends with ``_total``."""
-    return Family(name, "counter", about, [("", {}, value)])
+    return MetricFamily(name, "counter", about, [("", {}, value)])
 
 
-def gauge(name: str, about: str, value: float) -> Family:
+def gauge(name: str, about: str, value: float) -> MetricFamily:
     """Give something that rises and falls."""
-    return Family(name, "gauge", about, [("", {}, value)])
+    return MetricFamily(name, "gauge", about, [("", {}, value)])
 
 
-def by(label: str, name: str, kind: str, about: str, values: Mapping[str, float]) -> Family:
+def by(label: str, name: str, kind: str, about: str, values: Mapping[str, float]) -> MetricFamily:
     """Give one series for each value of a label."""
-    return Family(name, kind, about, [("", {label: key}, value) for key, value in values.items()])
+    return MetricFamily(name, kind, about, [("", {label: key}, value) for key, value in values.items()])
 
 
 class Histogram:
@@ -50,22 +50,24 @@ class Histogram:
         self._sum += value
 
     @property
-    def family(self) -> Family:
+    def family(self) -> MetricFamily:
         """Give it as series."""
         series: list[tuple[str, Mapping[str, str], float]] = []
         total = 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count
             series.append(("_bucket", {"le": "+Inf" if math.isinf(bound) else repr(float(bound))}, total))
-        return Family(self._name, "histogram", self._about, [*series, ("_sum", {}, self._sum), ("_count", {}, total)])
+        return MetricFamily(
+            self._name, "histogram", self._about, [*series, ("_sum", {}, self._sum), ("_count", {}, total)]
+        )
 
 
-def text(families: Iterable[Family]) -> str:
+def text(families: Iterable[MetricFamily]) -> str:
     """Give families in the form that is read."""
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
-def _lines(family: Family) -> Iterator[str]:
+def _lines(family: MetricFamily) -> Iterator[str]:
     about = family.about.replace("\\", r"\\").replace("\n", r"\n")
     yield f"# HELP {family.name} {about}"
     yield f"# TYPE {family.name} {family.kind}"

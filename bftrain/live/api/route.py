@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bftrain.live.api.http_connection import JSON
-from bftrain.live.api.service import Office
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import Caller
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RouteRequest:
     """One request as a route sees it: who asks, what stands in the address, and what was sent."""
 
     caller: Caller
@@ -21,7 +21,7 @@ class Asked:
     body: Any
 
 
-Answer = Callable[[Office, Asked], Any]  # the answer, or what can be awaited for it
+Answer = Callable[[LiveService, RouteRequest], Any]  # the answer, or what can be awaited for it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any, Final
 from bftrain.errors import BadConfig
 from bftrain.live.api import openapi, page, prometheus_text
 from bftrain.live.api.http_connection import Response
-from bftrain.live.api.route import Answer, Asked, Parameter, Route
-from bftrain.live.api.service import Office
+from bftrain.live.api.route import Answer, Parameter, Route, RouteRequest
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.schemas import LogFile, Nodes, NodeView, PageView, StatusView, Submission, TaskView
 from bftrain.live.model.stream_schemas import HistoryView, Update
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
@@ -25,20 +25,20 @@ def _route(method: str, path: str, about: str, answer: Answer, gives: Any, **mor
     return Route(method=method, path=path, about=about, answer=answer, gives=gives, **more)
 
 
-def _log(office: Office, asked: Asked) -> Awaitable[bytes]:
+def _log(office: LiveService, asked: RouteRequest) -> Awaitable[bytes]:
     offset = _whole(asked.query.get("offset", "0"))
     return office.log(asked.caller, asked.names["task"], asked.names["file"], offset)
 
 
-def _description(_office: Office, _asked: Asked) -> dict[str, Any]:
+def _description(_office: LiveService, _asked: RouteRequest) -> dict[str, Any]:
     return description()
 
 
-def _history(office: Office, asked: Asked) -> HistoryView:
+def _history(office: LiveService, asked: RouteRequest) -> HistoryView:
     return office.watch.history_of(asked.caller, span_of(asked.query.get("span", _SPAN)))
 
 
-def _watch(office: Office, asked: Asked) -> Response:
+def _watch(office: LiveService, asked: RouteRequest) -> Response:
     most = _whole(asked.query.get("updates", "0"), where="updates", least=0)
     return Response(
         kind=STREAM,

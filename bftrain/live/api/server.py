@@ -13,11 +13,11 @@ from typing import Any, Final
 from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable, UnknownName
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import JSON, Request, Response
-from bftrain.live.api.route import Asked, Route
+from bftrain.live.api.route import Route, RouteRequest
 from bftrain.live.api.routes import BYTES, METRICS, ROUTES
-from bftrain.live.api.service import Office
+from bftrain.live.api.service import LiveService
 from bftrain.live.model import callers
-from bftrain.live.model.callers import Caller, Token
+from bftrain.live.model.callers import ApiToken, Caller
 from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Problem, Refused
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
@@ -35,16 +35,16 @@ _STATUS: Final[Mapping[type[BftrainError], int]] = {
 }
 
 
-class Api:
+class ApiServer:
     """Listens, finds out who asks, and has the office answer."""
 
-    def __init__(self, office: Office, site: SiteSettings, routes: tuple[Route, ...] = ROUTES) -> None:
+    def __init__(self, office: LiveService, site: SiteSettings, routes: tuple[Route, ...] = ROUTES) -> None:
         self._office = office
         self._site = site
         self._routes = routes
         self._servers: list[asyncio.Server] = []
         self._talks: dict[asyncio.Task[None], str] = {}  # and whose they are
-        self._token: Token | None = None
+        self._token: ApiToken | None = None
         self._made = False  # the socket is ours
 
     # -- listening
@@ -104,7 +104,7 @@ class Api:
 
     async def _open_tcp(self) -> None:
         host, _, port = self._site.api.tcp.rpartition(":")
-        self._token = Token(self._site.token)
+        self._token = ApiToken(self._site.token)
         try:
             server = await asyncio.start_server(self._met_over_tcp, host.strip("[]"), int(port))
         except OSError as error:
@@ -215,7 +215,7 @@ class Api:
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
                 return _refusal(415, f"the body must be {JSON}")
             body = wire.decode(request.body, route.takes, where="body")
-        answer = route.answer(self._office, Asked(caller=caller, names=names, query=request.query, body=body))
+        answer = route.answer(self._office, RouteRequest(caller=caller, names=names, query=request.query, body=body))
         if isinstance(answer, Awaitable):
             answer = await answer
         if isinstance(answer, Response):

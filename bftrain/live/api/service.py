@@ -1,4 +1,4 @@
-"""Office: what callers may ask of a live run, and what they are told: their own tasks, and how the pool stands."""
+"""LiveService: what callers may ask of a live run, and what they are told: their own tasks, and how the pool stands."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from bftrain import registry
 from bftrain.errors import BadInput, NotAvailable, UnknownName
-from bftrain.live.api.prometheus import Metrics
-from bftrain.live.model.background_thread import aside, within
+from bftrain.live.api.prometheus import LiveMetrics
+from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, insist_on_operator, ourselves
 from bftrain.live.model.schemas import (
     KindView,
@@ -32,10 +32,10 @@ from bftrain.live.model.schemas import (
     TaskView,
     state_of,
 )
-from bftrain.live.model.task_record import Kept, Progress, State, is_name
-from bftrain.live.monitor.status_stream import Watch
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, is_name
+from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.monitor.task_views import view_of
-from bftrain.live.run.daemon import Daemon
+from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks import task_logs
 from bftrain.live.tasks.task_progress import guess
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
@@ -50,17 +50,17 @@ _PATIENCE_S: Final = 30.0  # with a file system on which a folder is to be
 _MOST_OF_ONE: Final = 2_000  # of them, of a user who is no operator
 
 
-class Office:
+class LiveService:
     """Answers callers. All methods belong to the daemon's loop."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
         self._memory = daemon.memory
         self._adding = asyncio.Lock()
         self._folders: dict[int, str] = {}  # of unfinished tasks, with all links followed; what is missing is found out
         self.addresses: tuple[str, ...] = ()
-        self.watch = Watch(daemon, self)
-        self.metrics = Metrics(daemon)
+        self.watch = StatusStream(daemon, self)
+        self.metrics = LiveMetrics(daemon)
 
     # -- tasks
 
@@ -88,8 +88,8 @@ class Office:
         """Let a task wait without nodes until it is resumed."""
         await self._until_ready()
         kept = self._unfinished(caller, name)
-        if kept.state is not State.PAUSED:
-            kept = replace(kept, state=State.PAUSED)
+        if kept.state is not LiveTaskState.PAUSED:
+            kept = replace(kept, state=LiveTaskState.PAUSED)
             self._memory.change(kept)
             self._happened(TaskPaused(time_s=self._daemon.stepper.now, task=kept.name))
         return self._view(kept)
@@ -98,8 +98,8 @@ class Office:
         """Let a paused task compete again."""
         await self._until_ready()
         kept = self._unfinished(caller, name)
-        if kept.state is State.PAUSED:
-            kept = replace(kept, state=State.SUBMITTED)
+        if kept.state is LiveTaskState.PAUSED:
+            kept = replace(kept, state=LiveTaskState.SUBMITTED)
             self._memory.change(kept)
             if kept.name in self._daemon.books.held_up:
                 self._insist(self._daemon.write())  # it goes on once it can
@@ -119,12 +119,12 @@ class Office:
     async def logs(self, caller: Caller, name: str) -> tuple[LogFile, ...]:
         """List a task's log files."""
         kept = self._find(caller, name)
-        return await aside(lambda: task_logs.files(kept))
+        return await run_in_daemon_thread(lambda: task_logs.files(kept))
 
     async def log(self, caller: Caller, name: str, file: str, offset: int) -> bytes:
         """Read a piece of a task's log."""
         kept = self._find(caller, name)
-        return await aside(lambda: task_logs.read(kept, file, offset))
+        return await run_in_daemon_thread(lambda: task_logs.read(kept, file, offset))
 
     # -- nodes
 
@@ -225,7 +225,7 @@ class Office:
         if not written:
             raise NotAvailable("the journal cannot be written", where=str(self._daemon.site.journal))
 
-    async def _insist_on_own_folder(self, kept: Kept) -> None:
+    async def _insist_on_own_folder(self, kept: LiveTaskRecord) -> None:
         """Refuse a folder that an unfinished task has, however both are spelled: links, slashes and dots."""
         others = self._memory.unfinished
         # what is held up may hang, so nothing is asked of its file system
@@ -243,7 +243,7 @@ class Office:
         self._folders = {number: path for number, path in theirs.items() if number not in odd}
         self._folders[kept.number] = own
 
-    def _kept(self, caller: Caller, given: Submission) -> Kept:
+    def _kept(self, caller: Caller, given: Submission) -> LiveTaskRecord:
         site = self._daemon.site
         launcher = given.launcher or site.launcher
         known = site.launchers or tuple(name for name, part in registry.parts("launcher").items() if not part.problem)
@@ -278,7 +278,7 @@ class Office:
             user=caller.user,
             campaign=given.campaign,
         )
-        return Kept(
+        return LiveTaskRecord(
             number=number,
             name=name,
             uid=caller.uid,
@@ -310,19 +310,19 @@ class Office:
         if self._daemon.state in {"draining", "broken"}:
             raise NotNow("the live run is ending", fix="submit again when it is back")
 
-    def _find(self, caller: Caller, name: str) -> Kept:
+    def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
         kept = self._memory.find(name)
         if kept is None or not caller.may_touch(kept):  # whether it is there is nobody else's business
             raise NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
         return kept
 
-    def _unfinished(self, caller: Caller, name: str) -> Kept:
+    def _unfinished(self, caller: Caller, name: str) -> LiveTaskRecord:
         kept = self._find(caller, name)
         if not kept.unfinished:
             raise NotNow(f"task '{kept.name}' is {kept.state} already", where=f"#{kept.number}")
         return kept
 
-    def _view(self, kept: Kept) -> TaskView:
+    def _view(self, kept: LiveTaskRecord) -> TaskView:
         track = self._daemon.books.tracks.get(kept.name) if kept.unfinished else None
         return view_of(kept, track, self._daemon.stepper.now)
 

@@ -1,1 +1,1 @@
-"""client."""
+"""The client of a live run: requests, and the stream of changes."""

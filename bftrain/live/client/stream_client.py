@@ -18,7 +18,7 @@ _YOUNGEST: Final = 10  # no less than this part of a span is looked at
 _AGAIN_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
-class Scene:
+class LiveView:
     """All that is known of a live run, out of its updates, the first of which has everything."""
 
     def __init__(self, first: Update) -> None:
@@ -82,7 +82,7 @@ class Scene:
         return [total / seconds if seconds else 0.0 for total, seconds in zip(sums, known, strict=True)]
 
 
-class Follower:
+class StreamClient:
     """Follows a live run in a thread. ``changed`` is called from there whenever there is something new to see."""
 
     def __init__(self, client: Client, span_s: float, changed: Callable[[], None]) -> None:
@@ -93,12 +93,12 @@ class Follower:
         self._ending = threading.Event()
         self._lock = threading.Lock()
         updates = client.updates(span_s)
-        self._scene = Scene(next(updates))  # whoever cannot be reached at all is an error, and no screen
+        self._scene = LiveView(next(updates))  # whoever cannot be reached at all is an error, and no screen
         self._lost: tuple[float, str] | None = None
         self._thread = threading.Thread(target=self._follow, args=(updates,), name="follower", daemon=True)
         self._thread.start()
 
-    def look(self, draw: Callable[[Scene, tuple[float, str] | None], None]) -> None:
+    def look(self, draw: Callable[[LiveView, tuple[float, str] | None], None]) -> None:
         """Call ``draw`` with what is known now, and since when and why there is no contact, if there is none."""
         with self._lock:
             draw(self._scene, self._lost)
@@ -131,7 +131,7 @@ class Follower:
         with self._lock:
             self.changes += 1
             if self._lost is not None:  # the first update after that has all
-                self._lost, self._scene = None, Scene(update)
+                self._lost, self._scene = None, LiveView(update)
             else:
                 self._scene.update(update)
         self._changed()

@@ -1,1 +1,1 @@
-"""commands."""
+"""The commands that start a live run, ask it, or try a script."""

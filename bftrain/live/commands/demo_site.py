@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import NotAvailable
-from bftrain.live.api.service import Office
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
 from bftrain.live.model.task_record import Run
-from bftrain.live.run.daemon import Daemon
+from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
 from bftrain.values.curve import SpeedCurve
 from bftrain_elastic.tryout import demo_training
@@ -53,7 +53,7 @@ def demo_site(folder: Path) -> SiteSettings:
     )
 
 
-async def hand_in(office: Office) -> None:
+async def hand_in(office: LiveService) -> None:
     """Hand in the demo's tasks."""
     for name, (smallest, largest, steps) in _TASKS.items():
         run = Run(argv=(str(demo_training.__file__), name, "--steps", str(steps)))
@@ -69,7 +69,7 @@ async def hand_in(office: Office) -> None:
         await office.submit(ourselves(), submission)
 
 
-async def warm_up(daemon: Daemon, office: Office, say: Callable[[str], None]) -> None:
+async def warm_up(daemon: LiveDaemon, office: LiveService, say: Callable[[str], None]) -> None:
     """Hand the tasks in, and let the timetable begin when the first agents have imported PyTorch."""
     slots = daemon.opened.scheduler
     if isinstance(slots, LocalScheduler):
@@ -95,7 +95,7 @@ async def warm_up(daemon: Daemon, office: Office, say: Callable[[str], None]) ->
         slots.go_on()
 
 
-async def until_done(daemon: Daemon, seconds: float) -> bool:
+async def until_done(daemon: LiveDaemon, seconds: float) -> bool:
     """Wait until all tasks are over, or the time is up; tell whether they are over."""
     changed = asyncio.Event()
     daemon.observers.append(lambda what, _: changed.set() if what == "events" else None)

@@ -7,36 +7,36 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bftrain.live.api.server import Api
-    from bftrain.live.api.service import Office
+    from bftrain.live.api.server import ApiServer
+    from bftrain.live.api.service import LiveService
     from bftrain.live.model.schemas import TaskView
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.run.daemon import LiveDaemon
     from bftrain.values.events import Event
 
 _NAMED = 4
 
 
-class Narrator:
+class EventNarrator:
     """Tells ``say`` of nodes and tasks; keeps first and last losses, and how long nodes were idle."""
 
     def __init__(self, say: Callable[[str], None] | None) -> None:
         self._say = say or (lambda _: None)
         self._begun = time.monotonic()
-        self._daemon: Daemon | None = None
+        self._daemon: LiveDaemon | None = None
         self._sizes: dict[str, int] = {}
         self._losses: dict[str, tuple[float, float]] = {}
         self._pool = 0
         self._pool_since = time.monotonic()
         self.idle_s = 0.0  # node-seconds that were ours
 
-    async def begin(self, daemon: Daemon, api: Api, office: Office) -> None:  # noqa: ARG002 - as running.Beside
+    async def begin(self, daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:  # noqa: ARG002 - as running.Beside
         """Tell from now on."""
         self._daemon = daemon
         self._begun = self._pool_since = time.monotonic()
         self._pool = daemon.harvester.pool_size
         daemon.observers.append(self._observe)
 
-    def tasks(self, office: Office) -> tuple[TaskView, ...]:
+    def tasks(self, office: LiveService) -> tuple[TaskView, ...]:
         """Give all tasks as they are now, and stop the clock."""
         from bftrain.live.model.callers import ourselves
 

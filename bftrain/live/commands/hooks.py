@@ -12,7 +12,7 @@ from bftrain.cli.output import Output, prints_results
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bftrain.live.schedulers.hook_install import Installed
+    from bftrain.live.schedulers.hook_install import InstalledHooks
 
 _KIND = click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
 _SPOOL = click.option(
@@ -57,7 +57,7 @@ def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
     click.echo(text, nl=False)
 
 
-def _words(kind: str, done: Installed) -> RenderableType:
+def _words(kind: str, done: InstalledHooks) -> RenderableType:
     from rich.text import Text
 
     place = "slurm.conf, and then run scontrol reconfigure" if kind == "slurm" else "a shell, as a manager of PBS"

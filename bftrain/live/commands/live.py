@@ -15,10 +15,10 @@ from bftrain.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bftrain.live.api.server import Api
-    from bftrain.live.api.service import Office
+    from bftrain.live.api.server import ApiServer
+    from bftrain.live.api.service import LiveService
     from bftrain.live.model.schemas import TaskView
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.run.daemon import LiveDaemon
 
 _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 
@@ -64,13 +64,13 @@ def command(
 def _run(config: Path | None, shares: Path | None, out: Output) -> None:
     from msgspec.structs import replace
 
-    from bftrain.live.commands.event_text import Narrator
+    from bftrain.live.commands.event_text import EventNarrator
     from bftrain.live.model.site_config import SiteSettings, load
     from bftrain.live.process import run
 
     site = load(config) if config is not None else SiteSettings()
     site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
-    narrator = Narrator(out.say if out.level > 0 else None)
+    narrator = EventNarrator(out.say if out.level > 0 else None)
     run(site, out.say, narrator.begin)
 
 
@@ -88,15 +88,15 @@ def _demo(limit_s: float, out: Output) -> None:
     import tempfile
 
     from bftrain.live.commands import demo_site
-    from bftrain.live.commands.event_text import Narrator
+    from bftrain.live.commands.event_text import EventNarrator
     from bftrain.live.commands.page import address_of
     from bftrain.live.process import run
 
     demo_site.insist_on_torch()
-    offices: list[Office] = []
-    narrator = Narrator(out.say)
+    offices: list[LiveService] = []
+    narrator = EventNarrator(out.say)
 
-    async def beside(daemon: Daemon, api: Api, office: Office) -> None:
+    async def beside(daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:
         offices.append(office)
         await narrator.begin(daemon, api, office)
         out.say("four slots of this machine become idle and busy; look at it from another terminal: bftrain top")

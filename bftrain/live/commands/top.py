@@ -55,10 +55,10 @@ def _once(client: Client, out: Output) -> None:
     update = next(client.updates(most=1))
 
     def words() -> Any:  # noqa: ANN401 - what rich can render
-        from bftrain.live.client.stream_client import Scene
-        from bftrain.live.commands.top_screen import View
+        from bftrain.live.client.stream_client import LiveView
+        from bftrain.live.commands.top_screen import TopView
 
-        return View(Scene(update), width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+        return TopView(LiveView(update), width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
     out.result(update, words)
 
@@ -67,10 +67,10 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
     """Show a live run until somebody has seen enough."""
     from rich.live import Live as Screen
 
-    from bftrain.live.client.stream_client import Follower
+    from bftrain.live.client.stream_client import StreamClient
 
     span = "1"
-    follower = Follower(client, _SPANS[span], keyboard.wake)
+    follower = StreamClient(client, _SPANS[span], keyboard.wake)
     try:
         with interruption() as interrupted, Screen(console=console, screen=True, auto_refresh=False) as screen:
             drawn: object = None
@@ -84,7 +84,7 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
                         return
                     if key in _SPANS and key != span:
                         with suppress(BftrainError):  # without contact, what is shown stays
-                            other = Follower(client, _SPANS[key], keyboard.wake)
+                            other = StreamClient(client, _SPANS[key], keyboard.wake)
                             follower.end()
                             span, follower = key, other
                 if keyboard.suspended:
@@ -102,6 +102,6 @@ def _letters(pressed: str) -> str:
 
 
 def _draw(screen: Any, console: Console, scene: Any, lost: tuple[float, str] | None) -> None:  # noqa: ANN401 - imported late
-    from bftrain.live.commands.top_screen import View
+    from bftrain.live.commands.top_screen import TopView
 
-    screen.update(View(scene, lost, height=console.size.height, ends_with=_ENDS), refresh=True)
+    screen.update(TopView(scene, lost, height=console.size.height, ends_with=_ENDS), refresh=True)

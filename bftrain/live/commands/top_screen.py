@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bftrain.live.client.stream_client import Scene
+from bftrain.live.client.stream_client import LiveView
 from bftrain.live.commands.connection import clock, duration, kinds_in_words
 from bftrain.live.model.schemas import StatusView
 from bftrain.live.model.stream_schemas import TaskRow
@@ -32,7 +32,7 @@ _SPARK: Final = 15  # letters, if at all possible
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class ScreenSigns:
     """What bars are drawn with."""
 
     used: str
@@ -40,15 +40,15 @@ class Signs:
     steps: str  # from next to nothing to all
 
 
-BLOCKS: Final = Signs(used="█", idle="░", steps="▁▂▃▄▅▆▇█")
-PLAIN: Final = Signs(used="#", idle=".", steps="_.-~=+*#")
+BLOCKS: Final = ScreenSigns(used="█", idle="░", steps="▁▂▃▄▅▆▇█")
+PLAIN: Final = ScreenSigns(used="#", idle=".", steps="_.-~=+*#")
 
 
 @dataclass(frozen=True)
-class View:
+class TopView:
     """How a live run looks now. ``lost`` is since when and why there is no contact; ``height`` bounds the lines."""
 
-    scene: Scene
+    scene: LiveView
     lost: tuple[float, str] | None = None
     height: int | None = None
     ends_with: str = ""
@@ -65,7 +65,7 @@ class View:
 
     # -- the head
 
-    def _head(self, width: int, signs: Signs) -> list[RenderableType]:
+    def _head(self, width: int, signs: ScreenSigns) -> list[RenderableType]:
         status = self.scene.status
         title = Text.assemble(
             (status.site, "bold"),
@@ -90,7 +90,7 @@ class View:
 
     # -- tasks, and what happened
 
-    def _body(self, room: int, width: int, signs: Signs) -> list[RenderableType]:
+    def _body(self, room: int, width: int, signs: ScreenSigns) -> list[RenderableType]:
         """Lay out tasks and what happened in so many lines."""
         tasks = self._tasks()
         feed = list(self.scene.happened)[::-1]
@@ -118,7 +118,7 @@ class View:
         shown = [row for row in self.scene.tasks.values() if row.ended_s is None or now - row.ended_s < _OVER_SHOWN_S]
         return sorted(shown, key=_rank)
 
-    def _table(self, tasks: Sequence[TaskRow], width: int, signs: Signs) -> Table:
+    def _table(self, tasks: Sequence[TaskRow], width: int, signs: ScreenSigns) -> Table:
         """Lay tasks out in the columns that there is room for."""
         names = max([4, *(len(row.name) for row in tasks)])
         columns = [column for column in _COLUMNS if width >= column.from_width]
@@ -197,7 +197,7 @@ def _rank(row: TaskRow) -> tuple[float, ...]:
     return (len(_ORDER), -(row.ended_s or 0.0)) if over else (_ORDER.index(row.state), -row.size, row.number)
 
 
-def spark(values: Sequence[float], signs: Signs, most: float | None = None) -> str:
+def spark(values: Sequence[float], signs: ScreenSigns, most: float | None = None) -> str:
     """Draw values as letters of different heights; none where there is nothing."""
     most = most or max([1e-9, *values])
     steps = len(signs.steps)
@@ -206,7 +206,7 @@ def spark(values: Sequence[float], signs: Signs, most: float | None = None) -> s
     ).rjust(len(values))
 
 
-def _bar(status: StatusView, width: int, signs: Signs) -> Text:
+def _bar(status: StatusView, width: int, signs: ScreenSigns) -> Text:
     words = f" {status.used} of {status.pool} nodes used"
     if status.kinds:
         words += f" ({kinds_in_words(status)})"

@@ -10,14 +10,14 @@ import click
 
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted, UsageError
-from bftrain.live.commands.trials import Logs, failed, takes_a_script, trial
+from bftrain.live.commands.trials import TrialLogs, failed, takes_a_script, trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
 
-    from bftrain_elastic.tryout.try_script import Change, Trying
+    from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
 _EVERY_S: Final = 2.0  # how often progress is told
 _POLL_S: Final = 0.1
@@ -89,7 +89,7 @@ def _nothing_reported(script: Path, *, interrupted: bool) -> Exception:
     return BadInput("no step was reported", where=str(script), fix=f"{REPORT}; or look at its output: -v")
 
 
-def _why(trying: Trying) -> str:
+def _why(trying: ScriptTrial) -> str:
     from bftrain_elastic.tryout.readiness_check import COMMIT
 
     committed = any(one["told"] in {"in_memory", "on_disk"} for one in trying.told)
@@ -107,14 +107,14 @@ def _range(text: str) -> tuple[int, int]:
     return int(smallest), int(largest or smallest)
 
 
-def _plan(text: str | None, smallest: int, largest: int) -> tuple[Change, ...]:
+def _plan(text: str | None, smallest: int, largest: int) -> tuple[SizeChange, ...]:
     from bftrain_elastic.errors import ElasticError
-    from bftrain_elastic.tryout.try_script import Change, schedule
+    from bftrain_elastic.tryout.try_script import SizeChange, schedule
 
     if text is None:
         if smallest == largest:
-            return (Change(largest, 0.0),)
-        return (Change(smallest, 0.0), Change(largest, _REST_S), Change(smallest, 2 * _REST_S))
+            return (SizeChange(largest, 0.0),)
+        return (SizeChange(smallest, 0.0), SizeChange(largest, _REST_S), SizeChange(smallest, 2 * _REST_S))
     try:
         plan = schedule(text)
     except ElasticError as error:
@@ -128,10 +128,10 @@ def _plan(text: str | None, smallest: int, largest: int) -> tuple[Change, ...]:
 class _Watch:
     """Says what goes on while a script trains."""
 
-    def __init__(self, trying: Trying, out: Output) -> None:
+    def __init__(self, trying: ScriptTrial, out: Output) -> None:
         self._trying = trying
         self._out = out
-        self._logs = Logs(trying.folder)
+        self._logs = TrialLogs(trying.folder)
         self._logs.skip()
         self._begun = time.time()
         self._next = 0.0
@@ -181,7 +181,7 @@ class _Watch:
 
 
 def _follow(
-    trying: Trying, plan: tuple[Change, ...], limit_s: float | None, watch: _Watch, stopped: Callable[[], bool]
+    trying: ScriptTrial, plan: tuple[SizeChange, ...], limit_s: float | None, watch: _Watch, stopped: Callable[[], bool]
 ) -> list[int]:
     """Change sizes as planned, until the script or the time ends, or somebody stops us; gives the sizes asked for."""
     begun, ahead, asked = time.monotonic(), list(plan), list[int]()
@@ -198,7 +198,7 @@ def _follow(
     return [size for size in dict.fromkeys(asked) if size]
 
 
-def _result(trying: Trying) -> dict[str, Any]:
+def _result(trying: ScriptTrial) -> dict[str, Any]:
     measuring, lines = trying.measuring, trying.lines()
     losses = [one["loss"] for one in lines if one["loss"] is not None]
     return {

@@ -17,7 +17,7 @@ from bftrain.cli.output import Output
 from bftrain.errors import BadInput, Interrupted, NotAvailable
 
 if TYPE_CHECKING:
-    from bftrain_elastic.tryout.try_script import Trying
+    from bftrain_elastic.tryout.try_script import ScriptTrial
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,11 +47,11 @@ def takes_a_script(function: F) -> F:
 @contextmanager
 def trial(
     script: Path, words: tuple[str, ...], backend: str, nodes: int, out: Output, folder: Path | None = None
-) -> Iterator[tuple[Trying, Callable[[], bool]]]:
+) -> Iterator[tuple[ScriptTrial, Callable[[], bool]]]:
     """Give a script on so many agents of this machine, and whether somebody asked to stop; all is gone afterwards."""
     from bftrain.registry import load
     from bftrain_elastic.errors import ElasticError
-    from bftrain_elastic.tryout.try_script import Trying
+    from bftrain_elastic.tryout.try_script import ScriptTrial
 
     make = load("launcher", backend)
     found = make.available() if hasattr(make, "available") else None
@@ -61,7 +61,7 @@ def trial(
         with (
             _hangup_stops(),
             interruption() as stopped,
-            Trying(make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve()) as trying,
+            ScriptTrial(make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve()) as trying,
         ):
             out.say(f"starting {nodes} agents on this machine ..." if nodes > 1 else "starting an agent ...")
             deadline = time.monotonic() + _WARMING_S
@@ -74,7 +74,7 @@ def trial(
         raise BadInput(error.what, where=error.where, fix=error.fix) from error
 
 
-def failed(trying: Trying, script: Path, out: Output) -> BadInput:
+def failed(trying: ScriptTrial, script: Path, out: Output) -> BadInput:
     """Give the error that says why a script failed; its whole last words are told before."""
     from bftrain_elastic.tryout.readiness_check import advice, last_line
 
@@ -92,7 +92,7 @@ def tell_last_words(reason: str, out: Output) -> None:
         out.say("\n    ".join(["its last words:", *lines]))
 
 
-class Logs:
+class TrialLogs:
     """What workers write, as it comes."""
 
     def __init__(self, folder: Path) -> None:

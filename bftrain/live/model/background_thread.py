@@ -17,7 +17,7 @@ from bftrain.errors import NotAvailable
 R = TypeVar("R")
 
 
-async def aside(function: Callable[[], R]) -> R:
+async def run_in_daemon_thread(function: Callable[[], R]) -> R:
     """Give what ``function`` gives, while the loop goes on; whoever is cancelled meanwhile leaves it to itself."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
@@ -45,7 +45,7 @@ async def aside(function: Callable[[], R]) -> R:
 
 async def within(patience_s: float, function: Callable[[], R], what: str, *, undo: Callable[[], None]) -> R:
     """Give what ``function`` gives if that takes no longer than ``patience_s``; what comes later is undone."""
-    job = asyncio.ensure_future(aside(function))
+    job = asyncio.ensure_future(run_in_daemon_thread(function))
 
     def late(done: asyncio.Future[R]) -> None:
         if not done.cancelled() and done.exception() is None:

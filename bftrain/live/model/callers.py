@@ -17,7 +17,7 @@ import msgspec
 
 from bftrain.errors import BadConfig
 from bftrain.live.model.schemas import NotAllowed
-from bftrain.live.model.task_record import Kept
+from bftrain.live.model.task_record import LiveTaskRecord
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
 _TOKEN_BYTES: Final = 32
@@ -31,7 +31,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     operator: bool
 
-    def may_touch(self, kept: Kept) -> bool:
+    def may_touch(self, kept: LiveTaskRecord) -> bool:
         """Say whether a task is theirs."""
         return self.operator or kept.uid == self.uid
 
@@ -67,7 +67,7 @@ def _peer(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(found)[1])
 
 
-class Token:
+class ApiToken:
     """The token for HTTP over TCP: whoever has it may do what we may."""
 
     def __init__(self, path: Path) -> None:

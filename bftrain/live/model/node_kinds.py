@@ -1,4 +1,4 @@
-"""Kinds: of which kind each node of a site is, as its settings say."""
+"""NodeKinds: of which kind each node of a site is, as its settings say."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def by_node(sets: Sets) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class NodeKinds:
     """The kinds of nodes, by those that are ``named``; false where kinds are not told apart.
 
     A node without a name among named ones is of a kind of its own, as it is in the log that a journal is exported to:

@@ -1,4 +1,4 @@
-"""Remarks: what people should know, the latest of it, each once however often it is said."""
+"""OperatorNotices: what people should know, the latest of it, each once however often it is said."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT: Final = 50
 _QUIET_S: Final = 600.0  # before the same is said aloud again
 
 
-class Remarks:
+class OperatorNotices:
     """``aloud`` is told each remark when it is new, or has not been heard for a while."""
 
     def __init__(self, aloud: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain.live.model.task_record import NAME, Kept, Run, State, is_name, said
+from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, Run, is_name, said
 from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
 
@@ -244,8 +244,8 @@ class NotNow(BadInput):
     """It cannot be done as things stand."""
 
 
-def state_of(kept: Kept, held: int) -> str:
+def state_of(kept: LiveTaskRecord, held: int) -> str:
     """Say how a task stands, in a word."""
-    if kept.state is State.SUBMITTED:
+    if kept.state is LiveTaskState.SUBMITTED:
         return "running" if held else "waiting"
     return str(kept.state)

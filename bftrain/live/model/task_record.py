@@ -1,4 +1,4 @@
-"""Kept: what is remembered of a task besides what decisions need: whose it is, what to run, how far it came."""
+"""Task records: what the live run stores of each task: its owner, what to run, and its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - whatever 
     return msgspec.Meta(description=words, extra_json_schema=schema or None)
 
 
-class State(StrEnum):
+class LiveTaskState(StrEnum):
     """What became of a task; whether it runs or waits is seen from the nodes that it holds."""
 
     SUBMITTED = "submitted"
@@ -33,7 +33,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-UNFINISHED: Final = frozenset({State.SUBMITTED, State.PAUSED})
+UNFINISHED: Final = frozenset({LiveTaskState.SUBMITTED, LiveTaskState.PAUSED})
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,7 +121,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return self.samples - (self.earlier_samples or 0.0)
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One task; ``number`` is its own for ever, its ``name`` only while it is unfinished."""
 
     number: int
@@ -133,7 +133,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     guessed: bool  # nothing was said of its speed
     run: Run
     submitted_s: float
-    state: State = State.SUBMITTED
+    state: LiveTaskState = LiveTaskState.SUBMITTED
     ended_s: float | None = None
     reason: str = ""  # why it failed, or its last trouble
     progress: Progress = Progress()

@@ -1,4 +1,4 @@
-"""Feed: what happened last, in words, for those who may know of it."""
+"""EventFeed: what happened last, in words, for those who may know of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHAT: Final[dict[type, str]] = {
 }
 
 
-class Change(NamedTuple):
+class FeedChange(NamedTuple):
     """A task, by its number, went from one size to another."""
 
     number: int
@@ -49,10 +49,10 @@ class _Entry(NamedTuple):
     pool: int = 0
     task: int = 0
     what: str = ""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FeedChange, ...] = ()
 
 
-class Feed:
+class EventFeed:
     """The last things that happened. Taking them in costs nearly nothing; words are found when somebody asks."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Feed:
             case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed():
                 self._add(event.time_s, "task", task=number_of(event.task), what=_WHAT[type(event)])
 
-    def resized(self, time_s: float, changes: Sequence[Change]) -> None:
+    def resized(self, time_s: float, changes: Sequence[FeedChange]) -> None:
         """Take in that tasks hold other numbers of nodes."""
         self._add(time_s, "size", changes=tuple(changes))
 
@@ -100,7 +100,7 @@ class Feed:
         pool: int = 0,
         task: int = 0,
         what: str = "",
-        changes: tuple[Change, ...] = (),
+        changes: tuple[FeedChange, ...] = (),
     ) -> None:
         self._number += 1
         self._entries.append(_Entry(self._number, time_s, kind, nodes, pool, task, what, changes))

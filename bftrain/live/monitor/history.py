@@ -1,4 +1,4 @@
-"""History: how many nodes there were, who held them and how fast all were, over the last minutes, hours and days.
+"""LiveHistory: how many nodes there were, who held them and how fast all were, over the last minutes, hours and days.
 
 Time is cut into cells, four times over: fine ones that reach minutes back and coarse ones that reach days back. Each
 holds averages that are exact, however short something lasted. So memory is bounded, whatever happens and however long.
@@ -32,7 +32,7 @@ _TOLD: Final = 64  # tasks in a cell that are told apart
 _KNOWN: Final = 4096  # names that may be remembered before those are forgotten that nobody can look at any more
 
 
-class State(NamedTuple):
+class HistorySample(NamedTuple):
     """How things stand: nodes ours, samples/s of all tasks, and the nodes that each task holds, by its number."""
 
     pool: int
@@ -47,7 +47,7 @@ class Named(msgspec.Struct, frozen=True):
     uid: int
 
 
-class Averages(NamedTuple):
+class HistoryAverages(NamedTuple):
     """One cell: its place in time, how much of it is known, and averages over that; sizes in two columns."""
 
     at: int
@@ -58,15 +58,15 @@ class Averages(NamedTuple):
     sizes: array[float]
 
 
-class Level:
+class HistoryLevel:
     """Cells of one width."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
-        self._closed: deque[Averages] = deque(maxlen=round(span.span_s / span.width_s))
+        self._closed: deque[HistoryAverages] = deque(maxlen=round(span.span_s / span.width_s))
         self._begin_anew(0)
 
-    def add(self, begin_s: float, end_s: float, state: State) -> None:
+    def add(self, begin_s: float, end_s: float, state: HistorySample) -> None:
         """Know that things stood so from ``begin_s`` to ``end_s``."""
         width = self.span.width_s
         begin_s = max(begin_s, end_s - self.span.span_s - width)  # what is older is not kept
@@ -81,12 +81,12 @@ class Level:
             if index + 1 < last:
                 numbers, sizes = _columns(state.sizes)  # the same for all cells that are filled with it
                 whole = (width, float(state.pool), state.speed, numbers, sizes)
-                self._closed.extend(Averages(between, *whole) for between in range(index + 1, last))
+                self._closed.extend(HistoryAverages(between, *whole) for between in range(index + 1, last))
             self._begin_anew(last)
             begin_s = last * width
         self._weigh(state, end_s - begin_s)
 
-    def cells(self, since_s: float = -math.inf) -> Iterator[Averages]:
+    def cells(self, since_s: float = -math.inf) -> Iterator[HistoryAverages]:
         """Give the cells that reach beyond ``since_s``, the one that is still open as it stands."""
         newest = (self._index + 1) * self.span.width_s
         oldest = max(since_s, newest - self.span.span_s)
@@ -96,7 +96,7 @@ class Level:
         if self._known_s > 0:
             yield self._averages()
 
-    def put(self, cell: Averages) -> None:
+    def put(self, cell: HistoryAverages) -> None:
         """Take in a cell of a former run."""
         if not self._closed or self._closed[-1].at < cell.at:
             self._closed.append(cell)
@@ -109,7 +109,7 @@ class Level:
             self._known_s, self._pool, self._speed = cell.known_s, cell.pool * cell.known_s, cell.speed * cell.known_s
             self._sizes = {number: size * cell.known_s for number, size in zip(cell.numbers, cell.sizes, strict=True)}
 
-    def _weigh(self, state: State, seconds: float) -> None:
+    def _weigh(self, state: HistorySample, seconds: float) -> None:
         if seconds <= 0:
             return
         self._known_s += seconds
@@ -118,10 +118,10 @@ class Level:
         for number, size in state.sizes.items():
             self._sizes[number] = self._sizes.get(number, 0.0) + seconds * size
 
-    def _averages(self) -> Averages:
+    def _averages(self) -> HistoryAverages:
         known_s = self._known_s
         numbers, sizes = _columns({number: total / known_s for number, total in self._sizes.items()})
-        return Averages(self._index, known_s, self._pool / known_s, self._speed / known_s, numbers, sizes)
+        return HistoryAverages(self._index, known_s, self._pool / known_s, self._speed / known_s, numbers, sizes)
 
     def _close(self) -> None:
         if self._known_s > 0:
@@ -136,19 +136,19 @@ def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
     return array("Q", sizes), array("f", sizes.values())
 
 
-class History:
+class LiveHistory:
     """All levels, and the names of the tasks in them. Time never runs backwards here."""
 
     def __init__(self, unfinished: Callable[[], Iterable[int]] = tuple) -> None:
         """``unfinished`` gives the numbers of tasks whose names are needed whether they ever held nodes or not."""
         self._unfinished = unfinished
-        self.levels = tuple(map(Level, SPANS))
+        self.levels = tuple(map(HistoryLevel, SPANS))
         self.names: dict[int, Named] = {}
-        self._state = State(0, 0.0, {})
+        self._state = HistorySample(0, 0.0, {})
         self._at_s: float | None = None
         self._prune_at = _KNOWN
 
-    def look(self, time_s: float, state: State | None = None) -> None:
+    def look(self, time_s: float, state: HistorySample | None = None) -> None:
         """Know how things stand from ``time_s`` on; without ``state``, still as before."""
         if self._at_s is not None and time_s > self._at_s:
             for level in self.levels:
@@ -164,7 +164,7 @@ class History:
             if len(self.names) > self._prune_at:
                 self._prune()
 
-    def level(self, span_s: float) -> Level:
+    def level(self, span_s: float) -> HistoryLevel:
         """Give the finest level that reaches ``span_s`` back, or the one that reaches furthest."""
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
 
@@ -193,7 +193,7 @@ class History:
         for level, cells in zip(self.levels, saved.levels, strict=False):
             for index, known_s, pool, speed, numbers, sizes in cells:
                 if len(numbers) == len(sizes):
-                    level.put(Averages(index, known_s, pool, speed, array("Q", numbers), array("f", sizes)))
+                    level.put(HistoryAverages(index, known_s, pool, speed, array("Q", numbers), array("f", sizes)))
         self.names = dict(saved.names)
 
 
@@ -203,7 +203,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[int, Named]
 
 
-def _save(path: Path, levels: list[list[Averages]], names: dict[int, Named]) -> None:
+def _save(path: Path, levels: list[list[HistoryAverages]], names: dict[int, Named]) -> None:
     columns = [
         [(cell.at, cell.known_s, cell.pool, cell.speed, list(cell.numbers), list(cell.sizes)) for cell in cells]
         for cells in levels

@@ -1,4 +1,4 @@
-"""Watch: keeps the history of a live run, and tells whoever watches what changed, as server-sent events."""
+"""StatusStream: keeps the history of a live run, and tells whoever watches what changed, as server-sent events."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bftrain.errors import BadConfig
-from bftrain.live.model.background_thread import aside
+from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.schemas import NodeView, NotNow, StatusView, state_of
 from bftrain.live.model.stream_schemas import Cell, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
-from bftrain.live.model.task_record import Kept
-from bftrain.live.monitor.event_feed import Change, Feed
-from bftrain.live.monitor.history import Averages, History, State
+from bftrain.live.model.task_record import LiveTaskRecord
+from bftrain.live.monitor.event_feed import EventFeed, FeedChange
+from bftrain.live.monitor.history import HistoryAverages, HistorySample, LiveHistory
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
 
 if TYPE_CHECKING:
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.run.daemon import LiveDaemon
 
 WATCHERS: Final = 100  # at a time
 _OF_ONE: Final = 20  # of a user who is no operator, so that nobody keeps the others from looking
@@ -49,14 +49,14 @@ class CallerViews(Protocol):
         ...
 
 
-class Watch:
+class StatusStream:
     """Looks at the daemon; all of it belongs to the daemon's loop."""
 
-    def __init__(self, daemon: Daemon, service: CallerViews) -> None:
+    def __init__(self, daemon: LiveDaemon, service: CallerViews) -> None:
         self._daemon = daemon
         self._service = service
-        self.feed = Feed()
-        self.history = History(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
+        self.feed = EventFeed()
+        self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
         self._path = Path(daemon.site.state, "history.json")
         self.history.load(self._path)
         self._numbers = {kept.name: kept.number for kept in daemon.memory.unfinished}
@@ -100,7 +100,7 @@ class Watch:
                 if isinstance(event, NodesLeft):
                     self._left[node] = event.time_s
 
-    def _know(self, kept: Kept | None) -> None:
+    def _know(self, kept: LiveTaskRecord | None) -> None:
         if kept is not None:
             self._numbers[kept.name] = kept.number
             self.history.name(kept.number, kept.name, kept.uid)
@@ -121,11 +121,11 @@ class Watch:
                 sizes[track.kept.number] = len(track.held)
                 speed += track.speed(now)
                 self._know(track.kept)
-        self.history.look(now, State(daemon.harvester.pool_size, speed, sizes))
+        self.history.look(now, HistorySample(daemon.harvester.pool_size, speed, sizes))
         if sizes != self._sizes:
             before, self._sizes = self._sizes, sizes
             pairs = ((number, before.get(number, 0), sizes.get(number, 0)) for number in {**before, **sizes})
-            self.feed.resized(now, [Change(*pair) for pair in pairs if pair[1] != pair[2]])
+            self.feed.resized(now, [FeedChange(*pair) for pair in pairs if pair[1] != pair[2]])
         for watcher in self._watchers:
             watcher.news.set()
 
@@ -141,7 +141,7 @@ class Watch:
         self._look()
         if self._beats % _SAVE_EVERY == 0:
             if self._saving is None or self._saving.done():
-                self._saving = self._loop.create_task(aside(self.history.saving(self._path)))
+                self._saving = self._loop.create_task(run_in_daemon_thread(self.history.saving(self._path)))
             self._numbers = {kept.name: kept.number for kept in self._daemon.memory.unfinished}
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Watch:
         watcher.more = more
         return TaskChanges(changed=changed, gone=gone, more=more)
 
-    def _row(self, kept: Kept) -> TaskRow:
+    def _row(self, kept: LiveTaskRecord) -> TaskRow:
         now = self._daemon.stepper.now
         track = self._daemon.books.tracks.get(kept.name) if kept.unfinished else None
         progress = kept.progress if track is None else track.settle(now)
@@ -263,7 +263,7 @@ class Watch:
         names = {number: name for number in sorted(seen) if (name := self._name(number, watcher.caller)) is not None}
         return HistoryView(span_s=level.span.span_s, width_s=width_s, cells=cells, names=names, happened=happened)
 
-    def _cell(self, cell: Averages, width_s: float, caller: Caller) -> Cell:
+    def _cell(self, cell: HistoryAverages, width_s: float, caller: Caller) -> Cell:
         sizes: dict[int, float] = {}
         for number, size in zip(cell.numbers, cell.sizes, strict=True):
             told = number if self._name(number, caller) is not None else 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bftrain.live.model.schemas import TaskView, state_of
-from bftrain.live.model.task_record import Kept
-from bftrain.live.tasks.task_progress import Track
+from bftrain.live.model.task_record import LiveTaskRecord
+from bftrain.live.tasks.task_progress import TaskProgressTrack
 
 
-def view_of(kept: Kept, track: Track | None, now: float) -> TaskView:
+def view_of(kept: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -> TaskView:
     """Return the view of a task; ``track`` follows it until it is over."""
     held = track.held if track is not None else ()
     progress = kept.progress if track is None else track.settle(now)

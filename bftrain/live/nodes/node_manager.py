@@ -1,4 +1,4 @@
-"""Yard: nodes in and out. What scheduler, agents and operators say of them becomes events, and they are let go of."""
+"""Node manager: turns reports of the scheduler, the agents and the operators into events, and gives nodes back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from bftrain.live.decision_loop import Stepper
-from bftrain.live.model.node_kinds import Kinds
+from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.site_config import Times
 from bftrain.live.nodes import reconcile
-from bftrain.live.nodes.usable_nodes import Ground
+from bftrain.live.nodes.usable_nodes import NodeTracker
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
-from bftrain.live.tasks.launcher_pool import Carriers
+from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.events import NodesJoined, NodesLeft
 from bftrain.values.kinds import OTHER_KIND
 
@@ -24,18 +24,18 @@ _LASTED_S: Final = 60.0  # what ran so long did work
 _SWEEP_S: Final = 10.0  # between two times that nodes are given back which should have been
 
 
-class Yard:
+class NodeManager:
     """Keeps the pool what it should be. Everything belongs to the event loop."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        ground: Ground,
-        carriers: Carriers,
-        stepper: Stepper,
+        ground: NodeTracker,
+        carriers: LauncherPool,
+        stepper: DecisionLoop,
         times: Times,
         remark: Callable[[str], None],
-        kinds: Kinds,
+        kinds: NodeKinds,
     ) -> None:
         self.ground = ground
         self.kinds = kinds

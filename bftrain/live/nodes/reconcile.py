@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from bftrain.live.model.node_kinds import Kinds
-from bftrain.live.model.task_record import Kept, State
-from bftrain.live.nodes.usable_nodes import World
+from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.live.nodes.usable_nodes import NodesSeen
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -20,10 +20,10 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 
-_ALIKE: Final = Kinds()
+_ALIKE: Final = NodeKinds()
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """What the journal leads to: the pool, the unfinished tasks and which of them are paused; and the tasks kept.
 
     Tasks ``held_up`` cannot be run now, whatever their owners want: they hold no nodes until they can. Nodes of the
@@ -34,7 +34,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     mistaken: frozenset[str] = frozenset()
     unfinished: tuple[str, ...]
     paused: frozenset[str] = frozenset()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[LiveTaskRecord, ...] = ()
     held_up: frozenset[str] = frozenset()
 
 
@@ -42,7 +42,7 @@ def nodes(
     pool: Collection[str],
     ours: Collection[str],
     time_s: float,
-    kinds: Kinds,
+    kinds: NodeKinds,
     mistaken: Collection[str] = (),
 ) -> Iterator[Event]:
     """Give the events after which the pool is what is ours, each of its kind; departures first.
@@ -56,7 +56,7 @@ def nodes(
         yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
 
 
-def tasks(remembered: Remembered, time_s: float) -> Iterator[Event]:
+def tasks(remembered: StoredState, time_s: float) -> Iterator[Event]:
     """Give the events after which the decision core has the tasks that are kept, as their owners want them.
 
     An owner's wish is written down before the event that it leads to; what lies between the two is made up for here.
@@ -69,14 +69,16 @@ def tasks(remembered: Remembered, time_s: float) -> Iterator[Event]:
         if name not in remembered.unfinished:
             yield TaskSubmitted(time_s=time_s, spec=kept.spec)
         paused = name in remembered.paused
-        waits = kept.state is State.PAUSED or name in remembered.held_up
+        waits = kept.state is LiveTaskState.PAUSED or name in remembered.held_up
         if waits and not paused:
             yield TaskPaused(time_s=time_s, task=name)
         elif paused and not waits:
             yield TaskResumed(time_s=time_s, task=name)
 
 
-def reconciled(remembered: Remembered, world: World, time_s: float, kinds: Kinds = _ALIKE) -> tuple[Event, ...]:
+def reconciled(
+    remembered: StoredState, world: NodesSeen, time_s: float, kinds: NodeKinds = _ALIKE
+) -> tuple[Event, ...]:
     """Give all that must be taken in before anything else happens."""
     moved = nodes(remembered.pool, world.ours, time_s, kinds, remembered.mistaken)
     return (*moved, *tasks(remembered, time_s))

@@ -1,4 +1,4 @@
-"""Ground: which nodes are ours to use, by what the scheduler, the agents and the operators say."""
+"""NodeTracker: which nodes are ours to use, by what the scheduler, the agents and the operators say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class NodesSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What the outside says of nodes.
 
     ``allowed`` are those that the scheduler lets us use (``None``: it cannot be asked), ``taken`` those that it has
@@ -38,7 +38,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return found - self.taken - self.drained - self.noticed
 
 
-class Ground:
+class NodeTracker:
     """Keeps what the outside says, piece by piece."""
 
     def __init__(self, *, agents_suffice: bool, agents_used: bool) -> None:
@@ -54,9 +54,9 @@ class Ground:
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
 
     @property
-    def world(self) -> World:
+    def world(self) -> NodesSeen:
         """All of it."""
-        return World(
+        return NodesSeen(
             allowed=frozenset(self._allowed),
             taken=frozenset(self._taken),
             present=frozenset(self._present),

@@ -1,1 +1,1 @@
-"""run."""
+"""The daemon of a live run, and how it starts."""

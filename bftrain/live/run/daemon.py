@@ -1,4 +1,4 @@
-"""Daemon: one event loop in which everything of a live run meets.
+"""LiveDaemon: one event loop in which everything of a live run meets.
 
 News of the scheduler, what agents and launchers tell, requests of users and the clock become events; the stepper has
 them decided; orders go to the launchers. Starting is recovering: there is no other way to begin.
@@ -15,18 +15,18 @@ from typing import Any, Final
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Statement
 from bftrain.launcher_orders import event_of
-from bftrain.live.decision_loop import Stepper
-from bftrain.live.model.background_thread import aside
-from bftrain.live.model.node_kinds import Kinds
-from bftrain.live.model.notices import Remarks
+from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.model.background_thread import run_in_daemon_thread
+from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.notices import OperatorNotices
 from bftrain.live.model.schemas import LastDecision
-from bftrain.live.model.task_record import State
+from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes import reconcile
-from bftrain.live.nodes.node_manager import Yard
-from bftrain.live.nodes.usable_nodes import Ground
-from bftrain.live.run.startup import Opened
-from bftrain.live.tasks.launcher_pool import Carriers
-from bftrain.live.tasks.task_manager import Books
+from bftrain.live.nodes.node_manager import NodeManager
+from bftrain.live.nodes.usable_nodes import NodeTracker
+from bftrain.live.run.startup import LiveResources
+from bftrain.live.tasks.launcher_pool import LauncherPool
+from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
@@ -43,25 +43,25 @@ _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when p
 Observer = Callable[[str, Any], None]
 
 
-class Daemon:
+class LiveDaemon:
     """A live run. Everything but ``tell`` belongs to the event loop. ``say`` is told what people should know."""
 
-    def __init__(self, opened: Opened, say: Callable[[str], None]) -> None:
+    def __init__(self, opened: LiveResources, say: Callable[[str], None]) -> None:
         site = opened.site
         self.opened = opened
         self.site = site
         self.memory = opened.memory
         self.harvester = opened.harvester
-        self.remarks = Remarks(say)
-        self.carriers = Carriers(self.tell, opened.hub, stall_s=site.times.stall_s)
-        self.stepper = Stepper(
+        self.remarks = OperatorNotices(say)
+        self.carriers = LauncherPool(self.tell, opened.hub, stall_s=site.times.stall_s)
+        self.stepper = DecisionLoop(
             opened.harvester, opened.journal, site.deciding, self, clock=time.time, settle_s=site.times.settle_s
         )
-        self.books = Books(opened.memory, opened.harvester, self.carriers, lambda: self.stepper.now, self.remark)
-        ground = Ground(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
+        self.books = TaskManager(opened.memory, opened.harvester, self.carriers, lambda: self.stepper.now, self.remark)
+        ground = NodeTracker(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
         ground.drain(opened.memory.drained)
-        kinds = Kinds(site.kind_of)
-        self.yard = Yard(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark, kinds)
+        kinds = NodeKinds(site.kind_of)
+        self.yard = NodeManager(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark, kinds)
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
@@ -93,7 +93,7 @@ class Daemon:
         if self.site.agents.used:
             over = pool - allowed if allowed is not None and self.yard.ends_agents else frozenset()
             ground.expect(pool - over)
-        remembered = reconcile.Remembered(
+        remembered = reconcile.StoredState(
             pool=pool,
             mistaken=frozenset(node for node in pool if self.harvester.kind_of(node) != self.yard.kinds.of(node)),
             unfinished=self.harvester.unfinished,
@@ -137,7 +137,7 @@ class Daemon:
         self.stepper.hold_back()
         await self.yard.drain(began=began)
         self._write()
-        await aside(self.carriers.close)
+        await run_in_daemon_thread(self.carriers.close)
 
     def close(self) -> None:
         """Do nothing any more; agents and workers are left to themselves."""
@@ -181,7 +181,7 @@ class Daemon:
             kept = self.memory.get(name)
             if kept is None and name in self.harvester.unfinished:
                 self.stepper.happened(TaskCancelled(time_s=self.stepper.now, task=name))  # its job is refused
-            elif kept is not None and kept.state is State.SUBMITTED and name not in self.books.held_up:
+            elif kept is not None and kept.state is LiveTaskState.SUBMITTED and name not in self.books.held_up:
                 self.remark(f"task '{name}' goes on")
                 self.stepper.happened(TaskResumed(time_s=self.stepper.now, task=name))
 

@@ -19,12 +19,12 @@ from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.parts import admissions
 from bftrain.parts.objectives import from_anywhere
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.manager.agent_hub import Hub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, Tell
 from bftrain_elastic.wire.shared_secret import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
@@ -32,16 +32,16 @@ _EPOCH: Final = "epoch"
 
 
 @dataclass(kw_only=True)
-class Opened:
+class LiveResources:
     """What is open. ``hub`` is none where agents are not used."""
 
     site: SiteSettings
     lock: IO[bytes]
     journal: Journal
-    memory: Memory
+    memory: TaskStore
     harvester: Harvester
     scheduler: Scheduler
-    hub: Hub | None
+    hub: AgentHub | None
     agent_order: AgentOrder
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Opened:
         self.lock.close()
 
 
-def open_site(site: SiteSettings, tell: Tell) -> Opened:
+def open_site(site: SiteSettings, tell: Tell) -> LiveResources:
     """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread."""
     for folder in (Path(site.state), Path(site.folder), site.tasks):
         _make_private(folder)
@@ -67,7 +67,7 @@ def open_site(site: SiteSettings, tell: Tell) -> Opened:
         scheduler = _scheduler(site)
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         try:
-            memory = Memory(journal)
+            memory = TaskStore(journal)
             harvester = recover(journal, deciding)
             hub = _hub(site, memory, tell) if site.agents.used else None
         except BaseException:
@@ -76,7 +76,7 @@ def open_site(site: SiteSettings, tell: Tell) -> Opened:
     except BaseException:
         lock.close()
         raise
-    return Opened(
+    return LiveResources(
         site=site,
         lock=lock,
         journal=journal,
@@ -135,7 +135,7 @@ def _scheduler(site: SiteSettings) -> Scheduler:
     return scheduler
 
 
-def _hub(site: SiteSettings, memory: Memory, tell: Tell) -> Hub:
+def _hub(site: SiteSettings, memory: TaskStore, tell: Tell) -> AgentHub:
     """Wait for agents where they look for us: a restart must not change the port."""
     try:
         secret = read_secret(site.secret) if site.secret.exists() else make_secret(site.secret)
@@ -144,9 +144,9 @@ def _hub(site: SiteSettings, memory: Memory, tell: Tell) -> Hub:
     wanted = site.agents.port or int(memory.fact(_PORT) or 0)
     epoch = next_epoch(memory)
 
-    def hub_on(port: int) -> Hub:
+    def hub_on(port: int) -> AgentHub:
         settle_s = site.agents.settle_s
-        return Hub(tell, secret, bind=site.agents.listen, port=port, closed=True, epoch=epoch, settle_s=settle_s)
+        return AgentHub(tell, secret, bind=site.agents.listen, port=port, closed=True, epoch=epoch, settle_s=settle_s)
 
     try:
         hub = hub_on(wanted)
@@ -160,7 +160,7 @@ def _hub(site: SiteSettings, memory: Memory, tell: Tell) -> Hub:
     return hub
 
 
-def next_epoch(memory: Memory) -> int:
+def next_epoch(memory: TaskStore) -> int:
     """Return the number of this start, and write it down: agents obey no manager with a smaller one any more.
 
     It rises with every start on the same state, even if the clock was set back. It is at least the time, so that agents
@@ -172,7 +172,7 @@ def next_epoch(memory: Memory) -> int:
     return epoch
 
 
-def _agent_order(site: SiteSettings, hub: Hub | None) -> AgentOrder:
+def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     if hub is None:
         return AgentOrder(argv=())
     agents = site.agents

@@ -33,7 +33,7 @@ _OPTIONS: Final = (
 _KEPT: Final = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC"})
 
 
-class Runner:
+class CommandRunner:
     """Runs commands, each for at most ``timeout_s``. ``more`` is added to their environment."""
 
     def __init__(self, *, timeout_s: float = 20.0, more: Mapping[str, str] | None = None) -> None:

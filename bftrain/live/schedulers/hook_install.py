@@ -26,7 +26,7 @@ qmgr -c 'set hook bftrain alarm = 5'
 qmgr -c 'import hook bftrain application/x-python default {hook}'"""
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledHooks(msgspec.Struct, frozen=True, kw_only=True):
     """What was made, and what people still have to do: lines for the scheduler and for the settings of the site."""
 
     hook: str
@@ -44,7 +44,7 @@ def hook_text(kind: Kind, spool: Path) -> str:
     return text.replace("@SPOOL@", path)
 
 
-def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str = "root") -> Installed:
+def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str = "root") -> InstalledHooks:
     """Write the hook and make the spool: ``owner`` is who runs bftrain, ``writer`` who runs the hook."""
     text = hook_text(kind, spool)
     reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
@@ -52,7 +52,7 @@ def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str
     _write_hook(hook, text)
     path = str(hook.absolute())
     believed = "" if author.pw_uid in {0, reader.pw_uid} else f'\nspool_writers = ["{writer}"]'
-    return Installed(
+    return InstalledHooks(
         hook=path,
         spool=str(spool.absolute()),
         for_scheduler=f"EpilogSlurmctld={path}" if kind == "slurm" else _PBS.format(hook=shlex.quote(path)),

@@ -44,7 +44,7 @@ _LINE: Final = re.compile(
 )
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class HookNews(msgspec.Struct, frozen=True, kw_only=True):
     """A job started or ended on these nodes, for the ``restart``-th time; ``at_s`` is on the clock of the files.
 
     ``ending``: its processes have ended, and the scheduler still has to tidy up.
@@ -57,7 +57,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float = 0.0
 
 
-class Spool:
+class HookSpool:
     """Reads a spool folder. Files are believed if they are of ``writers`` (user ids), of root or of ourselves."""
 
     def __init__(self, folder: Path, *, writers: Collection[int] = (), trusted: Collection[int] | None = None) -> None:
@@ -89,14 +89,14 @@ class Spool:
         with suppress(OSError):
             (self._folder / READER).unlink()
 
-    def look(self, now_s: float) -> list[Heard]:
+    def look(self, now_s: float) -> list[HookNews]:
         """Give what is new; ``now_s`` is on a clock that does not go back."""
         changed_ns = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - fifty times a second
         old = changed_ns == self._seen_ns and time.time_ns() - changed_ns > _RECENT_NS
         if old and now_s < self._sure_at and not self._partial:
             return []
         self._seen_ns, self._sure_at = changed_ns, now_s + _SURE_S
-        found: list[tuple[int, str, Heard]] = []
+        found: list[tuple[int, str, HookNews]] = []
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry, _ in zip(entries, range(_MOST), strict=False)]
         for name in names:
@@ -107,7 +107,7 @@ class Spool:
 
     # -- inside
 
-    def _read(self, name: str, now_s: float) -> Iterator[tuple[int, str, Heard]]:
+    def _read(self, name: str, now_s: float) -> Iterator[tuple[int, str, HookNews]]:
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -159,7 +159,7 @@ class Spool:
             if len(self._stuck) < _MOST:
                 self._stuck.add(name)
 
-    def _is_new(self, heard: Heard) -> bool:
+    def _is_new(self, heard: HookNews) -> bool:
         key = (heard.what, heard.job, heard.restart)
         if key in self._known:
             return False
@@ -169,10 +169,12 @@ class Spool:
         return True
 
 
-class Listener:
+class HookListener:
     """A thread that reads a spool and tells what it hears, so that a file system that hangs stops nobody else."""
 
-    def __init__(self, spool: Spool, tell: Callable[[Sequence[Heard]], None], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, spool: HookSpool, tell: Callable[[Sequence[HookNews]], None], note: Callable[[str], None]
+    ) -> None:
         self._spool = spool
         self._tell = tell
         self._note = note
@@ -207,7 +209,7 @@ class Listener:
 
 @contextmanager
 def listening(
-    folder: str, writers: Collection[str], hear: Callable[[Sequence[Heard]], None], post: Post
+    folder: str, writers: Collection[str], hear: Callable[[Sequence[HookNews]], None], post: Post
 ) -> Iterator[None]:
     """While it is open, call ``hear`` in the running loop with what hooks write; without a folder nothing happens."""
     if not folder:
@@ -219,8 +221,8 @@ def listening(
         with suppress(RuntimeError):  # the loop is closed, and nobody wants to know any more
             loop.call_soon_threadsafe(function, *given)
 
-    spool = Spool(Path(folder), writers=users(writers))
-    listener = Listener(spool, lambda heard: soon(hear, heard), lambda text: soon(post, Remark(text=text)))
+    spool = HookSpool(Path(folder), writers=users(writers))
+    listener = HookListener(spool, lambda heard: soon(hear, heard), lambda text: soon(post, Remark(text=text)))
     listener.start()
     try:
         yield
@@ -256,7 +258,7 @@ def users(names: Collection[str]) -> frozenset[int]:
         raise BadConfig(f"no user is called {error.args[0]}", where="spool_writers") from error
 
 
-def read_line(line: str, at_s: float) -> Heard | None:
+def read_line(line: str, at_s: float) -> HookNews | None:
     """Read one line of a hook; nothing if it is none."""
     found = _LINE.fullmatch(line)
     if found is None:
@@ -268,4 +270,4 @@ def read_line(line: str, at_s: float) -> Heard | None:
     except ValueError:
         return None
     restart = int(found["restart"])
-    return Heard(what=_WHATS[found["what"]], job=found["job"], restart=restart, nodes=nodes, at_s=at_s)
+    return HookNews(what=_WHATS[found["what"]], job=found["job"], restart=restart, nodes=nodes, at_s=at_s)

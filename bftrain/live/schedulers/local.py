@@ -65,7 +65,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return found
 
 
-class Timetable:
+class SlotTimetable:
     """Which slots are idle at a time, seconds from the begin."""
 
     def __init__(self, settings: LocalSettings) -> None:
@@ -143,7 +143,7 @@ class LocalScheduler:
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Follow the timetable, and keep agents on idle slots."""
-        timetable = Timetable(self._settings)
+        timetable = SlotTimetable(self._settings)
         self._find_agents()
         self._end_agents(self._agents.keys() - timetable.idle_at(self._elapsed()))
         while True:
@@ -159,7 +159,7 @@ class LocalScheduler:
     async def look(self) -> frozenset[str] | None:
         """Name the idle slots by the timetable, when no agent is left on the others."""
         self._find_agents()
-        idle = Timetable(self._settings).idle_at(self._elapsed())
+        idle = SlotTimetable(self._settings).idle_at(self._elapsed())
         used = idle | self._allowed  # of these the loop takes care
         await self._until_ended(self._end_agents(self._agents.keys() - used), self._grace_s + _ENDING_S)
         return idle

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from bftrain.live.schedulers.command_runner import Runner
-from bftrain.live.schedulers.hook_spool import Heard, listening
+from bftrain.live.schedulers.command_runner import CommandRunner
+from bftrain.live.schedulers.hook_spool import HookNews, listening
 from bftrain.live.schedulers.pilot_backend import CommandFailed, Run
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Taken
 from bftrain.ports import Availability
@@ -51,7 +51,7 @@ class NodeWatch:
     agents_suffice = False
 
     def __init__(
-        self, name: str, ask: Ask, settings: WatchSettings, run: Runner, available: Callable[[], Availability]
+        self, name: str, ask: Ask, settings: WatchSettings, run: CommandRunner, available: Callable[[], Availability]
     ) -> None:
         self.name = name
         self.available = available
@@ -133,7 +133,7 @@ class NodeWatch:
         if came := idle - before:
             self._post(Allowed(nodes=tuple(sorted(came))))
 
-    def _hear(self, heard: Sequence[Heard]) -> None:
+    def _hear(self, heard: Sequence[HookNews]) -> None:
         """Give nodes back on which a job starts; look at once where one ended, for another may have begun."""
         self._starting.update(node for one in heard if one.what == "start" for node in one.nodes)
         if taken := self._allowed & self._starting:

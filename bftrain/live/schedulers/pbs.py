@@ -14,14 +14,14 @@ from typing import Final
 from bftrain.config import from_mapping
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers import pbs_read
-from bftrain.live.schedulers.command_runner import Runner, in_pieces
+from bftrain.live.schedulers.command_runner import CommandRunner, in_pieces
 from bftrain.live.schedulers.executables import found_all
 from bftrain.live.schedulers.pbs_read import Attributes, read
 from bftrain.live.schedulers.pilot_backend import (
     Command,
     CommandFailed,
-    Limits,
     Pilot,
+    PilotLimits,
     PilotOrder,
     PilotState,
     Run,
@@ -83,7 +83,7 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Make the scheduler out of the settings of a site."""
     settings = from_mapping(table, PbsSettings, where="scheduler")
-    return PilotJobs(Pbs(settings), settings, site, Runner(timeout_s=settings.command_timeout_s))
+    return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
 
 
 class Pbs:
@@ -105,7 +105,7 @@ class Pbs:
         """Write the job: the node has the name of its host."""
         return pilot_script(order, site, 'read -r node <"$PBS_NODEFILE"; node=${node%%.*}')
 
-    async def limits(self, run: Run) -> Limits:
+    async def limits(self, run: Run) -> PilotLimits:
         """Ask what the queue allows. Whether its jobs are preempted, and how, PBS tells operators only."""
         name = self._settings.queue
         try:
@@ -126,7 +126,7 @@ class Pbs:
         ]
         user = getpass.getuser()
         longest = pbs_read.length(queue.get("resources_max.walltime"))
-        return Limits(
+        return PilotLimits(
             running=pbs_read.limit(queue.get("max_run"), user),
             submitted=pbs_read.limit(queue.get("max_queued"), user),
             longest_s=float("inf") if longest is None else longest,

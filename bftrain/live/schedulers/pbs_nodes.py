@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bftrain.config import from_mapping
 from bftrain.live.schedulers import pbs
-from bftrain.live.schedulers.command_runner import Runner
+from bftrain.live.schedulers.command_runner import CommandRunner
 from bftrain.live.schedulers.executables import found_all
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pbs_read import read
@@ -29,7 +29,7 @@ def make(table: Mapping[str, object], _site: Site) -> Scheduler:
     async def ask(run: Run) -> frozenset[str]:
         return pbs.read_idle(read(await run(command), "nodes"))
 
-    return NodeWatch("pbs-nodes", ask, settings, Runner(timeout_s=settings.command_timeout_s), available)
+    return NodeWatch("pbs-nodes", ask, settings, CommandRunner(timeout_s=settings.command_timeout_s), available)
 
 
 def available() -> Availability:

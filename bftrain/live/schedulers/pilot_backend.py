@@ -96,7 +96,7 @@ Run = Callable[[Command], Awaitable[str]]
 """Runs a command and gives what it printed, or raises :class:`CommandFailed`."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the site allows us; ``remarks`` are for people."""
 
     running: float = LATER  # pilots at once
@@ -106,7 +106,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-class Batch(Protocol):
+class PilotBackend(Protocol):
     """How one batch scheduler submits, lists and cancels pilots. Everything else is done for it."""
 
     name: str
@@ -121,7 +121,7 @@ class Batch(Protocol):
         """Write the job: what runs on the node."""
         ...
 
-    async def limits(self, run: Run) -> Limits:
+    async def limits(self, run: Run) -> PilotLimits:
         """Ask what the site allows; NotAvailable if pilots would stand in the way of others' jobs."""
         ...
 

@@ -17,14 +17,14 @@ from typing import Final
 import msgspec
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.command_runner import Runner
-from bftrain.live.schedulers.hook_spool import Heard, listening
+from bftrain.live.schedulers.command_runner import CommandRunner
+from bftrain.live.schedulers.hook_spool import HookNews, listening
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     LATER,
-    Batch,
     CommandFailed,
     Pilot,
+    PilotBackend,
     PilotOrder,
     PilotState,
     Trouble,
@@ -32,7 +32,7 @@ from bftrain.live.schedulers.pilot_backend import (
     job_name,
     log_folder,
 )
-from bftrain.live.schedulers.pilot_policy import Stock, StockSettings, alive_ids
+from bftrain.live.schedulers.pilot_policy import PilotPolicy, PilotPolicySettings, alive_ids
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
 from bftrain.ports import Availability
 from bftrain.values import checks
@@ -47,7 +47,7 @@ _NAMED: Final = 5  # nodes, in a remark
 _ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 
 
-class PilotSettings(StockSettings, frozen=True, kw_only=True):
+class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     """What all schedulers with pilots have in common."""
 
     lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
@@ -73,14 +73,14 @@ class PilotJobs:
 
     agents_suffice = True
 
-    def __init__(self, batch: Batch, settings: PilotSettings, site: Site, run: Runner) -> None:
+    def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
         check_site(site)
         self.name = batch.name
         self._batch = batch
         self._settings = settings
         self._site = site
         self._run = run
-        self._stock = Stock(settings)
+        self._stock = PilotPolicy(settings)
         self._without: frozenset[str] = frozenset()
         self._nodes: frozenset[str] = frozenset()  # all that the scheduler has, as far as known
         self._hinted = asyncio.Event()
@@ -336,7 +336,7 @@ class PilotJobs:
 
     # -- telling
 
-    def _hear(self, heard: Sequence[Heard]) -> None:
+    def _hear(self, heard: Sequence[HookNews]) -> None:
         """Take in what hooks say: a pilot that ended has lost its node, and any other end may have left one idle."""
         numbers = {pilot.number or pilot.id: pilot.node for pilot in _held(self._known.values()).values()}
         over = {numbers[one.job] for one in heard if one.what != "start" and one.job in numbers}

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bftrain.live.schedulers.pilot_backend import ALIVE, LATER, Limits, Pilot, PilotState, Trouble
+from bftrain.live.schedulers.pilot_backend import ALIVE, LATER, Pilot, PilotLimits, PilotState, Trouble
 from bftrain.values import checks
 
 MOST_WAITING: Final = 64  # however much there is to fill
@@ -38,7 +38,7 @@ _SOONEST_S: Final = 0.5
 _SOON_S: Final = 1.0
 
 
-class StockSettings(msgspec.Struct, frozen=True, kw_only=True):
+class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How large the stock is; 0 nodes mean no limit."""
 
     pending: int = 4  # pilots of each length that wait for an idle node
@@ -54,7 +54,7 @@ class StockSettings(msgspec.Struct, frozen=True, kw_only=True):
         checks.number(self, "submits_per_min", above=0.0)
 
 
-class Moves(msgspec.Struct, frozen=True, kw_only=True):
+class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
     """What to do now, and in how many seconds to look again at the latest (infinite: when there is a reason to)."""
 
     submit: tuple[int, ...]  # pilots by order
@@ -74,12 +74,12 @@ class _Seen(msgspec.Struct, kw_only=True):
     parting: int  # that still wait, but were told to go
 
 
-class Stock:
+class PilotPolicy:
     """Decides on submitting and cancelling. Times are seconds on any one clock that does not go back."""
 
-    def __init__(self, settings: StockSettings) -> None:
+    def __init__(self, settings: PilotPolicySettings) -> None:
         self._settings = settings
-        self._limits = Limits()
+        self._limits = PilotLimits()
         self._wanted = LATER
         self._aims: dict[str, int] = {}
         self._turn = 0  # looks since a pilot started
@@ -106,7 +106,7 @@ class Stock:
         """Hold no more pilots than this."""
         self._wanted = nodes
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: PilotLimits) -> None:
         """Know what the site allows."""
         self._limits = limits
 
@@ -139,7 +139,7 @@ class Stock:
 
     def moves(
         self, now_s: float, wall_s: float, pilots: Sequence[Pilot], *, marks: Sequence[str], idle: int | None = None
-    ) -> Moves:
+    ) -> PilotMoves:
         """Decide after a look at all pilots.
 
         ``wall_s`` is the time on the scheduler's clock, ``marks`` are those of the orders, the longest first, and
@@ -155,7 +155,9 @@ class Stock:
         let_go += _youngest(seen.holding)[: self._excess(seen, idle)]
         self._cancelled |= {pilot.id: now_s for pilot in let_go}
         lacking = sum(targets) > sum(map(len, seen.waiting.values())) + sum(submit)
-        return Moves(submit=submit, cancel=tuple(one.id for one in let_go), again_s=self._again(now_s, lacking=lacking))
+        return PilotMoves(
+            submit=submit, cancel=tuple(one.id for one in let_go), again_s=self._again(now_s, lacking=lacking)
+        )
 
     # -- inside
 

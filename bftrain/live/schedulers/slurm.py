@@ -12,13 +12,13 @@ from typing import Final
 
 from bftrain.config import from_mapping
 from bftrain.live.schedulers import slurm_limits
-from bftrain.live.schedulers.command_runner import Runner, in_pieces
+from bftrain.live.schedulers.command_runner import CommandRunner, in_pieces
 from bftrain.live.schedulers.executables import found_all
 from bftrain.live.schedulers.pilot_backend import (
     Command,
     CommandFailed,
-    Limits,
     Pilot,
+    PilotLimits,
     PilotOrder,
     PilotState,
     Run,
@@ -106,7 +106,7 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Make the scheduler out of the settings of a site."""
     settings = from_mapping(table, SlurmSettings, where="scheduler")
     return PilotJobs(
-        Slurm(settings, site.grace_s), settings, site, Runner(timeout_s=settings.command_timeout_s, more=EPOCHS)
+        Slurm(settings, site.grace_s), settings, site, CommandRunner(timeout_s=settings.command_timeout_s, more=EPOCHS)
     )
 
 
@@ -132,7 +132,7 @@ class Slurm:
         """
         return pilot_script(order, site, "node=$SLURMD_NODENAME", _AS_STEP if self._grace_s else "")
 
-    async def limits(self, run: Run) -> Limits:
+    async def limits(self, run: Run) -> PilotLimits:
         """Ask what is allowed; NotAvailable if pilots would not be preempted."""
         known = self._settings
         chosen = slurm_limits.Chosen(known.partition, known.qos, known.account, self._grace_s)

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Limits, Run
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotLimits, Run
 from bftrain.nodesets import expand
 
 _ASSOCIATION: Final = "GrpJobs,GrpSubmit,GrpTRES,MaxJobs,MaxSubmit,MaxWall"
@@ -38,7 +38,7 @@ class Chosen(msgspec.Struct, frozen=True):
     grace_s: float = 0.0
 
 
-async def ask(run: Run, chosen: Chosen) -> Limits:
+async def ask(run: Run, chosen: Chosen) -> PilotLimits:
     """Ask Slurm for its rules; NotAvailable if pilots would not be preempted."""
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
     partition: Mapping[str, str] = {}
@@ -52,7 +52,7 @@ async def ask(run: Run, chosen: Chosen) -> Limits:
         raise CommandFailed(("scontrol", "show", "config"), 0, "printed what cannot be read")
     walls = [row.get("MaxWall", "") for row in rows]
     remarks = [*_preemption(config, partition, rows, chosen), *_state(partition)]
-    return Limits(
+    return PilotLimits(
         running=min(_least(rows, _RUNNING), _fewest_nodes(rows)),
         submitted=min(_least(rows, _SUBMITTED), _number(config.get("MaxJobCount", ""))),
         longest_s=min(_seconds(text) for text in (partition.get("MaxTime", ""), *walls)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bftrain.config import from_mapping
 from bftrain.live.schedulers import slurm
-from bftrain.live.schedulers.command_runner import Runner
+from bftrain.live.schedulers.command_runner import CommandRunner
 from bftrain.live.schedulers.executables import found_all
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import Run
@@ -35,7 +35,7 @@ def make(table: Mapping[str, object], _site: Site) -> Scheduler:
     async def ask(run: Run) -> frozenset[str]:
         return slurm.read_idle(await run(command))
 
-    return NodeWatch("slurm-nodes", ask, settings, Runner(timeout_s=settings.command_timeout_s), available)
+    return NodeWatch("slurm-nodes", ask, settings, CommandRunner(timeout_s=settings.command_timeout_s), available)
 
 
 def available() -> Availability:

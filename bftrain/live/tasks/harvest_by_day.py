@@ -1,4 +1,4 @@
-"""Harvest: what was done on each of the last days, kept through restarts."""
+"""DailyHarvest: what was done on each of the last days, kept through restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bftrain.values import wire
 _DAYS: Final = 31
 
 
-class Harvest:
+class DailyHarvest:
     """Samples and node-seconds by day, from the progress of tasks."""
 
     def __init__(self, text: str = "") -> None:

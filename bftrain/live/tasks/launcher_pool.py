@@ -10,12 +10,12 @@ from typing import Any, Final
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.launcher_orders import orders
-from bftrain.live.model.task_record import Kept
+from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.ports import Launcher
 from bftrain.values.actions import Action, Release
 from bftrain.values.plan import Plan
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 
 Tell = Callable[[dict[str, Any]], None]
 _ALWAYS: Final = ("argv", "folder", "cwd", "env", "stop_grace_s", "workers_per_node")
@@ -23,13 +23,13 @@ _USUAL_STALL_LIMIT_S: Final = 1800.0  # what a job means that does not say
 _GENTLY = "decided"  # a cause for which launchers take the time that a planned change takes
 
 
-class Carriers:
+class LauncherPool:
     """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used.
 
     ``stall_s``: without a step for so long, tasks that do not say otherwise give their nodes back.
     """
 
-    def __init__(self, tell: Tell, hub: Hub | None, *, stall_s: float) -> None:
+    def __init__(self, tell: Tell, hub: AgentHub | None, *, stall_s: float) -> None:
         self._tell = tell
         self._hub = hub
         self._stall_s = stall_s
@@ -44,7 +44,7 @@ class Carriers:
         """Make a launcher now, so that it is known from the beginning if that cannot be done."""
         self._launcher(launcher)
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: LiveTaskRecord) -> None:
         """Let its launcher know what to run for a task. May take a moment: a folder is made. From any thread."""
         where = f"task '{kept.name}'"
         launcher = self._launcher(kept.launcher)
@@ -156,7 +156,7 @@ class Carriers:
         return found
 
 
-def _job(kept: Kept, stall_s: float) -> dict[str, Any]:
+def _job(kept: LiveTaskRecord, stall_s: float) -> dict[str, Any]:
     """Return the job as a launcher takes it; what says nothing is left out, for launchers that do not know it."""
     job = {name: getattr(kept.run, name) for name in _ALWAYS}
     if kept.run.finish_code is not None:

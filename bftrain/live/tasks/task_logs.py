@@ -9,18 +9,18 @@ from typing import Final
 
 from bftrain.errors import BadInput
 from bftrain.live.model.schemas import LogFile, NotFound
-from bftrain.live.model.task_record import Kept
+from bftrain.live.model.task_record import LiveTaskRecord
 
 _CHUNK: Final = 256 * 1024
 _MOST: Final = 10_000
 
 
-def folder_of(kept: Kept) -> Path:
+def folder_of(kept: LiveTaskRecord) -> Path:
     """Give the folder of a task's logs; launchers write them there."""
     return Path(kept.run.folder, "logs")
 
 
-def files(kept: Kept) -> tuple[LogFile, ...]:
+def files(kept: LiveTaskRecord) -> tuple[LogFile, ...]:
     """List a task's log files by name."""
     try:
         with os.scandir(folder_of(kept)) as entries:
@@ -34,7 +34,7 @@ def files(kept: Kept) -> tuple[LogFile, ...]:
     )
 
 
-def read(kept: Kept, name: str, offset: int) -> bytes:
+def read(kept: LiveTaskRecord, name: str, offset: int) -> bytes:
     """Read a piece of a log file, from a byte on (from the end if below 0); it is empty when there is no more yet."""
     if "/" in name or name in {"", ".", ".."} or "\0" in name:
         raise NotFound(f"no log file is called {name!r}", where=f"task '{kept.name}'")

@@ -1,4 +1,4 @@
-"""Books: what becomes of each task, from what launchers tell of it; what must be remembered of that, and learned."""
+"""Task manager: the state of each task, from the reports of launchers, and what is stored and learned of it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bftrain.deciding.harvester import Harvester
-from bftrain.live.model.background_thread import aside
-from bftrain.live.model.task_record import Kept, Progress, State
-from bftrain.live.tasks.harvest_by_day import Harvest
-from bftrain.live.tasks.launcher_pool import Carriers
-from bftrain.live.tasks.task_progress import Track, Tracks
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.model.background_thread import run_in_daemon_thread
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
+from bftrain.live.tasks.harvest_by_day import DailyHarvest
+from bftrain.live.tasks.launcher_pool import LauncherPool
+from bftrain.live.tasks.task_progress import TaskProgressTrack, TaskProgressTracks
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
 from bftrain_elastic.errors import BadJob
 
@@ -22,19 +22,19 @@ _REASON_LETTERS: Final = 4000
 _ALL_OF_IT: Final = 0.999  # of the work: whole batches seldom come to it exactly
 
 
-class Books:
+class TaskManager:
     """Memory, tracks and harvest, changed together. ``now`` gives the time on the clock of the events."""
 
     def __init__(
         self,
-        memory: Memory,
+        memory: TaskStore,
         harvester: Harvester,
-        carriers: Carriers,
+        carriers: LauncherPool,
         now: Callable[[], float],
         remark: Callable[[str], None],
     ) -> None:
-        self.tracks = Tracks()
-        self.harvest = Harvest(memory.fact("harvest"))
+        self.tracks = TaskProgressTracks()
+        self.harvest = DailyHarvest(memory.fact("harvest"))
         self._memory = memory
         self._harvester = harvester
         self._carriers = carriers
@@ -44,7 +44,7 @@ class Books:
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self._attempts: dict[str, asyncio.Future[None]] = {}  # to let launchers know of tasks; each may hang
 
-    async def take_up(self, kept: Kept, patience_s: float) -> None:
+    async def take_up(self, kept: LiveTaskRecord, patience_s: float) -> None:
         """Go on with a task after a restart.
 
         One whose job is refused has failed. One that cannot be run as things are, for a file system that is not there
@@ -53,7 +53,9 @@ class Books:
         name, track = kept.name, self.tracks.get(kept.name) or self.begin(kept)
         attempt = self._attempts.get(name)
         if attempt is None:
-            attempt = self._attempts[name] = asyncio.ensure_future(aside(lambda: self._carriers.add(kept)))
+            attempt = self._attempts[name] = asyncio.ensure_future(
+                run_in_daemon_thread(lambda: self._carriers.add(kept))
+            )
         await asyncio.wait((attempt,), timeout=patience_s)
         if self.tracks.get(name) is not track:
             return  # it was cancelled meanwhile
@@ -69,7 +71,7 @@ class Books:
                 track.held, track.held_since_s, track.skip_start = held, self._now(), True
         elif isinstance(error.__cause__, BadJob):
             self._remark(f"task '{name}' cannot go on: {error}")
-            self.over(name, State.FAILED, str(error))
+            self.over(name, LiveTaskState.FAILED, str(error))
         else:
             self._hold_up(name, str(error) or type(error).__name__)
 
@@ -78,7 +80,7 @@ class Books:
             self._remark(f"task '{name}' cannot go on for now, and is tried again: {why}")
         self.held_up[name] = why
 
-    def begin(self, kept: Kept) -> Track:
+    def begin(self, kept: LiveTaskRecord) -> TaskProgressTrack:
         """Follow a task from now on."""
         self.harvest.begin(kept.number, kept.progress)
         return self.tracks.begin(kept)
@@ -87,9 +89,9 @@ class Books:
         """Know what an event means for a task."""
         match event:
             case TaskFinished():
-                self.over(event.task, State.DONE)
+                self.over(event.task, LiveTaskState.DONE)
             case TaskCancelled():
-                self.over(event.task, State.CANCELLED)
+                self.over(event.task, LiveTaskState.CANCELLED)
             case TaskFailed():
                 self._failed(event.task, event.reason)
 
@@ -97,7 +99,7 @@ class Books:
         """Know who holds what now: by a decision, or because of events, by which nodes are ``gone``."""
         self.tracks.hold(self._harvester.held, self._now(), decided=decided, gone=gone)
 
-    def over(self, name: str, state: State, reason: str = "") -> None:
+    def over(self, name: str, state: LiveTaskState, reason: str = "") -> None:
         """Know that a task is over, and forget what only the unfinished need."""
         kept, track = self._memory.get(name), self.tracks.end(name)
         self._ended.append(name)
@@ -143,7 +145,7 @@ class Books:
             self._count(kept.number, progress, now)
             self._memory.change(replace(kept, reason=reason, progress=progress))
         else:
-            self.over(name, State.FAILED, reason)
+            self.over(name, LiveTaskState.FAILED, reason)
 
     def trouble(self, name: str, text: str) -> None:
         """Remember the last trouble of a task."""
@@ -161,7 +163,7 @@ class Books:
 
     # -- progress
 
-    def heard(self, told: Mapping[str, Any]) -> Track | None:
+    def heard(self, told: Mapping[str, Any]) -> TaskProgressTrack | None:
         """Take in what a launcher tells of a task; gives its track if it is unfinished."""
         track = self.tracks.get(told["task"])
         if track is not None:
@@ -184,7 +186,7 @@ class Books:
         for track in self.tracks:
             self._narrow(track)
 
-    def _narrow(self, track: Track) -> None:
+    def _narrow(self, track: TaskProgressTrack) -> None:
         name = track.kept.name
         size = track.size_to_run() if self._carriers.can_narrow(name) else None
         if size != track.narrowed:

@@ -10,12 +10,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bftrain import speed_estimates
-from bftrain.live.model.task_record import Kept, Progress
+from bftrain.live.model.task_record import LiveTaskRecord, Progress
 from bftrain.live.tasks.sample_count import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import TaskMeasured
 from bftrain.values.task import TaskSpec
-from bftrain_elastic.manager.speed_measurement import Measuring
+from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 _LEARN_EVERY_S: Final = 5.0  # between two measurements of one task that the decisions hear of
 _FRESH_S: Final = 60.0  # for which the last measured speed is shown
@@ -24,12 +24,12 @@ _COST_NEWS_S: Final = 0.1
 
 
 @dataclass(eq=False)
-class Track:
+class TaskProgressTrack:
     """One unfinished task. ``progress`` is brought up to date by ``settle``."""
 
-    kept: Kept
+    kept: LiveTaskRecord
     progress: Progress
-    measuring: Measuring = field(default_factory=Measuring)
+    measuring: SpeedMeasurement = field(default_factory=SpeedMeasurement)
     held: tuple[str, ...] = ()
     held_since_s: float = 0.0
     running: int = 0  # on how many nodes it is confirmed to run
@@ -168,25 +168,25 @@ def _is_news(before: float, after: float) -> bool:
     return abs(after - before) > max(_COST_NEWS_S, _COST_NEWS * max(before, after))
 
 
-class Tracks:
+class TaskProgressTracks:
     """The tracks of all unfinished tasks."""
 
     def __init__(self) -> None:
-        self._tracks: dict[str, Track] = {}
+        self._tracks: dict[str, TaskProgressTrack] = {}
 
-    def __iter__(self) -> Iterator[Track]:
+    def __iter__(self) -> Iterator[TaskProgressTrack]:
         return iter(self._tracks.values())
 
-    def get(self, task: str) -> Track | None:
+    def get(self, task: str) -> TaskProgressTrack | None:
         """Give the track of a task."""
         return self._tracks.get(task)
 
-    def begin(self, kept: Kept) -> Track:
+    def begin(self, kept: LiveTaskRecord) -> TaskProgressTrack:
         """Follow a task from now on."""
-        track = self._tracks[kept.name] = Track(kept, kept.progress)
+        track = self._tracks[kept.name] = TaskProgressTrack(kept, kept.progress)
         return track
 
-    def end(self, task: str) -> Track | None:
+    def end(self, task: str) -> TaskProgressTrack | None:
         """Follow a task no longer."""
         return self._tracks.pop(task, None)
 

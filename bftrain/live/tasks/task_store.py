@@ -1,4 +1,4 @@
-"""Memory: the tasks and what else must survive us, in tables beside the record of events, changed together with it.
+"""TaskStore: the tasks and what else must survive us, in tables beside the record of events, changed together with it.
 
 What is changed here is only due until it is written: whoever journals an event takes the ``due`` changes along.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from bftrain.errors import BadInput
 from bftrain.journal import Journal, Statement
-from bftrain.live.model.task_record import UNFINISHED, Kept, Progress, State
+from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
 from bftrain.values import wire
 
 _LONGEST_NUMBER: Final = len("#") + 18  # what SQLite holds for certain
@@ -37,7 +37,7 @@ _OVER: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC 
 _SELECT: Final = "SELECT body, state, progress FROM task"
 
 
-class Memory:
+class TaskStore:
     """All unfinished tasks by name, the latest of those that are over, drained nodes, and single facts."""
 
     def __init__(self, journal: Journal) -> None:
@@ -45,7 +45,7 @@ class Memory:
         journal.change(*((text, ()) for text in _SCHEMA))
         self._due: list[Statement] = []
         self._tasks = {kept.name: kept for kept in self._select("WHERE state IN ('submitted', 'paused')")}
-        self._over: OrderedDict[int, Kept] = OrderedDict(
+        self._over: OrderedDict[int, LiveTaskRecord] = OrderedDict(
             (kept.number, kept) for kept in self._select(_OVER, _REMEMBERED)[::-1]
         )
         self._next = int(journal.rows("SELECT coalesce(max(number), 0) + 1 FROM task")[0][0])
@@ -55,12 +55,12 @@ class Memory:
     # -- tasks
 
     @property
-    def unfinished(self) -> tuple[Kept, ...]:
+    def unfinished(self) -> tuple[LiveTaskRecord, ...]:
         """Give all unfinished tasks, in the order in which they were handed in."""
         return tuple(self._tasks.values())
 
     @property
-    def over(self) -> tuple[Kept, ...]:
+    def over(self) -> tuple[LiveTaskRecord, ...]:
         """Give the latest tasks that are over, the oldest first."""
         return tuple(self._over.values())
 
@@ -69,11 +69,11 @@ class Memory:
         """The number of the next task."""
         return self._next
 
-    def get(self, name: str) -> Kept | None:
+    def get(self, name: str) -> LiveTaskRecord | None:
         """Give the unfinished task called ``name``."""
         return self._tasks.get(name)
 
-    def find(self, name: str) -> Kept | None:
+    def find(self, name: str) -> LiveTaskRecord | None:
         """Give the task called ``name``, or ``#number``; of several the unfinished or else the last one."""
         if name in self._tasks:
             return self._tasks[name]
@@ -92,7 +92,7 @@ class Memory:
             name = f"{stem}-{number}"
         return name
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: LiveTaskRecord) -> None:
         """Remember a new task."""
         if kept.name in self._tasks:
             raise BadInput(f"a task '{kept.name}' is there already", where="name", fix="give it another name")
@@ -102,7 +102,7 @@ class Memory:
         row = (kept.number, kept.name, state, body, progress)
         self._due.append(("INSERT INTO task (number, name, state, body, progress) VALUES (?, ?, ?, ?, ?)", row))
 
-    def change(self, kept: Kept) -> None:
+    def change(self, kept: LiveTaskRecord) -> None:
         """Remember that a task is other than it was; if it is over it leaves the unfinished ones."""
         if kept.state in UNFINISHED:
             self._tasks[kept.name] = kept
@@ -169,32 +169,32 @@ class Memory:
         if self._due:
             self._journal.change(*self.due(), sync=sync)
 
-    def _one(self, where: str, value: object) -> Kept | None:
+    def _one(self, where: str, value: object) -> LiveTaskRecord | None:
         return next(iter(self._select(where, value)), None)
 
-    def _select(self, where: str, *values: object) -> list[Kept]:
+    def _select(self, where: str, *values: object) -> list[LiveTaskRecord]:
         return _kept(self._journal, where, *values)
 
 
-def all_kept(journal: Journal) -> tuple[Kept, ...]:
+def all_kept(journal: Journal) -> tuple[LiveTaskRecord, ...]:
     """Give all tasks that a journal ever knew, in the order of their numbers; none if no live run wrote it."""
     there = journal.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'task'")
     return tuple(_kept(journal, "ORDER BY number")) if there else ()
 
 
-def _kept(journal: Journal, where: str, *values: object) -> list[Kept]:
+def _kept(journal: Journal, where: str, *values: object) -> list[LiveTaskRecord]:
     source = f"{journal.path}: task"
     return [
         msgspec.structs.replace(
-            wire.decode(body, Kept, where=source),
-            state=State(state),
+            wire.decode(body, LiveTaskRecord, where=source),
+            state=LiveTaskState(state),
             progress=wire.decode(progress, Progress, where=source),
         )
         for body, state, progress in journal.rows(f"{_SELECT} {where}", values)
     ]
 
 
-def _texts(kept: Kept) -> tuple[str, str, str]:
+def _texts(kept: LiveTaskRecord) -> tuple[str, str, str]:
     """Give body, state and progress; the body holds neither of the others."""
-    plain = msgspec.structs.replace(kept, state=State.SUBMITTED, progress=Progress())
+    plain = msgspec.structs.replace(kept, state=LiveTaskState.SUBMITTED, progress=Progress())
     return wire.encode(plain).decode(), str(kept.state), wire.encode(kept.progress).decode()

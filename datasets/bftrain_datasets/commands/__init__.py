@@ -1,1 +1,1 @@
-"""commands."""
+"""The commands that read, generate, inspect and change logs and tasks."""

@@ -18,14 +18,14 @@ import sys
 import time
 from typing import Final
 
-from bftrain_elastic.agent.agent_settings import Settings, command_line
+from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
 from bftrain_elastic.agent.gpus import visible_gpus
-from bftrain_elastic.agent.manager_link import Link
-from bftrain_elastic.agent.prefork_process import NurseryProcess
+from bftrain_elastic.agent.manager_link import ManagerLink
+from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_family, is_running, state_of
-from bftrain_elastic.agent.worker_records import EndedWorkers, Worker
-from bftrain_elastic.agent.worker_socket import Door
+from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
+from bftrain_elastic.agent.worker_socket import WorkerSocket
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire.messages import Message, environment_of, inner_of, text_of
 from bftrain_elastic.wire.network_interfaces import networking
@@ -39,17 +39,17 @@ _ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itsel
 _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
 
 
-class Agent:
+class NodeAgent:
     """The loop around manager, nursery and workers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._gpus = visible_gpus()
         self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, WorkerRecord] = {}
         self._ended = EndedWorkers()
-        self._link = Link(
+        self._link = ManagerLink(
             self._selector,
             settings.manager,
             settings.secret,
@@ -57,10 +57,10 @@ class Agent:
             on_greeted=self._register,
             note=self._note,
         )
-        self._door = Door(
+        self._door = WorkerSocket(
             self._selector, known=self._workers.__contains__, on_message=self._heard_worker, note=self._note
         )
-        self._nursery = NurseryProcess(
+        self._nursery = PreforkProcess(
             self._selector,
             door=self._door.home,
             preload=settings.preload,
@@ -246,7 +246,7 @@ class Agent:
             self._link.say({"say": "said", "worker": name, "message": words})
 
     def _spawn(self, message: Message) -> None:
-        worker = Worker.of_order(message, 0)
+        worker = WorkerRecord.of_order(message, 0)
         if worker.name in self._workers or worker.name in self._ended:  # it was ordered already
             return
         self._ended.replace(worker.task, worker.slot)
@@ -260,7 +260,7 @@ class Agent:
         if self._nursery.warm:
             self._send_orders()
 
-    def _order(self, worker: Worker, message: Message) -> Message:
+    def _order(self, worker: WorkerRecord, message: Message) -> Message:
         """Return the order to the nursery: the manager's, with all that the worker is to find in its environment."""
         worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
@@ -289,7 +289,7 @@ class Agent:
                 self._nursery.send(worker.order)
                 worker.order, worker.ordered_at = None, time.monotonic()
 
-    def _stop(self, worker: Worker, grace_s: float) -> None:
+    def _stop(self, worker: WorkerRecord, grace_s: float) -> None:
         if worker.order is not None:
             self._bury(worker, _KILLED)
         elif grace_s > 0 and worker.pid:  # one that was not started yet has nothing to put in order
@@ -301,17 +301,17 @@ class Agent:
         else:
             self._kill(worker)
 
-    def _kill(self, worker: Worker) -> None:
+    def _kill(self, worker: WorkerRecord) -> None:
         worker.condemned, worker.kill_at = True, 0.0
         if worker.pid:  # or as soon as it is born
             worker.ordered_at = worker.ordered_at or time.monotonic()
             self._signal(worker, signal.SIGKILL)
 
-    def _signal(self, worker: Worker, number: int) -> None:
+    def _signal(self, worker: WorkerRecord, number: int) -> None:
         if worker.pid:
             self._nursery.send({"do": "signal", "pid": worker.pid, "signal": int(number)})
 
-    def _inspect(self, name: str, worker: Worker | None) -> None:
+    def _inspect(self, name: str, worker: WorkerRecord | None) -> None:
         """Have a worker write its stacks down, if it is one that can; tell the state of its process."""
         pid = worker.pid if worker is not None else 0
         if worker is not None and worker.warm and pid:
@@ -324,7 +324,7 @@ class Agent:
             if worker.task == task and name in {"", worker.name}:
                 worker.forgotten = True
 
-    def _bury(self, worker: Worker, code: int, words: str = "") -> None:
+    def _bury(self, worker: WorkerRecord, code: int, words: str = "") -> None:
         """Tell the manager of a worker's end, and remember it for the next manager."""
         self._door.drain(worker.name)
         if self._workers.pop(worker.name, None) is None:
@@ -388,7 +388,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.parent:
         die_with(given.parent, signal.SIGTERM)
     try:
-        agent = Agent(Settings.of(given))
+        agent = NodeAgent(AgentSettings.of(given))
     except (ElasticError, ValueError) as error:
         parser.error(str(error))
     return agent.run()

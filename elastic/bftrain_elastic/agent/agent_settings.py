@@ -17,7 +17,7 @@ AUTO: Final = "auto"  # instead of an address
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """What an agent is started with.
 
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are

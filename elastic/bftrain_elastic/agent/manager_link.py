@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Final
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, whole_of
-from bftrain_elastic.wire.nonblocking_socket import Wire
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _HEARTBEAT_S: Final = 1.0
 _RETRY_S: Final = 0.5
 _CONNECT_S: Final = 0.15  # nothing else happens meanwhile, and a SIGTERM has to be answered within 0.2 s
 
 
-class Link:
+class ManagerLink:
     """Hands what the manager says to ``on_message``; ``on_greeted`` is called when there is a manager again."""
 
     def __init__(
@@ -41,8 +41,8 @@ class Link:
         self._on_message = on_message
         self._on_greeted = on_greeted
         self._note = note
-        self._wire: Wire | None = None
-        self._sealed = Sealed(secret, "agent")
+        self._wire: NonblockingSocket | None = None
+        self._sealed = AuthenticatedStream(secret, "agent")
         self._connect_at = 0.0
         self._beat_at = 0.0
         self._welcome = False  # it knows the secret, we do too, and it is not older than the one before
@@ -89,8 +89,8 @@ class Link:
         except OSError as error:
             self.trouble = f"{self._manager[0]}:{self._manager[1]}: {error.strerror or error}"
             return
-        self._sealed = Sealed(self._secret, "agent")
-        self._wire = Wire(self._selector, connection, self._arrived, self._lost)
+        self._sealed = AuthenticatedStream(self._secret, "agent")
+        self._wire = NonblockingSocket(self._selector, connection, self._arrived, self._lost)
         self._wire.send(self._sealed.greeting)
 
     def _arrived(self, data: bytes) -> None:

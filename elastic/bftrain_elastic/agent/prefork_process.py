@@ -14,14 +14,14 @@ from typing import Final
 
 from bftrain_elastic.agent.process_tree import end_family, state_of
 from bftrain_elastic.retry import RetryDelay
-from bftrain_elastic.wire.messages import LINE_LIMIT, Lines, Message, decode, encode
-from bftrain_elastic.wire.nonblocking_socket import Wire
+from bftrain_elastic.wire.messages import LINE_LIMIT, Message, MessageLines, decode, encode
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _RETRY_S: Final = 0.2  # until another one is started after one that never was ready
 _LONGEST_RETRY_S: Final = 60.0
 
 
-class NurseryProcess:
+class PreforkProcess:
     """Hands what the nursery says to ``on_message``, and calls ``on_lost`` when it is gone."""
 
     def __init__(
@@ -37,9 +37,9 @@ class NurseryProcess:
         self._words = [str(os.getpid()), str(door), *preload]
         self._on_message = on_message
         self._on_lost = on_lost
-        self._wire: Wire | None = None
+        self._wire: NonblockingSocket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._lines = Lines(LINE_LIMIT)
+        self._lines = MessageLines(LINE_LIMIT)
         self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
         self.warm = False
 
@@ -63,8 +63,8 @@ class NurseryProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._lines, self.warm = Lines(LINE_LIMIT), False
-        self._wire = Wire(self._selector, ours, self._arrived, self._lost)
+        self._lines, self.warm = MessageLines(LINE_LIMIT), False
+        self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
 
     def send(self, message: Message) -> None:
         """Give it an order."""

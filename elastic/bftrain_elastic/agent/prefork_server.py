@@ -42,8 +42,8 @@ from bftrain_elastic.agent.process_tree import (
 )
 from bftrain_elastic.wire.messages import (
     LINE_LIMIT,
-    Lines,
     Message,
+    MessageLines,
     decode,
     encode,
     environment_of,
@@ -70,13 +70,13 @@ _ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all p
 _EMPTY: Final = 127  # what a shell says when it cannot find a command
 
 
-class Nursery:
+class PreforkServer:
     """The loop around the agent's socket and the workers' ends."""
 
     def __init__(self, agent: socket.socket, signals: int) -> None:
         self._agent = agent
         self._signals = signals  # the signals that arrived can be read there
-        self._lines = Lines(LINE_LIMIT)
+        self._lines = MessageLines(LINE_LIMIT)
         self._workers: dict[int, str] = {}  # pid -> name
         self._told_to_end: set[int] = set()  # of these, those that got SIGTERM and time to put things in order
         self._noticed_at = -math.inf  # when a scheduler signalled all processes of the node
@@ -310,7 +310,7 @@ def main(arguments: list[str]) -> None:
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
     agent.sendall(encode({"say": "warm", "missing": missing}) + b"\n")
     try:
-        Nursery(agent, signals).run()
+        PreforkServer(agent, signals).run()
     finally:
         end_family()
         if os.getppid() != agent_pid:

@@ -30,7 +30,7 @@ def out_of_memory_kills() -> int:
 
 
 @dataclass
-class Worker:
+class WorkerRecord:
     """A worker as its agent knows it."""
 
     name: str
@@ -61,7 +61,7 @@ class Worker:
     odd: bool = False  # it said what cannot be
 
     @classmethod
-    def of_order(cls, message: Message, log_start: int) -> Worker:
+    def of_order(cls, message: Message, log_start: int) -> WorkerRecord:
         """Read the manager's order to start it."""
         code = message.get("finish_code")
         place = inner_of(message, "place") if message.get("place") else None
@@ -138,7 +138,7 @@ class Worker:
 
 @dataclass
 class _EndedWorker:
-    worker: Worker
+    worker: WorkerRecord
     exit: Message
     ended_at: float
 
@@ -152,7 +152,7 @@ class EndedWorkers:
     def __contains__(self, worker: str) -> bool:
         return worker in self._ended
 
-    def add(self, worker: Worker, exit_: Message) -> None:
+    def add(self, worker: WorkerRecord, exit_: Message) -> None:
         """Keep the end of a worker."""
         self._ended[worker.name] = _EndedWorker(worker, exit_, time.monotonic())
         while len(self._ended) > _KEPT:
@@ -179,5 +179,5 @@ class EndedWorkers:
                 room -= size
             yield message
 
-    def _drop(self, unwanted: Callable[[Worker], bool]) -> None:
+    def _drop(self, unwanted: Callable[[WorkerRecord], bool]) -> None:
         self._ended = {name: one for name, one in self._ended.items() if not unwanted(one.worker)}

@@ -34,7 +34,7 @@ def sweep() -> None:
                 shutil.rmtree(home, ignore_errors=True)
 
 
-class Door:
+class WorkerSocket:
     """Hands what a worker says to ``on_message``, with its name; ``known`` says which names there are."""
 
     def __init__(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.nonblocking_socket import Wire
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class RunningWorker:
 class AgentConnection:
     """One connection; ``node`` and what follows from it are known once the agent has registered."""
 
-    sealed: Sealed
+    sealed: AuthenticatedStream
     since: float
-    wire: Wire | None = None
+    wire: NonblockingSocket | None = None
     node: str = ""
     address: str = ""
     slots: int = 0

@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.agent_connection import AgentConnection, RunningWorker
 from bftrain_elastic.manager.agent_listener import AgentListener
-from bftrain_elastic.manager.spawn_queue import Listener, SpawnQueue, WaitingWorker
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.spawn_queue import HubListener, SpawnQueue, WaitingWorker
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.thread_calls import ThreadCalls
 from bftrain_elastic.manager.worker_registry import WorkerOwner, WorkerRegistry
 from bftrain_elastic.wire.messages import Message, inner_of, inners_of, number_of, text_of, whole_of
@@ -28,10 +28,10 @@ Tell = Callable[[Message], None]
 
 _TICK_S: Final = 0.1
 _HIDDEN: Final = "@"  # agents of such names are no nodes
-_KILLED: Final = Exit(-9)  # of workers that were never started, or whose agent is gone
+_KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose agent is gone
 
 
-class Hub:
+class AgentHub:
     """Talks to all agents. ``tell`` is called from the hub's thread; ``address`` is where agents find it.
 
     With ``closed`` nobody is let in before :meth:`open`: a manager that was restarted first says which tasks are to
@@ -60,7 +60,7 @@ class Hub:
         )
         self.address = self._agent_listener.address
         self._agents: dict[str, AgentConnection] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[HubListener] = []
         self._workers = WorkerRegistry(epoch)
         self._waiting = SpawnQueue()
         self._calls = ThreadCalls()
@@ -115,13 +115,13 @@ class Hub:
 
     # -- for launchers, in the hub's thread
 
-    def attach(self, listener: Listener) -> None:
+    def attach(self, listener: HubListener) -> None:
         """Tell ``listener`` what happens from now on."""
         self._listeners.append(listener)
         for node in self._agents:
             listener.node_up(node)
 
-    def detach(self, listener: Listener) -> None:
+    def detach(self, listener: HubListener) -> None:
         """Tell ``listener`` no more."""
         self._listeners.remove(listener)
 
@@ -133,7 +133,7 @@ class Hub:
         """Give a name that no worker has or had."""
         return self._workers.new_name(task, node, slot)
 
-    def spawn(self, listener: Listener, node: str, task: str, message: Message) -> None:
+    def spawn(self, listener: HubListener, node: str, task: str, message: Message) -> None:
         """Start a worker as soon as no other task is left on its node."""
         self._workers.add(message["worker"], WorkerOwner(listener, task, node))
         self._waiting.add(WaitingWorker(node, task, message))
@@ -175,17 +175,17 @@ class Hub:
         for agent in self._agents.values():
             agent.say({"do": "forget", "task": task})
 
-    def kill_task(self, listener: Listener, task: str) -> None:
+    def kill_task(self, listener: HubListener, task: str) -> None:
         """Kill all workers of a task."""
         for worker, owner in self._workers.of(listener):
             if owner.task == task:
                 self.stop(worker, 0.0)
 
-    def busy(self, listener: Listener) -> bool:
+    def busy(self, listener: HubListener) -> bool:
         """Tell whether any worker that ``listener`` started is left."""
         return any(True for _ in self._workers.of(listener))
 
-    def nodes_with(self, listener: Listener, task: str) -> frozenset[str]:
+    def nodes_with(self, listener: HubListener, task: str) -> frozenset[str]:
         """Give the nodes on which workers of a task are, or are about to be."""
         return frozenset(owner.node for _, owner in self._workers.of(listener) if owner.task == task)
 
@@ -257,14 +257,14 @@ class Hub:
 
     def _heard_of(self, agent: AgentConnection, worker: str, message: Message) -> None:
         if message["say"] == "exited":
-            exit_ = Exit.read(message)
+            exit_ = WorkerExit.read(message)
             if agent.workers.pop(worker, None) is not None:
                 self._ended(worker, exit_, said=True)
             self._start_waiting()
         elif (owner := self._workers.owner(worker)) is not None:
             self._hand_on(owner.listener, owner.task, worker, message)
 
-    def _hand_on(self, listener: Listener, task: str, worker: str, message: Message) -> None:
+    def _hand_on(self, listener: HubListener, task: str, worker: str, message: Message) -> None:
         match message["say"]:
             case "said":
                 try:
@@ -354,7 +354,7 @@ class Hub:
         for listener in list(self._listeners):
             listener.node_gone(agent.node)
 
-    def _ended(self, worker: str, exit_: Exit, *, said: bool = False) -> None:
+    def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
         self._workers.ended(worker, exit_, said=said)
 
     def _agent_of(self, worker: str) -> AgentConnection | None:

@@ -12,9 +12,9 @@ from typing import Final
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.agent_connection import AgentConnection
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.nonblocking_socket import Wire
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
 _STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
@@ -94,9 +94,9 @@ class AgentListener:
         if sum(not connection.node for connection in self._connections) >= _STRANGERS:
             accepted.close()
             return
-        connection = AgentConnection(Sealed(self._secret, "manager"), time.monotonic())
+        connection = AgentConnection(AuthenticatedStream(self._secret, "manager"), time.monotonic())
         self._connections.add(connection)
-        connection.wire = Wire(
+        connection.wire = NonblockingSocket(
             self._selector,
             accepted,
             lambda data: self._arrived(connection, data),

@@ -38,7 +38,7 @@ class _Task:
         return self.held[: self.limit]
 
 
-class Fake:
+class FakeLauncher:
     """Does at once what it is told, and counts steps."""
 
     name = "fake"

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import availability
-from bftrain_elastic.manager.agent_hub import Hub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, Tell
 from bftrain_elastic.manager.availability import Availability
-from bftrain_elastic.manager.fake_launcher import Fake
+from bftrain_elastic.manager.fake_launcher import FakeLauncher
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_context import FloorOfTask
-from bftrain_elastic.manager.task_lifecycles import Course, Exit, Left, MakeCourse
-from bftrain_elastic.manager.task_lifecycles.horovod import HorovodCourse
-from bftrain_elastic.manager.task_lifecycles.native import NativeCourse
-from bftrain_elastic.manager.task_lifecycles.process import ProcessCourse
-from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunCourse
+from bftrain_elastic.manager.task_context import HubTaskContext
+from bftrain_elastic.manager.task_lifecycles import LeftWorker, MakeCourse, TaskLifecycle, WorkerExit
+from bftrain_elastic.manager.task_lifecycles.horovod import HorovodLifecycle
+from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
+from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
@@ -33,13 +33,13 @@ class AgentLauncher:
     What is told goes to the hub's ``tell``.
     """
 
-    def __init__(self, name: str, make_course: MakeCourse, hub: Hub) -> None:
+    def __init__(self, name: str, make_course: MakeCourse, hub: AgentHub) -> None:
         self.name = name
         self._make = make_course
         self._hub = hub
         self._names: set[str] = set()  # as its callers know it; the rest belongs to the hub's thread
         self._jobs: dict[str, Job] = {}
-        self._courses: dict[str, Course] = {}
+        self._courses: dict[str, TaskLifecycle] = {}
         self._wants: dict[str, tuple[str, ...]] = {}  # the nodes that a task is to hold
         self._limits: dict[str, int] = {}  # on how many of them it is to run, if not on all
         hub.ask(lambda: hub.attach(self))
@@ -80,10 +80,10 @@ class AgentLauncher:
 
     # -- in the hub's thread
 
-    def _course(self, task: str, job: Job) -> Course:
-        return self._make(task, job, FloorOfTask(self._hub, self, task, {"cwd": job.cwd, "logs": str(job.logs)}))
+    def _course(self, task: str, job: Job) -> TaskLifecycle:
+        return self._make(task, job, HubTaskContext(self._hub, self, task, {"cwd": job.cwd, "logs": str(job.logs)}))
 
-    def _add(self, task: str, job: Job, course: Course) -> None:
+    def _add(self, task: str, job: Job, course: TaskLifecycle) -> None:
         self._jobs[task], self._courses[task], self._wants[task] = job, course, ()
 
     def _apply(self, actions: list[Mapping[str, Any]]) -> None:
@@ -142,7 +142,7 @@ class AgentLauncher:
         self._hub.kill_task(self, task)
         self._hub.forget(task)
 
-    def _with(self, task: str, do: Callable[[Course], object]) -> object:
+    def _with(self, task: str, do: Callable[[TaskLifecycle], object]) -> object:
         """Let a task's course do something. One that goes wrong fails its own task, and no other.
 
         Whoever starts the task again finds a new one.
@@ -184,7 +184,7 @@ class AgentLauncher:
 
         A live one must be on a node that its task holds; of one that ended it counts how, not where.
         """
-        there = Left.read(left)
+        there = LeftWorker.read(left)
         if there.exit is None and node not in self._wants.get(task, ()):
             return False
         return bool(self._with(task, lambda course: course.adopt(node, there)))
@@ -201,7 +201,7 @@ class AgentLauncher:
         """Hand it on."""
         self._with(task, lambda course: course.inspected(worker, process_state))
 
-    def exited(self, task: str, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def exited(self, task: str, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         """Hand it on."""
         self._with(task, lambda course: course.exited(worker, exit))
 
@@ -219,21 +219,21 @@ class Factory:
     course: MakeCourse
     available: Callable[[], Availability]
 
-    def __call__(self, tell: Tell, hub: Hub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
+    def __call__(self, tell: Tell, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
         """Make one."""
         return AgentLauncher(self.name, self.course, hub)
 
 
 # Plain PyTorch: processes stay, and form a new group for each change
-native: Final = Factory("native", NativeCourse, availability.torch)
+native: Final = Factory("native", NativeLifecycle, availability.torch)
 # Scripts that use Elastic Horovod
-horovod: Final = Factory("horovod", HorovodCourse, availability.horovod)
+horovod: Final = Factory("horovod", HorovodLifecycle, availability.horovod)
 # Any command: stopped and started again from its checkpoint at each change
-process: Final = Factory("process", ProcessCourse, availability.nothing)
+process: Final = Factory("process", ProcessLifecycle, availability.nothing)
 # Scripts that insist on torchrun
-torchrun: Final = Factory("torchrun", TorchrunCourse, availability.torch)
+torchrun: Final = Factory("torchrun", TorchrunLifecycle, availability.torch)
 
 
-def fake(tell: Tell, hub: Hub | None = None) -> Fake:  # noqa: ARG001 - it needs none
+def fake(tell: Tell, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: ARG001 - it needs none
     """Give the launcher whose tasks run nowhere."""
-    return Fake(tell)
+    return FakeLauncher(tell)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bftrain_elastic.manager.agent_connection import AgentConnection
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.wire.messages import Message
 
 
-class Listener(Protocol):
+class HubListener(Protocol):
     """Hears of agents and workers: a launcher."""
 
     def node_up(self, node: str) -> None:
@@ -42,7 +42,7 @@ class Listener(Protocol):
         """Hear what a worker says."""
         ...
 
-    def exited(self, task: str, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def exited(self, task: str, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         """Know that a worker ended, and how."""
         ...
 

@@ -1,4 +1,4 @@
-"""Measuring: how fast a task is at each size, and what it costs to change the size, from the lines it reports.
+"""SpeedMeasurement: how fast a task is at each size, and what it costs to change the size, from the lines it reports.
 
 A speed is the median over windows of some steps, without the first steps after a change: so neither warming up nor
 one slow step counts, and what comes back regularly (a commit, an evaluation) does. A cost is the gap across a change,
@@ -40,7 +40,7 @@ class _Line:
     samples: int
 
 
-class Measuring:
+class SpeedMeasurement:
     """What is known of one task. Feed it everything that is told of the task."""
 
     def __init__(self) -> None:

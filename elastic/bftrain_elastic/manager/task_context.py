@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bftrain_elastic.manager.agent_hub import Hub
-from bftrain_elastic.manager.spawn_queue import Listener
+from bftrain_elastic.manager.agent_hub import AgentHub
+from bftrain_elastic.manager.spawn_queue import HubListener
 from bftrain_elastic.manager.task_lifecycles import GroupPlace
 from bftrain_elastic.wire.messages import Message
 
 
-class FloorOfTask:
+class HubTaskContext:
     """What one course may ask of the hub."""
 
-    def __init__(self, hub: Hub, listener: Listener, task: str, places: Mapping[str, str]) -> None:
+    def __init__(self, hub: AgentHub, listener: HubListener, task: str, places: Mapping[str, str]) -> None:
         self._hub = hub
         self._listener = listener
         self._task = task

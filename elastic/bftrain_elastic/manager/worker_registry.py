@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bftrain_elastic.manager.spawn_queue import Listener
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.spawn_queue import HubListener
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.wire.messages import Message, text_of, whole_of
 
 _ENDS: Final = 10_000  # of workers that are remembered
@@ -17,7 +17,7 @@ _ENDS: Final = 10_000  # of workers that are remembered
 class WorkerOwner:
     """The launcher that started a worker, and for what."""
 
-    listener: Listener
+    listener: HubListener
     task: str
     node: str
 
@@ -56,7 +56,7 @@ class WorkerRegistry:
         """Return whose a worker is; nothing if it has ended, or belongs to no launcher."""
         return self._owners.get(worker)
 
-    def of(self, listener: Listener) -> Iterator[tuple[str, WorkerOwner]]:
+    def of(self, listener: HubListener) -> Iterator[tuple[str, WorkerOwner]]:
         """Return the workers of one launcher; they may end meanwhile."""
         return ((worker, owner) for worker, owner in list(self._owners.items()) if owner.listener is listener)
 
@@ -66,7 +66,7 @@ class WorkerRegistry:
 
     # -- ends
 
-    def ended(self, worker: str, exit_: Exit, *, said: bool) -> None:
+    def ended(self, worker: str, exit_: WorkerExit, *, said: bool) -> None:
         """Tell the owner that a worker has ended: its agent ``said`` so, or is gone."""
         self.remember_end(worker, said=said)
         owner = self._owners.pop(worker, None)

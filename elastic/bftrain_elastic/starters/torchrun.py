@@ -79,7 +79,7 @@ def _meeting_point(parameters: RendezvousParameters) -> RendezvousHandler:
     from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
-    from bftrain_elastic.worker.process_groups import Store
+    from bftrain_elastic.worker.process_groups import GroupStore
 
     class MeetingPoint(StaticTCPRendezvous):  # type: ignore[misc]  # torch is Any to the type checker
         """As torch's own for a group that is known beforehand, but for where rank 0 listens."""
@@ -92,7 +92,7 @@ def _meeting_point(parameters: RendezvousParameters) -> RendezvousHandler:
         def next_rendezvous(self) -> RendezvousInfo:
             host, port = self.master_addr, self.master_port
             if self._meeting is None and self.rank == 0:
-                self._meeting = Store(host, port).store
+                self._meeting = GroupStore(host, port).store
             elif self._meeting is None:
                 self._meeting = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_PATIENCE)
             here = RendezvousStoreInfo(host, port)

@@ -1,1 +1,1 @@
-"""tryout."""
+"""Tryouts: agents and launchers on this machine, for scripts, demos and tests."""

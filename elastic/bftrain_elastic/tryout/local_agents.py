@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 
 _ENDING_S: Final = 30.0
 
@@ -25,7 +25,7 @@ class LocalAgents:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: AgentHub,
         secret_file: Path,
         *,
         preload: Sequence[str] = PRELOADED,

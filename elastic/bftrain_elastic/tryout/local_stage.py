@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import children, descendants, kill
-from bftrain_elastic.manager.agent_hub import Hub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, Tell
 from bftrain_elastic.tryout import sample_script
 from bftrain_elastic.tryout.leftovers import alive, listening
 from bftrain_elastic.tryout.local_agents import LocalAgents
@@ -25,7 +25,7 @@ PATIENCE_S: Final = 60.0
 TRIAL: Final = (str(sample_script.__file__),)
 
 
-class Nonconformance(AssertionError):
+class LauncherNonconformance(AssertionError):
     """A launcher does not do what its port demands."""
 
 
@@ -62,7 +62,7 @@ class Told:
         with self._news:
             if not self._news.wait_for(true, timeout_s):
                 last = [one for one in self.all if one["told"] not in {"report", "in_memory", "on_disk"}][-8:]
-                raise Nonconformance(f"{words}: not within {timeout_s:g} s; the last it told: {last}")
+                raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; the last it told: {last}")
 
     def steps(self, task: str, size: int, count: int = 5) -> None:
         """Wait for ``count`` more steps at ``size`` nodes."""
@@ -73,7 +73,7 @@ class Told:
         )
 
 
-class Stage:
+class LocalStage:
     """Agents on this machine, a launcher, and what it tells. ``make`` is a factory as the registry knows it.
 
     ``grace_s`` is how long agents go on after SIGTERM, ``settle_s`` how long a preemption may take to reach all
@@ -82,7 +82,7 @@ class Stage:
 
     def __init__(
         self,
-        make: Callable[[Tell, Hub], Launches],
+        make: Callable[[Tell, AgentHub], Launches],
         script: Sequence[str] = TRIAL,
         *,
         nodes: Sequence[str] = ("n1", "n2", "n3", "n4"),
@@ -119,7 +119,7 @@ class Stage:
         self._secret = make_secret(self.folder / "secret")
         self.told = Told()
         (self.folder / "tmp").mkdir()
-        self.hub = Hub(self.told, self._secret, epoch=self.epoch, settle_s=self._settle_s)
+        self.hub = AgentHub(self.told, self._secret, epoch=self.epoch, settle_s=self._settle_s)
         self.agents = LocalAgents(
             self.hub,
             self.folder / "secret",
@@ -144,7 +144,7 @@ class Stage:
         if kind is None:  # or that is what is to be seen
             self._nothing_is_left(pids, ports)
             if self._doors:
-                raise Nonconformance(f"agents that ended left {self._doors} behind")
+                raise LauncherNonconformance(f"agents that ended left {self._doors} behind")
 
     def _close_hub(self) -> None:
         self.hub.close()  # the present one: the first may have been replaced
@@ -232,7 +232,7 @@ class Stage:
         deadline = time.monotonic() + PATIENCE_S
         while left := self.leftovers():
             if time.monotonic() > deadline:
-                raise Nonconformance(f"processes are left {of_what}: {left}")
+                raise LauncherNonconformance(f"processes are left {of_what}: {left}")
             time.sleep(0.01)
 
     def replace_manager(self) -> None:
@@ -243,7 +243,7 @@ class Stage:
         port = self.hub.address[1]
         self.hub.abandon()
         self.epoch += 1
-        self.hub = Hub(self.told, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self._settle_s)
+        self.hub = AgentHub(self.told, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self._settle_s)
         self.launcher = self._make(self.told, self.hub)
         for task, job in self._jobs.items():
             if not self.told.of("done", task) and not self.told.of("failed", task):
@@ -277,7 +277,7 @@ class Stage:
         deadline = time.monotonic() + PATIENCE_S
         while (left := (alive(pids), ports & {port for _, port in listening()})) != (set(), set()):
             if time.monotonic() > deadline:
-                raise Nonconformance(f"after close() there are processes {left[0]} and open ports {left[1]}")
+                raise LauncherNonconformance(f"after close() there are processes {left[0]} and open ports {left[1]}")
             time.sleep(0.02)
 
     def leftovers(self) -> list[int]:

@@ -15,7 +15,7 @@ from statistics import mean
 from typing import Final
 
 from bftrain_elastic.errors import BadCommit
-from bftrain_elastic.tryout.try_script import Trying
+from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import checkpoint_file
 
@@ -35,7 +35,7 @@ LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReadinessFinding:
     """One thing that was looked at; ``fix`` says what to do if it is not ``ok``."""
 
     name: str
@@ -45,16 +45,16 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedRun:
     """What was seen of a script beside what was told: the sizes at which it did its steps, and values on disk."""
 
     reached: list[int] = field(default_factory=list)
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
 
 
-def watch(trying: Trying, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> Watched:
+def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> WatchedRun:
     """Run a script on each of the sets of nodes, until it did its steps there or has stopped making steps."""
-    seen = Watched()
+    seen = WatchedRun()
     for nodes in NODES:
         size, since, deadline = len(nodes), len(trying.told), time.monotonic() + patience_s
         trying.hold(*nodes)
@@ -71,7 +71,7 @@ def watch(trying: Trying, *, steps: int, patience_s: float, stopped: Callable[[]
     return seen
 
 
-def _look_at_values(folder: Path, seen: Watched) -> None:
+def _look_at_values(folder: Path, seen: WatchedRun) -> None:
     with suppress(OSError, ValueError, BadCommit):
         values = checkpoint_file.numbers_of(folder)
         seen.values[int(values.pop(_STEP, 0))] = values
@@ -81,7 +81,7 @@ def _notes(told: Sequence[Message], beginning: str) -> list[str]:
     return [one["text"] for one in told if one["told"] == "note" and one["text"].startswith(beginning)]
 
 
-def findings(told: Sequence[Message], seen: Watched, script: Path) -> Iterator[Finding]:
+def findings(told: Sequence[Message], seen: WatchedRun, script: Path) -> Iterator[ReadinessFinding]:
     """Say what was seen of a script that was watched; the first of several things that follow from each other."""
     reached = seen.reached
     lines = [one for one in told if one["told"] == "report"]
@@ -122,38 +122,40 @@ def last_line(reason: str) -> str:
     return reason.strip().rpartition("\n")[2].strip()
 
 
-def _runs(told: Sequence[Message], script: Path) -> Finding | None:
+def _runs(told: Sequence[Message], script: Path) -> ReadinessFinding | None:
     """Say why it does not run, or not for long; nothing if it does."""
     failed = next((one["reason"] for one in told if one["told"] == "failed"), "")
     if failed:
         first = failed.partition("\n")[0]
         detail = first if "never called" in first else last_line(failed)
-        return Finding("runs", ok=False, detail=detail, fix=advice(failed, script))
+        return ReadinessFinding("runs", ok=False, detail=detail, fix=advice(failed, script))
     notes = [one["text"] for one in told if one["told"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:
-        return Finding("runs", ok=False, detail=deaths[0], fix="repair what it says: it died by itself")
+        return ReadinessFinding("runs", ok=False, detail=deaths[0], fix="repair what it says: it died by itself")
     return None
 
 
-def _reports(lines: Sequence[Message]) -> Finding:
+def _reports(lines: Sequence[Message]) -> ReadinessFinding:
     if not lines:
-        return Finding("reports", ok=False, detail="no step was reported", fix=REPORT)
+        return ReadinessFinding("reports", ok=False, detail="no step was reported", fix=REPORT)
     if all(one["loss"] is None and not one.get("nan") for one in lines):
-        return Finding("reports", ok=False, detail="steps without a loss", fix=LOSS)
-    return Finding("reports", ok=True, detail=f"{len(lines)} steps, {lines[-1]['samples']} samples each")
+        return ReadinessFinding("reports", ok=False, detail="steps without a loss", fix=LOSS)
+    return ReadinessFinding("reports", ok=True, detail=f"{len(lines)} steps, {lines[-1]['samples']} samples each")
 
 
-def _commits(told: Sequence[Message]) -> Finding:
+def _commits(told: Sequence[Message]) -> ReadinessFinding:
     if any(one["told"] in {"in_memory", "on_disk"} for one in told):
-        return Finding("commits", ok=True, detail="its state is kept")
+        return ReadinessFinding("commits", ok=True, detail="its state is kept")
     started = any(one["told"] == "confirmed" for one in told)
-    return Finding("commits", ok=False, detail="nothing was committed", fix=COMMIT if started else f"{RUN}; {COMMIT}")
+    return ReadinessFinding(
+        "commits", ok=False, detail="nothing was committed", fix=COMMIT if started else f"{RUN}; {COMMIT}"
+    )
 
 
-def _resizes(told: Sequence[Message], reached: Sequence[int]) -> Finding:
+def _resizes(told: Sequence[Message], reached: Sequence[int]) -> ReadinessFinding:
     if list(reached) == list(SIZES):
-        return Finding("resizes", ok=True, detail=f"trained on {' -> '.join(map(str, reached))} nodes")
+        return ReadinessFinding("resizes", ok=True, detail=f"trained on {' -> '.join(map(str, reached))} nodes")
     confirmed = [one["size"] for one in told if one["told"] == "confirmed"]
     got = " -> ".join(map(str, reached)) or "none"
     if _notes(told, _STALL):
@@ -164,20 +166,20 @@ def _resizes(told: Sequence[Message], reached: Sequence[int]) -> Finding:
         fix = "it can change only where it commits"
     else:
         fix = "see what it says: bftrain train -v"
-    return Finding("resizes", ok=False, detail=f"of the sizes 1, 2, 1 it trained at: {got}", fix=fix)
+    return ReadinessFinding("resizes", ok=False, detail=f"of the sizes 1, 2, 1 it trained at: {got}", fix=fix)
 
 
-def _keeps_going(told: Sequence[Message]) -> Iterator[Finding]:
+def _keeps_going(told: Sequence[Message]) -> Iterator[ReadinessFinding]:
     """Say where a script hangs, if it does."""
     for text in _notes(told, _STALL)[-1:]:
         if "state.commit()" in text:
             fix = "let every worker call state.commit() equally often: not inside of 'if state.rank == 0'"
         else:
             fix = "every worker must take part in what they do together; with bftrain train --folder the logs are kept"
-        yield Finding("keeps going", ok=False, detail=text.partition("; the stacks")[0], fix=fix)
+        yield ReadinessFinding("keeps going", ok=False, detail=text.partition("; the stacks")[0], fix=fix)
 
 
-def _keeps_values(told: Sequence[Message], seen: Watched) -> Finding:
+def _keeps_values(told: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
     """Say which count in the state went back when the nodes were changed."""
     changes = [int(one["step"]) for one in told if one["told"] == "confirmed"]
     for name in sorted({name for values in seen.values.values() for name in values}):
@@ -189,8 +191,8 @@ def _keeps_values(told: Sequence[Message], seen: Watched) -> Finding:
             detail = (
                 f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
             )
-            return Finding("keeps its values", ok=False, detail=detail, fix=fix)
-    return Finding("keeps its values", ok=True, detail="without the first node too")
+            return ReadinessFinding("keeps its values", ok=False, detail=detail, fix=fix)
+    return ReadinessFinding("keeps its values", ok=True, detail="without the first node too")
 
 
 def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
@@ -202,42 +204,44 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
     return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
 
 
-def _workers_agree(told: Sequence[Message]) -> Finding:
+def _workers_agree(told: Sequence[Message]) -> ReadinessFinding:
     """Say whether all workers train the same model."""
     notes = _notes(told, _DRIFT)
     if not notes:
-        return Finding("workers agree", ok=True, detail="their models are the same")
+        return ReadinessFinding("workers agree", ok=True, detail="their models are the same")
     fix = (
         "train with state.parallel(), which exchanges the gradients, and begin with the same weights: torch.manual_seed"
     )
-    return Finding("workers agree", ok=False, detail=notes[0], fix=fix)
+    return ReadinessFinding("workers agree", ok=False, detail=notes[0], fix=fix)
 
 
-def _keeps_progress(lines: Sequence[Message]) -> Finding:
+def _keeps_progress(lines: Sequence[Message]) -> ReadinessFinding:
     back = [(one["step"], other["step"]) for one, other in pairwise(lines) if other["step"] <= one["step"]]
     if back:
         fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
         detail = f"steps were done again: {back[0][0]} -> {back[0][1]}"
-        return Finding("keeps its progress", ok=False, detail=detail, fix=fix)
+        return ReadinessFinding("keeps its progress", ok=False, detail=detail, fix=fix)
     restarted = next((one["step"] for one in lines if one.get("restarted")), None)
     if restarted is not None:
         fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
         detail = f"its own count of steps began again at step {restarted}"
-        return Finding("keeps its progress", ok=False, detail=detail, fix=fix)
-    return Finding("keeps its progress", ok=True, detail=f"steps 1 to {lines[-1]['step']}, none done again")
+        return ReadinessFinding("keeps its progress", ok=False, detail=detail, fix=fix)
+    return ReadinessFinding("keeps its progress", ok=True, detail=f"steps 1 to {lines[-1]['step']}, none done again")
 
 
-def _loss_falls(lines: Sequence[Message]) -> Finding:
+def _loss_falls(lines: Sequence[Message]) -> ReadinessFinding:
     bad = next((one["step"] for one in lines if one.get("nan")), None)
     if bad is not None:
         fix = "try a smaller learning rate, and look at the data of that step"
-        return Finding("goes on learning", ok=False, detail=f"the loss is not a number at step {bad}", fix=fix)
+        return ReadinessFinding("goes on learning", ok=False, detail=f"the loss is not a number at step {bad}", fix=fix)
     losses = [float(one["loss"]) for one in lines if one["loss"] is not None]
     third = len(losses) // 3
     if not third:
-        return Finding("goes on learning", ok=False, detail="too few losses to tell", fix=LOSS)
+        return ReadinessFinding("goes on learning", ok=False, detail="too few losses to tell", fix=LOSS)
     first, last = mean(losses[:third]), mean(losses[-third:])
     if last > first + abs(first) * _FALLING:
         fix = "see that model and optimizer are in the state, and that train() does not make them anew"
-        return Finding("goes on learning", ok=False, detail=f"the loss rises: {first:.4g} -> {last:.4g}", fix=fix)
-    return Finding("goes on learning", ok=True, detail=f"loss {first:.4g} -> {last:.4g}")
+        return ReadinessFinding(
+            "goes on learning", ok=False, detail=f"the loss rises: {first:.4g} -> {last:.4g}", fix=fix
+        )
+    return ReadinessFinding("goes on learning", ok=True, detail=f"loss {first:.4g} -> {last:.4g}")

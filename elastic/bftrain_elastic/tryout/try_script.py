@@ -1,4 +1,4 @@
-"""Trying a script: agents on this machine, a launcher, and sizes that change as told."""
+"""ScriptTrial a script: agents on this machine, a launcher, and sizes that change as told."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, Self
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import BadScript, ElasticError
-from bftrain_elastic.manager.agent_hub import Hub, Tell
-from bftrain_elastic.manager.speed_measurement import Measuring
+from bftrain_elastic.manager.agent_hub import AgentHub, Tell
+from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.tryout.local_agents import LocalAgents
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.shared_secret import make_secret
@@ -36,21 +36,21 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SizeChange:
     """From ``at_s`` seconds on the task shall have ``size`` nodes."""
 
     size: int
     at_s: float
 
 
-def schedule(text: str) -> tuple[Change, ...]:
+def schedule(text: str) -> tuple[SizeChange, ...]:
     """Read changes such as ``1@0,3@5,2@10``: 1 node at the start, 3 after 5 seconds, 2 after 10."""
     changes = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
         if not found:
             raise ElasticError(f"'{part}' is not SIZE@SECONDS", fix="such as 1@0,3@5,2@10")
-        changes.append(Change(int(found[1]), float(found[2])))
+        changes.append(SizeChange(int(found[1]), float(found[2])))
     if changes[0].at_s != 0:
         raise ElasticError("the first size must be given for second 0", fix=f"{changes[0].size}@0,{text}")
     if any(after.at_s <= before.at_s for before, after in pairwise(changes)):
@@ -58,12 +58,12 @@ def schedule(text: str) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-class Trying:
+class ScriptTrial:
     """One task on local agents. What is told is kept in ``told``."""
 
     def __init__(
         self,
-        make: Callable[[Tell, Hub], Runs],
+        make: Callable[[Tell, AgentHub], Runs],
         argv: Sequence[str],
         *,
         nodes: int,
@@ -80,7 +80,7 @@ class Trying:
         self._news = threading.Condition()
         self._drained = 0
         self.told: list[Message] = []
-        self.measuring = Measuring()
+        self.measuring = SpeedMeasurement()
         self.held: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class Trying:
             self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
             begun.callback(shutil.rmtree, self._own, ignore_errors=True)
             self.folder = self._given_folder or self._own / "task"
-            self.hub = Hub(self._hear, make_secret(self._own / "secret"))
+            self.hub = AgentHub(self._hear, make_secret(self._own / "secret"))
             self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
             begun.callback(self._agents.close)
             begun.callback(self.hub.close)

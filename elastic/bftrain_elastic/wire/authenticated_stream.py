@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Lines, Message, decode, encode, text_of
+from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Message, MessageLines, decode, encode, text_of
 
 Side = Literal["agent", "manager"]
 
@@ -21,14 +21,14 @@ _NONCE_BYTES: Final = 16
 _MAC_DIGITS: Final = 64
 
 
-class Sealed:
+class AuthenticatedStream:
     """One side's view of a connection: bytes that arrive become messages, messages become bytes to send."""
 
     def __init__(self, secret: bytes, side: Side) -> None:
         self._secret = secret
         self._side: Side = side
         self._nonce = secrets.token_hex(_NONCE_BYTES)
-        self._lines = Lines(GREETING_LIMIT)
+        self._lines = MessageLines(GREETING_LIMIT)
         self._out: _Direction | None = None
         self._in: _Direction | None = None
 

@@ -89,7 +89,7 @@ def environment_of(message: Message, field: str) -> dict[str, str]:
     return value
 
 
-class Lines:
+class MessageLines:
     """Cuts what arrives into lines, none longer than ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:

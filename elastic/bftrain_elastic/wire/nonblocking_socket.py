@@ -13,7 +13,7 @@ _UNHEARD_MS: Final = 10_000  # the other machine may have gone without a word: t
 _OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: whoever lets so much pile up does not read any more
 
 
-class Wire:
+class NonblockingSocket:
     """Hands what arrives to ``on_data``, and sends what it is given as soon as the other side takes it.
 
     ``on_end`` is called once, with a reason, when the connection is over. It is never called out of ``send``: whoever

@@ -36,7 +36,7 @@ def reachable(path: str) -> Iterator[str]:
         os.close(number)
 
 
-class Channel:
+class AgentChannel:
     """A worker's end. ``gather`` is the largest generation it was asked to gather for.
 
     ``position`` gives what the worker is doing and how often its group committed; the line of the script that the
@@ -61,7 +61,7 @@ class Channel:
         self._reader: threading.Thread | None = None
 
     @classmethod
-    def from_environment(cls) -> Channel | None:
+    def from_environment(cls) -> AgentChannel | None:
         """Connect to the agent that the environment names; nothing without one."""
         path = os.environ.get(SOCKET)
         return cls(path, os.environ.get(WORKER, "")) if path else None

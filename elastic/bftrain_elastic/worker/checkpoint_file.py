@@ -18,28 +18,28 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from bftrain_elastic.errors import BadCommit, Superseded
-from bftrain_elastic.worker.state_tree import Shape, Tensor, Tree, as_bytes
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes
 
 NAME: Final = "state"
 _MAGIC: Final = b"BFTRAIN1"
 _HEADER_LIMIT: Final = 256 * 1024 * 1024
 
 
-class Commit(NamedTuple):
+class SavedCommit(NamedTuple):
     """What a folder holds."""
 
-    tree: Tree
+    tree: StateTree
     step: int
     lineage: int
 
 
-def save(folder: Path, tree: Tree, step: int, lineage: int = 0) -> None:
+def save(folder: Path, tree: StateTree, step: int, lineage: int = 0) -> None:
     """Write a state to ``folder``; readers see the old one or the new one, never half of one.
 
     When it returns the state is on the disk, and so is its place in the folder: it survives the loss of power.
     """
     _refuse_if_superseded(folder, lineage)
-    shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(Shape.of, tree.tensors)]
+    shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
     known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
     header = json.dumps(known, separators=(",", ":")).encode()
     beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}.{threading.get_native_id()}"
@@ -86,16 +86,16 @@ def numbers_of(folder: Path) -> dict[str, float]:
     }
 
 
-def load(folder: Path) -> Commit | None:
+def load(folder: Path) -> SavedCommit | None:
     """Read the state in ``folder``; nothing if there is none."""
     found = _opened(folder)
     if found is None:
         return None
     with found as file:
         header = _header(file, folder)
-        shapes = [Shape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
+        shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
         tensors = [_read(file, shape, folder) for shape in shapes]
-        return Commit(Tree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
+        return SavedCommit(StateTree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
 
 
 def _refuse_if_superseded(folder: Path, lineage: int) -> None:
@@ -147,7 +147,7 @@ def _write(file: BinaryIO, tensor: Tensor) -> None:
         file.write((ctypes.c_char * flat.numel()).from_address(flat.data_ptr()))
 
 
-def _read(file: BinaryIO, shape: Shape, folder: Path) -> Tensor:
+def _read(file: BinaryIO, shape: TreeShape, folder: Path) -> Tensor:
     import torch
 
     dtype = getattr(torch, shape.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.worker.agent_channel import AgentChannel
 
 
 def finish() -> None:
@@ -25,7 +25,7 @@ def finish() -> None:
         finish()
     """
     try:
-        channel = Channel.from_environment()
+        channel = AgentChannel.from_environment()
         if channel is not None:
             channel.say({"say": "finished"})
             channel.close()

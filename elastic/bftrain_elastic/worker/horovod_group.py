@@ -11,7 +11,7 @@ from typing import Any
 from bftrain_elastic.worker.horovod_rendezvous import MeetingPoint, NotAllCame, all_came, host_name
 from bftrain_elastic.worker.native_errors import instead_of_abort
 from bftrain_elastic.worker.open_sockets import cut, sockets
-from bftrain_elastic.worker.process_groups import FORMING, Place
+from bftrain_elastic.worker.process_groups import FORMING, GroupRank
 
 
 class HorovodGroup:
@@ -29,7 +29,7 @@ class HorovodGroup:
         """Return the host and port at which others find this process if it leads the next group."""
         return [self._meeting.host, self._meeting.port]
 
-    def form(self, place: Place, store: Sequence[Any], rescue: Callable[[], object]) -> None:
+    def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
         """Become a member of a new group; ``rescue`` is called if Horovod ends the process meanwhile."""
         import horovod.torch as hvd
         from horovod.common.exceptions import HorovodInternalError
@@ -98,7 +98,7 @@ def end_without_horovod() -> None:
         atexit.unregister(mpi_ops._basics.shutdown)  # noqa: SLF001 - there is no public way
 
 
-def environment(place: Place, host: str, port: int) -> dict[str, str]:
+def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
     """Return what Horovod reads when it forms a group; every worker counts as a host of its own."""
     meeting = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)} if port else {}
     return {

@@ -18,9 +18,9 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.network_interfaces import interface_of
 from bftrain_elastic.worker import checkpoint_file, progress_report, replica_drift
-from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horovod, environment
-from bftrain_elastic.worker.process_groups import FORMING, Place
+from bftrain_elastic.worker.process_groups import FORMING, GroupRank
 from bftrain_elastic.worker.run_loop import ADDRESS, FOLDER, go_on, is_of_notice, once, teller, why_left
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_agreement import large_values_due, look_at_large_values, tell_in_memory, wants_to_tell
@@ -57,11 +57,11 @@ def install() -> None:
         raise NoHorovod(
             f"version {horovod.__version__} has no run_fn, which this stands on", where="horovod", fix="make horovod"
         )
-    channel = Channel.from_environment()
+    channel = AgentChannel.from_environment()
     if channel is None:
         return
     address = os.environ.get(ADDRESS, "127.0.0.1")
-    os.environ.update(environment(Place(), "", 0))
+    os.environ.update(environment(GroupRank(), "", 0))
     for name, value in {
         "HOROVOD_ELASTIC": "1",
         "HOROVOD_CONTROLLER": "gloo",
@@ -86,7 +86,7 @@ def install() -> None:
 class _Moved:
     """One script's training under the horovod launcher: groups come and go."""
 
-    def __init__(self, state: Any, train: Callable[[], Any], channel: Channel, address: str) -> None:  # noqa: ANN401 - Horovod's state
+    def __init__(self, state: Any, train: Callable[[], Any], channel: AgentChannel, address: str) -> None:  # noqa: ANN401 - Horovod's state
         self._state = state
         self._train = train
         self._channel = channel
@@ -134,7 +134,7 @@ class _Moved:
         """Train in one group; tell whether the training is over, and what it gave."""
         from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-        place = Place(order["generation"], order["rank"], order["workers"], order["size"])
+        place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
         result, reason = None, ""
         self._own.place, self._own.commits = "forming", 0
         try:
@@ -170,7 +170,7 @@ class _Moved:
         self._state.restore()
         self._own.step, self._own.samples = self._own.commit_step, self._commit_samples
 
-    def _join(self, place: Place, order: Message) -> None:
+    def _join(self, place: GroupRank, order: Message) -> None:
         """Form the group and make sure that all hold the same state."""
         self._own.group.place = place
         self._group.form(place, order["store"], self._rescue)
@@ -194,7 +194,7 @@ class _Moved:
             vars(self._book).update(self._parts())
             save_if_only_here(self._book)
 
-    def _finish(self, place: Place) -> None:
+    def _finish(self, place: GroupRank) -> None:
         """Know that the script is done and its last state on disk; no member leaves before that."""
         from horovod.common.exceptions import HorovodInternalError
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from bftrain_elastic.worker.state_tree import NamedValues, Tree, fold, put_back
+from bftrain_elastic.worker.state_tree import NamedValues, StateTree, fold, put_back
 
 _DIGEST_BYTES: Final = 7  # so that the number and its negative fit into 64 bits
 
@@ -46,19 +46,19 @@ class LargeValues:
         """The names of all."""
         return tuple(self._marks)
 
-    def to_send(self, *, everything: bool) -> Tree:
+    def to_send(self, *, everything: bool) -> StateTree:
         """Return the values that rank 0 sends: all, or those that were changed."""
         return _tree_of(self._values, self._values if everything or not self.changed else self.changed)
 
 
-def taken(tree: Tree, present: Mapping[str, Any]) -> dict[str, Any]:
+def taken(tree: StateTree, present: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of rank 0; tensors that a worker has already are written to, as they may be in use."""
     names = [name for name, _ in json.loads(tree.plain)[1]]
     mine = _tree_of(present, names) if all(name in present for name in names) else None
     return dict(((put_back(tree, mine) if mine else None) or tree).unfolded())
 
 
-def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> Tree:
+def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
     found = NamedValues()
     for name in sorted(names):
         found.add(name, values[name])

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bftrain_elastic.wire.network_interfaces import networking
 from bftrain_elastic.worker.open_sockets import cut, sockets
-from bftrain_elastic.worker.state_tree import Shape, Tensor, Tree, as_bytes
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
 TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
@@ -29,7 +29,7 @@ _LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset b
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupRank:
     """A worker's place in a group: which generation, which of how many workers, on how many nodes."""
 
     generation: int = 0
@@ -38,7 +38,7 @@ class Place:
     size: int = 1
 
 
-class Store:
+class GroupStore:
     """A meeting point that other workers reach at ``address``; it listens there and nowhere else."""
 
     def __init__(self, address: str, port: int = 0) -> None:
@@ -82,7 +82,7 @@ def own_gpu() -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
 
 
-def aside(tree: Tree) -> AbstractContextManager[object]:
+def aside(tree: StateTree) -> AbstractContextManager[object]:
     """Do something with a tree while the GPU may be stuck in what it was told before: beside that, not behind it."""
     if not any(one.device.type == "cuda" for one in tree.tensors):
         return nullcontext()
@@ -92,16 +92,16 @@ def aside(tree: Tree) -> AbstractContextManager[object]:
     return stream
 
 
-class Group:
+class ProcessGroup:
     """The group that this process is a member of, if any."""
 
     def __init__(self) -> None:
-        self.place = Place()
+        self.place = GroupRank()
         self._before: set[int] = set()
         self._joined = False
         self._hook: Callable[..., object] = sys.excepthook
 
-    def join(self, place: Place, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
+    def join(self, place: GroupRank, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
         """Become rank ``place.rank`` of a new group."""
         self.place = place
         if place.workers == 1:
@@ -185,21 +185,21 @@ class Group:
         found = box.tolist()
         return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
 
-    def shared(self, tree: Tree | None) -> Tree:
+    def shared(self, tree: StateTree | None) -> StateTree:
         """Give rank 0's tree to all members."""
         header = b""
         if tree is not None:
-            shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(Shape.of, tree.tensors)]
+            shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
             header = json.dumps([tree.plain, shapes], separators=(",", ":")).encode()
         plain, shapes = json.loads(self._share_bytes(header))
         tensors: Sequence[Tensor]
         if tree is not None:
             tensors = tree.tensors
         else:
-            tensors = [Shape(dtype, tuple(sizes), device).empty() for dtype, sizes, device in shapes]
+            tensors = [TreeShape(dtype, tuple(sizes), device).empty() for dtype, sizes, device in shapes]
         for device in sorted({tensor.device.type for tensor in tensors}):
             self._share_tensors([one for one in tensors if one.device.type == device and one.numel()])
-        return Tree(plain, tensors)
+        return StateTree(plain, tensors)
 
     def _share_bytes(self, data: bytes) -> bytes:
         import torch

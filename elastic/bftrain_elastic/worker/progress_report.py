@@ -18,10 +18,10 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
-from bftrain_elastic.worker.agent_channel import SOCKET, Channel
+from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
 
 if TYPE_CHECKING:
-    from bftrain_elastic.worker.process_groups import Place
+    from bftrain_elastic.worker.process_groups import GroupRank
     from bftrain_elastic.worker.state import State
 
 REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go
@@ -74,7 +74,7 @@ def use(one: Report) -> None:
     _current = one
 
 
-def through(channel: Channel, state: State, place: Place) -> Report:
+def through(channel: AgentChannel, state: State, place: GroupRank) -> Report:
     """Report through a channel, for a worker at ``place``; the state counts the steps."""
     from bftrain_elastic.worker.state_values import inner
 
@@ -98,13 +98,13 @@ def _from_environment() -> Report:
         reporter = Reporter(os.environ[REPORT_FILE], size=int(os.environ.get(SIZE, "1")))
         return lambda samples, loss, step: reporter(samples=samples, loss=loss, step=step)
     if os.environ.get(SOCKET) and os.environ.get(RANK, "0") == "0":
-        channel = Channel.from_environment()
+        channel = AgentChannel.from_environment()
         if channel is not None:
             return _counting(channel, int(os.environ.get(SIZE, "1")))
     return lambda _samples, _loss, _step: None
 
 
-def _counting(channel: Channel, size: int) -> Report:
+def _counting(channel: AgentChannel, size: int) -> Report:
     steps, total, since = 0, 0, -1
 
     def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:

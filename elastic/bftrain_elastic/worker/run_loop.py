@@ -14,8 +14,16 @@ from typing import Any, Final, NoReturn
 from bftrain_elastic.errors import BadScript, ElasticError
 from bftrain_elastic.wire.messages import Message, encode
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.agent_channel import Channel
-from bftrain_elastic.worker.process_groups import Group, Place, Store, listen_on, lost, outlive_others, warm_up
+from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.process_groups import (
+    GroupRank,
+    GroupStore,
+    ProcessGroup,
+    listen_on,
+    lost,
+    outlive_others,
+    warm_up,
+)
 from bftrain_elastic.worker.state import Regroup, State, leave_group
 from bftrain_elastic.worker.state_agreement import tell_in_memory
 from bftrain_elastic.worker.state_saving import load, rescue, save, save_if_only_here, save_or_end, tell_on_disk, tidy
@@ -46,7 +54,7 @@ def run(state: State, train: Train) -> None:
     inner(state).folder = Path(folder) if folder else None
     if folder:
         once(folder)
-    channel = Channel.from_environment()
+    channel = AgentChannel.from_environment()
     if channel is not None and os.environ.get(LAUNCHER) == "native":
         _Resized(state, train, channel).run()
     else:
@@ -64,7 +72,7 @@ def once(folder: str) -> None:
 class _Resized:
     """Training under the native launcher: groups come and go."""
 
-    def __init__(self, state: State, train: Train, channel: Channel) -> None:
+    def __init__(self, state: State, train: Train, channel: AgentChannel) -> None:
         self._state = state
         self._inner = inner(state)
         self._train = train
@@ -77,7 +85,7 @@ class _Resized:
         listen_on(self._address)
         outlive_others()
         warm_up()
-        self._store = Store(self._address)
+        self._store = GroupStore(self._address)
         self._inner.asked = lambda: self._channel.gather
         self._inner.tell = teller(self._channel)
         self._inner.keeps_alone = grace_s() > 0
@@ -118,7 +126,7 @@ class _Resized:
 
     def _in_group(self, order: Message) -> bool:
         """Train in one group; tell whether the training is over."""
-        place = Place(order["generation"], order["rank"], order["workers"], order["size"])
+        place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
         reason = ""
         try:
             self._train_there(place, order)
@@ -143,7 +151,7 @@ class _Resized:
     def _has_copy(self) -> bool:
         return self._inner.copy is not None and self._holds_state
 
-    def _train_there(self, place: Place, order: Message) -> None:
+    def _train_there(self, place: GroupRank, order: Message) -> None:
         self._training = place.generation
         self._inner.place, self._inner.commits = "forming", 0
         try:
@@ -156,7 +164,7 @@ class _Resized:
         finally:
             self._training = _NOTHING
 
-    def _join(self, place: Place, order: Message) -> None:
+    def _join(self, place: GroupRank, order: Message) -> None:
         """Form the group and make sure that all hold the same state."""
         group = self._inner.group
         group.join(place, self._meeting_point(place, order))
@@ -184,14 +192,14 @@ class _Resized:
                 tell_in_memory(self._inner)
             save_if_only_here(self._state)
 
-    def _synchronise(self, group: Group, place: Place) -> None:
+    def _synchronise(self, group: ProcessGroup, place: GroupRank) -> None:
         tree = group.shared(capture(self._state) if place.rank == 0 else None)
         if place.rank:
             restore(self._state, tree, ours=True)
             self._holds_state = True
         keep(self._state)
 
-    def _meeting_point(self, place: Place, order: Message) -> Any:  # noqa: ANN401 - torch.distributed.Store
+    def _meeting_point(self, place: GroupRank, order: Message) -> Any:  # noqa: ANN401 - torch.distributed.Store
         if place.rank == 0 or place.workers == 1:
             return self._store.store
         import torch.distributed as dist
@@ -225,7 +233,7 @@ class _Resized:
         self._channel.say({"say": "ready", "step": step, "generation": generation, "store": store, "reason": reason})
 
 
-def teller(channel: Channel) -> Callable[[Message], None]:
+def teller(channel: AgentChannel) -> Callable[[Message], None]:
     """Return how a state tells its agent something, which never waits for the agent."""
     return lambda message: channel.mention(str(message["say"]), encode(message))
 
@@ -257,10 +265,10 @@ def go_on() -> None:
     """Do nothing when SIGTERM comes: schedulers send it to all processes of a node, and the agent knows what is due."""
 
 
-def _once(state: State, train: Train, channel: Channel | None) -> None:
+def _once(state: State, train: Train, channel: AgentChannel | None) -> None:
     """Train in the one group that the environment names, from the last commit in the folder on."""
     workers, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    place = Place(0, rank, workers, int(os.environ.get(SIZE, str(workers))))
+    place = GroupRank(0, rank, workers, int(os.environ.get(SIZE, str(workers))))
     own = inner(state)
     if channel is not None:
         tell = teller(channel)
@@ -286,7 +294,7 @@ def _once(state: State, train: Train, channel: Channel | None) -> None:
             raise SystemExit(0)
 
 
-def _train_once(state: State, train: Train, place: Place) -> str:
+def _train_once(state: State, train: Train, place: GroupRank) -> str:
     """Train in the one group; return ``done``, or ``stopped`` if that was asked for."""
     own = inner(state)
     own.place = "forming"
@@ -311,7 +319,7 @@ def _end_without_others(state: State, error: RuntimeError) -> NoReturn:
     os._exit(os.EX_TEMPFAIL)  # what is left of the group could wait for the others
 
 
-def _end_as_told(state: State, channel: Channel, error: Exception) -> None:
+def _end_as_told(state: State, channel: AgentChannel, error: Exception) -> None:
     """End after SIGTERM has ended what the script needs, with the last commit on disk; return if there is none."""
     own = inner(state)
     if own.copy is None:
@@ -327,7 +335,7 @@ def _end_as_told(state: State, channel: Channel, error: Exception) -> None:
     os._exit(0)  # what is left of the group could wait for the others
 
 
-def _join_once(state: State, place: Place) -> None:
+def _join_once(state: State, place: GroupRank) -> None:
     group = inner(state).group
     group.join(place, _named_store(place) if place.workers > 1 else None)
     if place.workers > 1:
@@ -354,12 +362,12 @@ def _leave_when_told(state: State) -> Callable[[], None]:
     return note
 
 
-def _named_store(place: Place) -> Any:  # noqa: ANN401 - torch.distributed.Store
+def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.Store
     """Give the meeting point that torchrun's environment names; rank 0 opens it, on that address alone."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listen_on(os.environ.get(ADDRESS, address))
     if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return Store(address, port).store
+        return GroupStore(address, port).store
     import torch.distributed as dist
 
     return dist.TCPStore(address, port, is_master=False, wait_for_workers=False)

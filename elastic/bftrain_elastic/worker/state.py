@@ -9,7 +9,7 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.state_agreement import commit_together
 from bftrain_elastic.worker.state_saving import save_if_due, tell_on_disk_if_due
-from bftrain_elastic.worker.state_values import OWN, Inner, StateBase, inner, keep
+from bftrain_elastic.worker.state_values import OWN, StateBase, StateInternals, inner, keep
 
 
 class Regroup(BaseException):
@@ -31,7 +31,7 @@ class State(StateBase):
     """
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - whatever the script wants to keep
-        self.__dict__[OWN] = Inner()
+        self.__dict__[OWN] = StateInternals()
         for name, value in values.items():
             if hasattr(type(self), name) or name.startswith("_"):
                 raise BadScript(f"the name '{name}' is taken", where="State", fix="call it otherwise")
@@ -121,7 +121,7 @@ def leave_group(state: State, *, broken: bool = False) -> None:
     own.group.leave(broken=broken)
 
 
-def keep_pace(own: Inner) -> None:
+def keep_pace(own: StateInternals) -> None:
     """Know how long it takes from commit to commit; what took long once is soon forgotten."""
     now = time.monotonic()
     if own.committed_at:

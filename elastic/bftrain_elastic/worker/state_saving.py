@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain_elastic.errors import BadCommit
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.process_groups import aside
-from bftrain_elastic.worker.state_values import NO_STEP, Inner, capture, inner, restore
+from bftrain_elastic.worker.state_values import NO_STEP, StateInternals, capture, inner, restore
 
 if TYPE_CHECKING:
     from bftrain_elastic.worker.state_values import StateBase
@@ -60,7 +60,7 @@ def save(state: StateBase, *, tell_later: bool = False) -> None:
         tell_on_disk(own)
 
 
-def tell_on_disk(own: Inner) -> None:
+def tell_on_disk(own: StateInternals) -> None:
     """Report the last write, if it was not reported yet."""
     if own.disk_untold is not None:
         own.disk_told_at = time.monotonic()
@@ -68,7 +68,7 @@ def tell_on_disk(own: Inner) -> None:
         own.disk_untold = None
 
 
-def tell_on_disk_if_due(own: Inner) -> None:
+def tell_on_disk_if_due(own: StateInternals) -> None:
     """Report the last write, if it was not reported yet, at most five times a second."""
     if time.monotonic() - own.disk_told_at > TELLING_S:
         tell_on_disk(own)
@@ -88,7 +88,7 @@ def save_if_due(state: StateBase) -> None:
         warnings.warn(words, RuntimeWarning, stacklevel=3)
 
 
-def save_or_end(own: Inner, write: Callable[[], None], grace_s: float) -> None:
+def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
     """Write the state by ``write`` before this worker ends, and try again until ``grace_s`` seconds are over.
 
     If it cannot be written the worker ends with a code of its own, so that it is not taken for saved.

@@ -24,7 +24,7 @@ Tensor = Any  # torch is imported only where a script uses it
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class StateTree:
     """``plain`` is the JSON of everything but the tensors, which stand beside it in the order of their holes."""
 
     plain: str
@@ -35,10 +35,10 @@ class Tree:
         return _unfold(json.loads(self.plain), self.tensors)
 
 
-def fold(value: object) -> Tree:
+def fold(value: object) -> StateTree:
     """Take a value apart."""
     tensors: list[Tensor] = []
-    return Tree(_json(_fold(value, tensors, "state")), tensors)
+    return StateTree(_json(_fold(value, tensors, "state")), tensors)
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ class NamedValues:
         """Return the same, to be added to."""
         return NamedValues(list(self.names), list(self.texts), list(self.tensors))
 
-    def tree(self) -> Tree:
+    def tree(self) -> StateTree:
         """Return the tree of the dict."""
-        return Tree(f'["dict",[{",".join(self.texts)}]]', self.tensors)
+        return StateTree(f'["dict",[{",".join(self.texts)}]]', self.tensors)
 
     def digest(self) -> int:
         """Return a number that differs from those of other values. Tensors must be on the CPU."""
@@ -118,7 +118,7 @@ def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeShape:
     """What a tensor looks like without its numbers."""
 
     dtype: str  # as in torch.<dtype>
@@ -133,7 +133,7 @@ class Shape:
         return self.device if self.device != "cuda" or torch.cuda.is_available() else "cpu"
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Shape:
+    def of(cls, tensor: Tensor) -> TreeShape:
         """Describe a tensor."""
         return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.device.type)
 
@@ -151,7 +151,7 @@ def as_bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def copied(tree: Tree, into: Tree | None) -> Tree:
+def copied(tree: StateTree, into: StateTree | None) -> StateTree:
     """Copy a tree; ``into`` is an older copy whose memory may be used.
 
     What is on a GPU is copied there if it leaves room for the training, or else to the memory of the machine.
@@ -163,13 +163,13 @@ def copied(tree: Tree, into: Tree | None) -> Tree:
     with torch.no_grad():
         if into is None or not _alike(into, tree):
             on_host = too_large(tree.tensors)
-            return Tree(tree.plain, [_twin(one, on_host=on_host) for one in tree.tensors])
+            return StateTree(tree.plain, [_twin(one, on_host=on_host) for one in tree.tensors])
         for mine, theirs in zip(into.tensors, tree.tensors, strict=True):
             mine.copy_(theirs)
-        return Tree(tree.plain, into.tensors)
+        return StateTree(tree.plain, into.tensors)
 
 
-def put_back(tree: Tree, current: Tree) -> Tree | None:
+def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
     """Write the numbers of ``tree`` into the tensors of ``current``, if both are built alike; gives what is there then.
 
     No memory is needed for that, which on a GPU may have none left.
@@ -182,10 +182,10 @@ def put_back(tree: Tree, current: Tree) -> Tree | None:
         with torch.no_grad():
             for mine, theirs in zip(current.tensors, tree.tensors, strict=True):
                 mine.copy_(theirs)
-    return Tree(tree.plain, current.tensors)
+    return StateTree(tree.plain, current.tensors)
 
 
-def _alike(one: Tree, other: Tree) -> bool:
+def _alike(one: StateTree, other: StateTree) -> bool:
     """Tell whether two trees have the same tensors but for their numbers and where these are kept."""
     return [(here.dtype, here.shape) for here in one.tensors] == [(there.dtype, there.shape) for there in other.tensors]
 

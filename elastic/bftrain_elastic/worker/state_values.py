@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker.large_values import LargeValues
-from bftrain_elastic.worker.process_groups import Group
-from bftrain_elastic.worker.state_tree import NamedValues, Tree, copied, put_back
+from bftrain_elastic.worker.process_groups import ProcessGroup
+from bftrain_elastic.worker.state_tree import NamedValues, StateTree, copied, put_back
 
 _LARGEST_VALUE_BYTES: Final = 65536  # of a tensor that is looked at in each commit
 NO_STEP: Final = -1
@@ -20,11 +20,11 @@ LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
 
 
-class Inner:
+class StateInternals:
     """What a :class:`bftrain_elastic.State` knows beside what the script put into it."""
 
     def __init__(self) -> None:
-        self.group = Group()
+        self.group = ProcessGroup()
         self.folder: Path | None = None
         self.step = 0
         self.samples = 0  # of all steps since the one ``samples_since``
@@ -33,7 +33,7 @@ class Inner:
         self.commit_step = 0  # the step of the last commit
         self.lineage = 0  # how often a run went on from the folder
         self.large = LargeValues()
-        self.copy: Tree | None = None  # of the last commit
+        self.copy: StateTree | None = None  # of the last commit
         self.copy_step = NO_STEP
         self.keeps_alone = False  # copies are kept even where there is no other worker
         self.save_at = 0.0
@@ -54,9 +54,9 @@ class StateBase:
     """The part of a :class:`bftrain_elastic.State` that saving and agreeing need: its attributes by name."""
 
 
-def inner(state: StateBase) -> Inner:
+def inner(state: StateBase) -> StateInternals:
     """Give what the state knows for itself."""
-    found: Inner = state.__dict__[OWN]
+    found: StateInternals = state.__dict__[OWN]
     return found
 
 
@@ -79,7 +79,7 @@ def compared_values(state: StateBase) -> NamedValues:
     return found
 
 
-def capture(state: StateBase, compared: NamedValues | None = None) -> Tree:
+def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     """Give the state as it is now, beginning with the values that are compared; its tensors are the state's own."""
     found = (compared or compared_values(state)).copy()
     there = {OWN, *found.names}
@@ -89,7 +89,7 @@ def capture(state: StateBase, compared: NamedValues | None = None) -> Tree:
     return found.tree()
 
 
-def restore(state: StateBase, tree: Tree, *, ours: bool = False) -> None:
+def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
     """Make the state what ``tree`` says; if that is ``ours``, its tensors may become the state's own."""
     values = (put_back(tree, capture(state)) or (tree if ours else copied(tree, None))).unfolded()
     own = inner(state)

@@ -1,1 +1,1 @@
-"""commands."""
+"""The commands that replay, compare, sweep and report."""

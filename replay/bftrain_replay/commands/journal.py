@@ -10,7 +10,7 @@ import click
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
-    from bftrain.journal import Step
+    from bftrain.journal import JournalStep
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
@@ -39,7 +39,7 @@ def show(path: Path, out: Output) -> None:
     out.result(None, lambda: table(f"{path}: {len(rows):,} steps", columns, rows, left=(2, 6)))
 
 
-def _row(step: Step) -> tuple[object, ...]:
+def _row(step: JournalStep) -> tuple[object, ...]:
     tags = ", ".join(str(event.__struct_config__.tag) for event in step.events)
     decision = step.decision
     if decision is None:

@@ -14,7 +14,7 @@ from bftrain_replay.commands.replay_run import leave_if_interrupted, show
 
 if TYPE_CHECKING:
     from bftrain.journal import Journal
-    from bftrain.live.model.task_record import Kept
+    from bftrain.live.model.task_record import LiveTaskRecord
     from bftrain.rerun import Difference
     from bftrain_replay.commands.replay_request import Asked
     from bftrain_replay.journal_replay import Rerunning
@@ -62,7 +62,7 @@ def reported_samples(journal: Journal, told: Recorded) -> dict[str, float]:
     """Give how many samples tasks reported, as far as a live run wrote it down."""
     from bftrain.live.tasks.task_store import all_kept
 
-    reported: defaultdict[str, deque[Kept]] = defaultdict(deque)
+    reported: defaultdict[str, deque[LiveTaskRecord]] = defaultdict(deque)
     for kept in all_kept(journal):
         reported[kept.name].append(kept)
     return {

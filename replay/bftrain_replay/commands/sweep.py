@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bftrain.cli.narrow_table import Parted
+from bftrain.cli.narrow_table import NarrowTable
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.overwrite_option import overwrite_option
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
@@ -195,7 +195,7 @@ def _words(done: Swept, to_do: int | None) -> RenderableType:
     if to_do is not None:
         title += f"; {to_do:,} of {len(done.sweep.plan.passes):,} replays are still to be done"
     left = (*range(len(swept)), *((len(columns) - 1,) if with_states else ()))
-    return Parted(title, columns, rows, naming=len(swept), left=left)
+    return NarrowTable(title, columns, rows, naming=len(swept), left=left)
 
 
 def _usual(done: Swept) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""reference."""
+"""References that a harvest is compared with: ceiling, dedicated nodes, ideal cluster, fluid shares."""

@@ -1,1 +1,1 @@
-"""results."""
+"""Results: the figures of a replay, its tasks, campaigns and warnings."""

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from bftrain import text_formats
-from bftrain.parts.metrics import Measured, measured_if_possible, metrics_of
+from bftrain.parts.metrics import MeasuredFigures, measured_if_possible, metrics_of
 from bftrain.short_repr import ShortRepr
 from bftrain_datasets.scheduling.schedule_tables import rows
 from bftrain_replay.metrics.fair_time import Pools, alone_s
@@ -135,7 +135,7 @@ class Result(ShortRepr):
         return self._measured.broken
 
     @cached_property
-    def _measured(self) -> Measured:
+    def _measured(self) -> MeasuredFigures:
         return measured_if_possible(metrics_of(self.settings.metrics), self)
 
     # -- what metrics may look at, as of a replay

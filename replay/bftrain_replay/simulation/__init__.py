@@ -1,1 +1,1 @@
-"""simulation."""
+"""Simulation: a log and tasks on a virtual clock, by the rules of the settings."""

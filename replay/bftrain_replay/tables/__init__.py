@@ -1,1 +1,1 @@
-"""tables."""
+"""Tables: columns and DataFrames."""

@@ -19,7 +19,7 @@ import pytest
 from bftrain.errors import NotAvailable
 from bftrain.live import process
 from bftrain.live.commands import demo_site
-from bftrain.live.commands.event_text import Narrator
+from bftrain.live.commands.event_text import EventNarrator
 from bftrain.live.model import site_config
 from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
@@ -236,7 +236,7 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     said: list[str] = []
-    narrator = Narrator(said.append)
+    narrator = EventNarrator(said.append)
     harvester = SimpleNamespace(pool_size=0, plan=Plan(holdings={}))
     daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running")
     nothing: Any = None
@@ -270,4 +270,4 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     ]
     assert narrator.losses("a") == "2 -> 0.25"
     assert narrator.losses("b") == ""
-    Narrator(None).tell("nobody listens")
+    EventNarrator(None).tell("nobody listens")

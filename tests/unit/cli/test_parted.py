@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from bftrain.cli.narrow_table import Parted
+from bftrain.cli.narrow_table import NarrowTable
 from bftrain.taskfiles.files import save_tasks
 from tests.helpers.round_cases import gang
 
@@ -62,7 +62,7 @@ def test_no_word_and_no_figure_is_broken(
     assert not re.search(r"^\s*%", narrow.out, re.MULTILINE)  # without its figure
 
 
-def printed(what: Parted, width: int) -> str:
+def printed(what: NarrowTable, width: int) -> str:
     console = Console(width=width, force_terminal=False, markup=False, highlight=False, emoji=False)
     with console.capture() as capture:
         console.print(what)
@@ -71,14 +71,14 @@ def printed(what: Parted, width: int) -> str:
 
 def test_each_part_has_the_names_and_the_first_the_title() -> None:
     rows = [(name, "1" * 12, "2" * 12, "3" * 12) for name in ("first-task", "second-task")]
-    said = printed(Parted("A title", ("", "one", "two", "three"), rows), 40)
+    said = printed(NarrowTable("A title", ("", "one", "two", "three"), rows), 40)
     assert said.splitlines()[0] == "A title"
     assert [said.count(words) for words in ("A title", "first-task", "1" * 12, "3" * 12)] == [1, 3, 2, 2]
     assert said.index("one") < said.index("two") < said.index("three")
 
 
 def test_a_name_longer_than_half_the_terminal_is_broken_at_its_hyphens() -> None:
-    said = printed(Parted("", ("", "one", "two"), [("a-name-of-many-many-parts", "1" * 9, "2" * 9)]), 30)
+    said = printed(NarrowTable("", ("", "one", "two"), [("a-name-of-many-many-parts", "1" * 9, "2" * 9)]), 30)
     assert {line.split()[0] for line in said.splitlines() if "-" in line} == {"a-name-of-many-", "many-parts"}
     assert max(map(len, said.splitlines())) <= 30
 
@@ -86,7 +86,7 @@ def test_a_name_longer_than_half_the_terminal_is_broken_at_its_hyphens() -> None
 def test_rows_may_have_several_columns_for_a_name() -> None:
     columns = ("policy", "seed", "completion time, mean", "rho, 95 in 100", "status")
     rows = [("fifo", "1", "54.3 min", "1.09", "done"), ("max-min", "2", "9.48 h", "1.14", "open")]
-    table = Parted("A title", columns, rows, naming=2, left=(0, 1, 4))
+    table = NarrowTable("A title", columns, rows, naming=2, left=(0, 1, 4))
     wide, narrow = printed(table, 100), printed(table, 40)
     assert [line.split() for line in wide.splitlines()[4:6]] == [
         ["fifo", "1", "54.3", "min", "1.09", "done"],
@@ -100,5 +100,7 @@ def test_rows_may_have_several_columns_for_a_name() -> None:
 
 
 def test_nothing_swept_is_a_table_without_names() -> None:
-    said = printed(Parted("", ("completion time, mean", "coverage"), [("54.3 min", "93.1 %")], naming=0, left=()), 20)
+    said = printed(
+        NarrowTable("", ("completion time, mean", "coverage"), [("54.3 min", "93.1 %")], naming=0, left=()), 20
+    )
     assert [text in said for text in ("completion", "54.3 min", "93.1 %")] == [True] * 3

@@ -11,8 +11,8 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live.model.task_record import Kept, Progress, Run, State
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, Run
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.taskfiles.files import load_tasks
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskFinished, TaskSubmitted
@@ -97,7 +97,7 @@ def test_an_export_replays(bftrain: CommandLine, journal: Path, tmp_path: Path) 
 def test_what_tasks_reported_is_their_work(bftrain: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "live.db"
     spec = TaskSpec(name="a", curve=SpeedCurve(nodes=(1,), rate=(10.0,)), max_nodes=1)
-    kept = Kept(
+    kept = LiveTaskRecord(
         number=1,
         name="a",
         uid=1,
@@ -109,11 +109,13 @@ def test_what_tasks_reported_is_their_work(bftrain: CommandLine, tmp_path: Path)
         submitted_s=0,
     )
     with Journal.create(path, Settings()) as journal:
-        memory = Memory(journal)
+        memory = TaskStore(journal)
         for number in 1, 2:
-            memory.add(Kept(**{**{name: getattr(kept, name) for name in kept.__struct_fields__}, "number": number}))
-            done = {"state": State.DONE, "progress": Progress(samples=1234.0 * number), "number": number}
-            memory.change(Kept(**{**{name: getattr(kept, name) for name in kept.__struct_fields__}, **done}))
+            memory.add(
+                LiveTaskRecord(**{**{name: getattr(kept, name) for name in kept.__struct_fields__}, "number": number})
+            )
+            done = {"state": LiveTaskState.DONE, "progress": Progress(samples=1234.0 * number), "number": number}
+            memory.change(LiveTaskRecord(**{**{name: getattr(kept, name) for name in kept.__struct_fields__}, **done}))
             joined = [NodesJoined(time_s=0.0, nodes=("n1",))] if number == 1 else []
             journal.append_events([*joined, TaskSubmitted(time_s=10.0 * number, spec=spec)], memory.due())
             journal.append_events([TaskFinished(time_s=10.0 * number + 5, task="a")])

@@ -21,12 +21,12 @@ from rich.console import Console
 
 from bftrain.live.client import stream_client
 from bftrain.live.client.client import Client
-from bftrain.live.client.stream_client import Follower, Scene
+from bftrain.live.client.stream_client import LiveView, StreamClient
 from bftrain.live.commands import keyboard as keyboards
 from bftrain.live.commands import page as pages
 from bftrain.live.commands import top
 from bftrain.live.commands.keyboard import Keyboard
-from bftrain.live.commands.top_screen import BLOCKS, PLAIN, View, spark
+from bftrain.live.commands.top_screen import BLOCKS, PLAIN, TopView, spark
 from bftrain.live.model.schemas import Harvested, StatusView
 from bftrain.live.model.stream_schemas import Cell, Happening, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
 from tests.helpers.live_seen import SeenRun
@@ -91,17 +91,17 @@ def task(number: int, name: str, **changes: Any) -> TaskRow:  # noqa: ANN401 - a
     return TaskRow(**{**given, **changes})
 
 
-def scene(*rows: TaskRow, happened: int = 0, **changes: Any) -> Scene:  # noqa: ANN401 - any field of the status
+def scene(*rows: TaskRow, happened: int = 0, **changes: Any) -> LiveView:  # noqa: ANN401 - any field of the status
     cells = tuple(
         Cell(begin_s=NOW - 600 + second, known_s=1.0, pool=10.0, speed=second, sizes={1: 4.0 if second > 300 else 0.0})
         for second in range(600)
     )
     told = tuple(Happening(number=n, time_s=NOW + n, kind="joined", text=f"n{n} became idle") for n in range(happened))
     history = HistoryView(span_s=600.0, width_s=1.0, cells=cells, happened=told)
-    return Scene(Update(status=status(**changes), day=DAY, tasks=TaskChanges(changed=rows), history=history))
+    return LiveView(Update(status=status(**changes), day=DAY, tasks=TaskChanges(changed=rows), history=history))
 
 
-def drawn(view: View, width: int, *, encoding: str = "utf-8") -> list[str]:
+def drawn(view: TopView, width: int, *, encoding: str = "utf-8") -> list[str]:
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=out, width=width, force_terminal=False, highlight=False, markup=False)
     console.print(view)
@@ -115,7 +115,7 @@ def drawn(view: View, width: int, *, encoding: str = "utf-8") -> list[str]:
 def test_pool_speed_harvest_and_tasks_are_shown() -> None:
     rows = (task(1, "cnn"), task(2, "bert", state="waiting", size=0, speed=0.0, work_samples=None, loss=None))
     day = Harvested(day=DAY, samples=2e6, node_s=7200.0)
-    text = "\n".join(drawn(View(scene(*rows, happened=2, drained=3, harvested=(day,))), 140))
+    text = "\n".join(drawn(TopView(scene(*rows, happened=2, drained=3, harvested=(day,))), 140))
     assert "physics  running for 1 h 1 min" in text
     assert "8 of 10 nodes used, 3 drained" in text
     assert "speed 1,234 samples/s" in text
@@ -129,7 +129,7 @@ def test_pool_speed_harvest_and_tasks_are_shown() -> None:
 @pytest.mark.parametrize("height", [None, 8, 24])
 def test_no_line_is_broken_whatever_the_terminal(width: int, height: int | None) -> None:
     rows = [task(number, f"a-task-with-a-very-long-name-indeed-{number}") for number in range(1, 40)]
-    view = View(scene(*rows, happened=30), (NOW, "it ended " * 30), height=height, ends_with="q ends")
+    view = TopView(scene(*rows, happened=30), (NOW, "it ended " * 30), height=height, ends_with="q ends")
     lines = drawn(view, width)
     assert max(map(len, lines)) <= width
     if height is not None:
@@ -143,7 +143,7 @@ def test_no_line_is_broken_whatever_the_terminal(width: int, height: int | None)
 
 @pytest.mark.parametrize("height", range(7, 40))
 def test_where_there_is_little_room_tasks_come_before_what_happened(height: int) -> None:
-    lines = drawn(View(scene(*(task(number, f"t{number}") for number in range(3)), happened=30), height=height), 80)
+    lines = drawn(TopView(scene(*(task(number, f"t{number}") for number in range(3)), happened=30), height=height), 80)
     shown = sum(line.startswith(("t0", "t1", "t2")) for line in lines)
     told = sum("became idle" in line for line in lines)
     assert len(lines) <= height
@@ -152,7 +152,7 @@ def test_where_there_is_little_room_tasks_come_before_what_happened(height: int)
 
 
 def test_an_ascii_terminal_gets_ascii() -> None:
-    text = "\n".join(drawn(View(scene(task(1, "cnn"))), 80, encoding="ascii"))
+    text = "\n".join(drawn(TopView(scene(task(1, "cnn"))), 80, encoding="ascii"))
     assert "pool ####" in text
     assert "?" not in text
 
@@ -165,13 +165,13 @@ def test_tasks_that_run_come_first_and_those_long_over_are_gone() -> None:
         task(4, "small", size=1),
         task(5, "large", size=5),
     )
-    lines = drawn(View(scene(*rows)), 80)
+    lines = drawn(TopView(scene(*rows)), 80)
     shown = [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in {row.name for row in rows}]
     assert shown == ["large", "small", "waits", "done"]
 
 
 def test_neither_node_nor_task() -> None:
-    text = "\n".join(drawn(View(scene(pool=0, used=0, speed=0.0)), 80))
+    text = "\n".join(drawn(TopView(scene(pool=0, used=0, speed=0.0)), 80))
     assert "0 of 0 nodes used" in text
     assert "no task yet: bftrain submit" in text
     assert "harvested today: nothing yet" in text
@@ -372,7 +372,7 @@ def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, te
 def test_a_follower_that_is_ended_takes_nothing_more(live: SeenRun, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = threading.Semaphore(0)
     client = Client(live.run.socket)
-    follower = Follower(client, 600.0, changes.release)
+    follower = StreamClient(client, 600.0, changes.release)
     assert changes.acquire(timeout=20)
     follower.end()
     follower._thread.join(20)  # noqa: SLF001 - whether it ends is the question

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from bftrain.live.commands import train, trials
-from bftrain.live.commands.trials import Logs
+from bftrain.live.commands.trials import TrialLogs
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout import try_script
-from bftrain_elastic.tryout.try_script import TASK, Trying
+from bftrain_elastic.tryout.try_script import TASK, ScriptTrial
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Play = Callable[["Played", int], None]
 
 
-class Played(Trying):
+class Played(ScriptTrial):
     """A training without agents or processes: at each new size, ``play`` says what is told."""
 
     play: Play
@@ -86,7 +86,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a script, whose training is played."""
     path = tmp_path / "cnn.py"
     path.write_text("from bftrain_elastic import run\n")
-    monkeypatch.setattr(try_script, "Trying", Played)
+    monkeypatch.setattr(try_script, "ScriptTrial", Played)
     monkeypatch.setattr(Played, "play", staticmethod(well), raising=False)
     monkeypatch.setattr(Played, "warm", True)
     monkeypatch.setattr(train, "_REST_S", 0.05)
@@ -292,7 +292,7 @@ def test_a_backend_that_is_not_here_is_told(
     assert ended.code == 4
     assert "torch is not installed" in ended.err
     monkeypatch.undo()
-    monkeypatch.setattr(try_script, "Trying", Played)
+    monkeypatch.setattr(try_script, "ScriptTrial", Played)
     monkeypatch.setattr(
         Played, "__enter__", lambda _: (_ for _ in ()).throw(ElasticError("no port is free", fix="wait"))
     )
@@ -305,7 +305,7 @@ def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(trials, "_TAIL_BYTES", 8)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "w.log").write_text("a\nb\nlonger than a piece\n")
-    logs = Logs(tmp_path)
+    logs = TrialLogs(tmp_path)
     found = [line for _ in range(6) for line in logs.new_lines()]
     assert found[:2] == ["w: a", "w: b"]
     assert "".join(line.removeprefix("w: ") for line in found[2:]) == "longer than a piece"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain import __version__, doctor, registry
-from bftrain.doctor import Finding, State, examine
+from bftrain.doctor import DoctorFinding, PartState, examine
 from tests.unit.core.plugins import HERE, register
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ def no_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(kind: str, name: str) -> Finding:
+def found(kind: str, name: str) -> DoctorFinding:
     matching = [finding for finding in examine() if (finding.kind, finding.name) == (kind, name)]
     assert len(matching) == 1
     return matching[0]
 
 
 def test_the_base_is_there() -> None:
-    assert found("base", "bftrain") == Finding(
-        kind="base", name="bftrain", state=State.OK, detail=__version__, needed=True
+    assert found("base", "bftrain") == DoctorFinding(
+        kind="base", name="bftrain", state=PartState.OK, detail=__version__, needed=True
     )
     assert found("base", "python").detail == ".".join(map(str, sys.version_info[:3]))
 
@@ -43,56 +43,62 @@ def test_every_registered_part_is_looked_at() -> None:
 
 def test_what_the_basic_work_needs_is_needed_and_works() -> None:
     needed = {(finding.name, finding.state) for finding in examine() if finding.needed}
-    assert needed == {(name, State.OK) for name in ("bftrain", "python", "exact", "highs")}
+    assert needed == {(name, PartState.OK) for name in ("bftrain", "python", "exact", "highs")}
 
 
 @pytest.mark.parametrize(
     ("entry", "target", "state", "detail", "fix"),
     [
-        ("dice", f"{HERE}:dice", State.OK, "", ""),
-        ("module", HERE, State.OK, "module 1.0", ""),
-        ("missing", f"{HERE}:missing", State.ABSENT, "no licence", "buy one"),
-        ("rude", f"{HERE}:rude", State.BROKEN, "raised OSError: libfoo.so.3: cannot open shared object file", ""),
-        ("mute", f"{HERE}:mute", State.BROKEN, "raised AttributeError: 'NoneType' object has no attribute 'ok'", ""),
+        ("dice", f"{HERE}:dice", PartState.OK, "", ""),
+        ("module", HERE, PartState.OK, "module 1.0", ""),
+        ("missing", f"{HERE}:missing", PartState.ABSENT, "no licence", "buy one"),
+        ("rude", f"{HERE}:rude", PartState.BROKEN, "raised OSError: libfoo.so.3: cannot open shared object file", ""),
+        (
+            "mute",
+            f"{HERE}:mute",
+            PartState.BROKEN,
+            "raised AttributeError: 'NoneType' object has no attribute 'ok'",
+            "",
+        ),
         (
             "gone",
             "no.such.module:x",
-            State.BROKEN,
+            PartState.BROKEN,
             "cannot be loaded from no.such.module:x: ModuleNotFoundError: No module named 'no'",
             "repair or uninstall someones-package",
         ),
         (
             "wrong",
             f"{HERE}:no_solver",
-            State.BROKEN,
+            PartState.BROKEN,
             f"{HERE}:no_solver has not all that bftrain.ports.Solver asks for",
             "repair or uninstall someones-package",
         ),
         (
             "exact",
             f"{HERE}:dice",
-            State.BROKEN,
+            PartState.BROKEN,
             "the name is taken by bftrain; rename the entry point",
             "pip uninstall someones-package",
         ),
     ],
 )
 def test_plug_ins_good_and_bad(
-    monkeypatch: pytest.MonkeyPatch, entry: str, target: str, state: State, detail: str, fix: str
+    monkeypatch: pytest.MonkeyPatch, entry: str, target: str, state: PartState, detail: str, fix: str
 ) -> None:
     register(monkeypatch, ("solver", entry, target))
     finding = found("solver", f"{entry} (someones-package)")
     assert (finding.state, finding.detail, finding.fix, finding.needed) == (state, detail, fix, False)
-    assert found("solver", "exact").state is State.OK
+    assert found("solver", "exact").state is PartState.OK
 
 
 def test_a_needed_part_that_breaks_stays_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = {**registry.BUILT_IN, "solver": {"exact": f"{HERE}:rude", "highs": f"{HERE}:missing"}}
     monkeypatch.setattr(registry, "BUILT_IN", broken)
-    assert (found("solver", "exact").state, found("solver", "exact").needed) == (State.BROKEN, True)
-    assert (found("solver", "highs").state, found("solver", "highs").needed) == (State.ABSENT, True)
+    assert (found("solver", "exact").state, found("solver", "exact").needed) == (PartState.BROKEN, True)
+    assert (found("solver", "highs").state, found("solver", "highs").needed) == (PartState.ABSENT, True)
     broken["solver"]["exact"] = "no.such:thing"
-    assert (found("solver", "exact").state, found("solver", "exact").needed) == (State.BROKEN, True)
+    assert (found("solver", "exact").state, found("solver", "exact").needed) == (PartState.BROKEN, True)
 
 
 # -- extras: found without being imported
@@ -100,10 +106,10 @@ def test_a_needed_part_that_breaks_stays_needed(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_extra_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)  # noqa: ARG005 - nothing is there
-    assert found("extra", "torch") == Finding(
+    assert found("extra", "torch") == DoctorFinding(
         kind="extra",
         name="torch",
-        state=State.ABSENT,
+        state=PartState.ABSENT,
         detail="for training",
         fix="pip install 'bftrain[torch]'",
     )
@@ -132,27 +138,29 @@ def program(place: Path, name: str, script: str) -> None:
 
 def test_without_its_command_a_scheduler_is_absent() -> None:
     slurm, pbs = found("scheduler", "slurm"), found("scheduler", "pbs")
-    assert (slurm.state, slurm.fix) == (State.ABSENT, "apt-get install slurm-client")
+    assert (slurm.state, slurm.fix) == (PartState.ABSENT, "apt-get install slurm-client")
     assert slurm.detail == "no command 'scontrol'; only needed to run beside Slurm"
-    assert (pbs.state, pbs.fix) == (State.ABSENT, "run this where the scheduler's commands are installed")
+    assert (pbs.state, pbs.fix) == (PartState.ABSENT, "run this where the scheduler's commands are installed")
 
 
 @pytest.mark.parametrize(
     ("script", "state", "detail"),
     [
-        ('echo "Slurmctld(primary) at $1 is UP"; echo more', State.OK, "Slurmctld(primary) at ping is UP"),
-        ("exit 0", State.OK, "exit code 0"),
-        ("echo no such host >&2; exit 1", State.BROKEN, "'scontrol ping': no such host"),
-        ("echo is DOWN; exit 1", State.BROKEN, "'scontrol ping': is DOWN"),
-        ("exit 7", State.BROKEN, "'scontrol ping': exit code 7"),
-        ("printf 'caf\\351\\n'", State.OK, "caf\N{REPLACEMENT CHARACTER}"),
+        ('echo "Slurmctld(primary) at $1 is UP"; echo more', PartState.OK, "Slurmctld(primary) at ping is UP"),
+        ("exit 0", PartState.OK, "exit code 0"),
+        ("echo no such host >&2; exit 1", PartState.BROKEN, "'scontrol ping': no such host"),
+        ("echo is DOWN; exit 1", PartState.BROKEN, "'scontrol ping': is DOWN"),
+        ("exit 7", PartState.BROKEN, "'scontrol ping': exit code 7"),
+        ("printf 'caf\\351\\n'", PartState.OK, "caf\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_a_schedulers_command_is_asked_and_quoted(no_programs: Path, script: str, state: State, detail: str) -> None:
+def test_a_schedulers_command_is_asked_and_quoted(
+    no_programs: Path, script: str, state: PartState, detail: str
+) -> None:
     program(no_programs, "scontrol", script)
     finding = found("scheduler", "slurm")
     assert (finding.state, finding.detail) == (state, detail)
-    assert ("SLURM_CONF" in finding.fix) is (state is State.BROKEN)
+    assert ("SLURM_CONF" in finding.fix) is (state is PartState.BROKEN)
 
 
 @pytest.mark.parametrize(("name", "command"), [("slurm", "scontrol ping"), ("pbs", "qstat -B")])
@@ -162,7 +170,7 @@ def test_a_command_that_hangs_is_given_up(
     program(no_programs, command.split(maxsplit=1)[0], "read forever < /dev/zero")
     monkeypatch.setattr(doctor, "_COMMAND_TIMEOUT_S", 0.2)
     finding = found("scheduler", name)
-    assert finding.state is State.BROKEN
+    assert finding.state is PartState.BROKEN
     assert finding.detail == f"'{command}' did not answer within 0.2 s"
 
 
@@ -170,5 +178,5 @@ def test_a_command_that_cannot_be_run_is_broken(no_programs: Path) -> None:
     (no_programs / "scontrol").write_bytes(b"\x7fELF nonsense")
     (no_programs / "scontrol").chmod(0o755)
     finding = found("scheduler", "slurm")
-    assert finding.state is State.BROKEN
+    assert finding.state is PartState.BROKEN
     assert finding.detail == "'scontrol ping' cannot be run: Exec format error"

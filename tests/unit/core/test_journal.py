@@ -20,7 +20,7 @@ from bftrain import __version__
 from bftrain import journal as journal_module
 from bftrain.config import Settings
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.journal import FORMAT, Journal, Step
+from bftrain.journal import FORMAT, Journal, JournalStep
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, TaskFinished
@@ -171,9 +171,9 @@ def test_steps_read_back_as_they_were_written(path: Path, journal: Journal) -> N
     assert not journal.cut_off
     journal.append_events([joined(3, "n3")])
     wanted = [
-        Step(number=1, events=FIRST, decision=decision(1)),
-        Step(number=2, events=(left(2, "n1"), TaskFinished(time_s=2, task="a")), decision=decision(2)),
-        Step(number=3, events=(joined(3, "n3"),), decision=None),
+        JournalStep(number=1, events=FIRST, decision=decision(1)),
+        JournalStep(number=2, events=(left(2, "n1"), TaskFinished(time_s=2, task="a")), decision=decision(2)),
+        JournalStep(number=3, events=(joined(3, "n3"),), decision=None),
     ]
     assert list(journal.steps()) == wanted
     assert len(journal) == 3

@@ -11,7 +11,7 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, UnknownName
 from bftrain.journal import Journal
-from bftrain.rerun import Remembering, Rerun, restore
+from bftrain.rerun import RememberingSolver, Rerun, restore
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Limits, Quality, Termination
@@ -199,13 +199,13 @@ def test_a_solver_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 def test_remembering_says_of_itself_what_its_solver_says() -> None:
-    remembering = Remembering(plugins.missing)  # type: ignore[arg-type]  # good enough a solver
+    remembering = RememberingSolver(plugins.missing)  # type: ignore[arg-type]  # good enough a solver
     assert remembering.name == "missing"
     assert remembering.available().reason == "no licence"
 
 
 def test_without_a_record_it_solves() -> None:
-    remembering = Remembering(parts.Scripted(parts.best))
+    remembering = RememberingSolver(parts.Scripted(parts.best))
     given = table(1, [0.0, 1.0])
     assert remembering.solve(given, Limits()).sizes == {"t0": 1}
     remembering.recorded = make(Decision, termination="time_limit", quality="feasible", sizes={"t0": 0}, used=0)

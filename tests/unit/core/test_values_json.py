@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain.journal import Step
+from bftrain.journal import JournalStep
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
@@ -235,8 +235,8 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         '{"action":"stop","nodes":["n1"],"task":"a","cause":"below_minimum"}',
     ),
     (
-        Step(number=1, events=(NodesLeft(time_s=1.5, nodes=("n1",)),), decision=None),
-        Step,
+        JournalStep(number=1, events=(NodesLeft(time_s=1.5, nodes=("n1",)),), decision=None),
+        JournalStep,
         '{"number":1,"events":[{"event":"nodes_left","time_s":1.5,"nodes":["n1"]}],"decision":null}',
     ),
 ]

@@ -9,7 +9,7 @@ import pytest
 
 from bftrain.ports import Launcher
 from bftrain.registry import BUILT_IN
-from bftrain_elastic.manager.task_lifecycles import Course, Floor
+from bftrain_elastic.manager.task_lifecycles import TaskContext, TaskLifecycle
 from tests.helpers.pages import ROOT
 
 PAGE = (ROOT / "docs" / "adding" / "launcher.md").read_text(encoding="utf-8")
@@ -33,7 +33,11 @@ def call(name: str, function: object) -> str:
 
 @pytest.mark.parametrize(
     ("port", "first_words"),
-    [(Launcher, "a launcher has"), (Course, "a course is told"), (Floor, "a course may ask its floor for")],
+    [
+        (Launcher, "a launcher has"),
+        (TaskLifecycle, "a course is told"),
+        (TaskContext, "a course may ask its floor for"),
+    ],
 )
 def test_every_call_is_told_as_it_is(port: type, first_words: str) -> None:
     expected = [call(name, found) for name, found in vars(port).items() if inspect.isfunction(found) and name[0] != "_"]

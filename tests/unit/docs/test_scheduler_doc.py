@@ -15,7 +15,7 @@ import pytest
 from bftrain import registry
 from bftrain.doctor import examine
 from bftrain.live.schedulers.hook_spool import read_line
-from bftrain.live.schedulers.pilot_backend import Batch, Command, CommandFailed, PilotState
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotBackend, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
 from tests.unit.core import plugins
 
@@ -77,12 +77,12 @@ def test_the_example_is_a_small_plugin_that_is_found(lsf: Any) -> None:  # noqa:
     assert registry.load("scheduler", "lsf") is lsf.make
     (shown,) = [found for found in examine() if found.kind == "scheduler" and "lsf" in found.name]
     assert shown.state.value == "ok"
-    wanted = {name for name in vars(Batch) if not name.startswith("_")} | set(Batch.__annotations__)
+    wanted = {name for name in vars(PilotBackend) if not name.startswith("_")} | set(PilotBackend.__annotations__)
     assert [name for name in wanted if not hasattr(lsf.Lsf, name)] == []
     assert "| `name`, `avoids` |" in PAGE
     told = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
-    methods = {name for port in (Batch, Scheduler) for name in vars(port) if not name.startswith("_")}
-    assert {name for name in methods if callable(getattr(Batch, name, getattr(Scheduler, name, None)))} <= told
+    methods = {name for port in (PilotBackend, Scheduler) for name in vars(port) if not name.startswith("_")}
+    assert {name for name in methods if callable(getattr(PilotBackend, name, getattr(Scheduler, name, None)))} <= told
 
 
 def test_the_line_of_a_hook_is_one() -> None:
@@ -95,7 +95,7 @@ def test_the_line_of_a_hook_is_one() -> None:
 def test_the_example_keeps_pilots(lsf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - a module
     monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
     fake = FakeLsf("n1", "n2", "n3")
-    monkeypatch.setattr(lsf, "Runner", lambda **_: fake.run)
+    monkeypatch.setattr(lsf, "CommandRunner", lambda **_: fake.run)
     table = {"queue": "idle", "pending": 1, "lengths_s": [3600], "poll_s": 0.01, "submits_per_min": 100_000}
     scheduler: PilotJobs = registry.load("scheduler", "lsf")(table, Site(name="t", folder=tmp_path))
     ours: set[str] = set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.wire.messages import Message
 from tests.helpers.scripted_agents import SECRET, Agent, Simple, Told
@@ -20,15 +20,15 @@ def told() -> Told:
 
 
 @pytest.fixture
-def hub(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentHub]:
     monkeypatch.setattr("bftrain_elastic.manager.agent_listener._SILENCE_S", 600.0)  # these agents have no heartbeat
-    running = Hub(told, SECRET)
+    running = AgentHub(told, SECRET)
     yield running
     running.close()
 
 
 @pytest.fixture
-def comes(hub: Hub) -> Iterator[Callable[..., Agent]]:
+def comes(hub: AgentHub) -> Iterator[Callable[..., Agent]]:
     """Give what lets an agent come: its node, and the workers it has."""
     agents: list[Agent] = []
 
@@ -42,7 +42,7 @@ def comes(hub: Hub) -> Iterator[Callable[..., Agent]]:
 
 
 @pytest.fixture
-def launcher(hub: Hub, tmp_path: Path) -> AgentLauncher:
+def launcher(hub: AgentHub, tmp_path: Path) -> AgentLauncher:
     launches = AgentLauncher("simple", Simple, hub)
     launches.add("t", {"argv": ["x.py"], "folder": str(tmp_path / "t")})
     return launches

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles.native import NativeCourse
-from bftrain_elastic.manager.task_lifecycles.process import ProcessCourse
+from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from tests.unit.elastic.floor import PaperFloor
 
 
@@ -15,7 +15,7 @@ class NativePlay:
 
     def __init__(self, *nodes: str) -> None:
         self.floor = PaperFloor(*nodes)
-        self.course = NativeCourse("t", Job(argv=("s.py",), folder="f"), self.floor)
+        self.course = NativeLifecycle("t", Job(argv=("s.py",), folder="f"), self.floor)
         self.step: dict[str, int] = {}
 
     def want(self, *nodes: str, at_once: tuple[str, ...] = ()) -> None:
@@ -58,7 +58,7 @@ class ProcessPlay:
 
     def __init__(self, *nodes: str, **job: Any) -> None:  # noqa: ANN401 - a job's own fields
         self.floor = PaperFloor(*nodes)
-        self.course = ProcessCourse("t", Job(argv=("./train",), folder="f", **job), self.floor)
+        self.course = ProcessLifecycle("t", Job(argv=("./train",), folder="f", **job), self.floor)
 
     def want(self, *nodes: str, at_once: tuple[str, ...] = ()) -> None:
         self.course.want(nodes, at_once=frozenset(at_once))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.agent.agent_settings import Settings, command_line
+from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.shared_secret import make_secret
 
@@ -17,7 +17,7 @@ def words(folder: Path, manager: str) -> list[str]:
 
 
 def test_a_command_line_is_read(tmp_path: Path) -> None:
-    found = Settings.of(command_line("").parse_args(words(tmp_path, "10.0.0.1:7070")))
+    found = AgentSettings.of(command_line("").parse_args(words(tmp_path, "10.0.0.1:7070")))
     assert (found.manager, found.node, found.preload, found.grace_s) == (("10.0.0.1", 7070), "n1", ("a", "b"), 0.0)
 
 
@@ -25,4 +25,4 @@ def test_a_command_line_is_read(tmp_path: Path) -> None:
 def test_a_manager_without_address_or_port_is_named(tmp_path: Path, manager: str) -> None:
     given = command_line("").parse_args(words(tmp_path, manager))
     with pytest.raises(ElasticError, match=f"--manager: '{manager}' is not ADDRESS:PORT"):
-        Settings.of(given)
+        AgentSettings.of(given)

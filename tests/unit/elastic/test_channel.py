@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_elastic import finish
-from bftrain_elastic.worker.agent_channel import Channel, reachable
+from bftrain_elastic.worker.agent_channel import AgentChannel, reachable
 from bftrain_elastic.worker.script_position import script_line
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_a_path_may_be_longer_than_the_kernel_takes(tmp_path: Path, depth: int) 
             assert len(name) < 108
             door.bind(name)
         door.listen()
-        channel = Channel(path, "w1")
+        channel = AgentChannel(path, "w1")
         guest, _ = door.accept()
         with guest:
             assert json.loads(guest.recv(1000)) == {"say": "hello", "worker": "w1"}
@@ -37,12 +37,12 @@ def test_a_path_may_be_longer_than_the_kernel_takes(tmp_path: Path, depth: int) 
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Channel, socket.socket]]:
+def pair(tmp_path: Path) -> Iterator[tuple[AgentChannel, socket.socket]]:
     """Give a worker's channel and the agent's end of it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(str(tmp_path / "agent"))
         door.listen()
-        channel = Channel(str(tmp_path / "agent"), "w1")
+        channel = AgentChannel(str(tmp_path / "agent"), "w1")
         guest, _ = door.accept()
         with guest:
             guest.settimeout(10)
@@ -52,7 +52,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Channel, socket.socket]]:
 
 
 def test_an_agent_that_does_not_read_holds_nobody_up_and_hears_the_last_word(
-    pair: tuple[Channel, socket.socket],
+    pair: tuple[AgentChannel, socket.socket],
 ) -> None:
     channel, guest = pair
     for step in range(100_000):
@@ -74,7 +74,7 @@ def test_an_agent_that_does_not_read_holds_nobody_up_and_hears_the_last_word(
     assert {"say": "on_disk", "step": 99_990} in heard[-3:]
 
 
-def test_where_a_worker_is_is_told_without_its_help(pair: tuple[Channel, socket.socket]) -> None:
+def test_where_a_worker_is_is_told_without_its_help(pair: tuple[AgentChannel, socket.socket]) -> None:
     channel, guest = pair
     channel.position = lambda: ("commit", 7)
     channel.listen()
@@ -122,7 +122,7 @@ def test_a_program_says_that_it_is_finished(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is how it is seen
-def test_a_worker_whose_channel_breaks_does_not_wait_for_ever(pair: tuple[Channel, socket.socket]) -> None:
+def test_a_worker_whose_channel_breaks_does_not_wait_for_ever(pair: tuple[AgentChannel, socket.socket]) -> None:
     channel, guest = pair
 
     def breaks() -> None:

@@ -9,8 +9,8 @@ import socket
 import tempfile
 from typing import TYPE_CHECKING
 
-from bftrain_elastic.agent.worker_socket import Door
-from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.agent.worker_socket import WorkerSocket
+from bftrain_elastic.worker.agent_channel import AgentChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def test_workers_that_cannot_be_let_in_at_the_moment_come_in_later(
     notes: list[str] = []
     heard: list[tuple[str, str]] = []
     with selectors.DefaultSelector() as selector:
-        door = Door(
+        door = WorkerSocket(
             selector,
             known={"w1"}.__contains__,
             on_message=lambda name, message: heard.append((name, message["say"])),
@@ -41,7 +41,7 @@ def test_workers_that_cannot_be_let_in_at_the_moment_come_in_later(
         def fails(_: socket.socket) -> None:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        channel = Channel(door.path, "w1")
+        channel = AgentChannel(door.path, "w1")
         channel.say({"say": "finished"})
         with monkeypatch.context() as patched:
             patched.setattr(socket.socket, "accept", fails)

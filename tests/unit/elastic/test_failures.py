@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.failures import (
     ALLOWED,
     ALLOWED_FROM_OUTSIDE,
-    Death,
     FailurePolicy,
+    WorkerDeath,
     is_connection_trouble,
 )
 
 SETTLE_S = 5.0
 
 
-def death(code: int, tail: str = "", *, at: float, node: str = "a", started: bool = True) -> Death:
-    return Death(
+def death(code: int, tail: str = "", *, at: float, node: str = "a", started: bool = True) -> WorkerDeath:
+    return WorkerDeath(
         text=f"w ended with {code}",
         node=node,
         nodes=frozenset({node, "b"}),
-        exit=Exit(code, tail),
+        exit=WorkerExit(code, tail),
         began_s=at,
         started=started,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.forming import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
-from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, NativeCourse
+from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, NativeLifecycle
 from tests.unit.elastic.floor import PaperFloor
 from tests.unit.elastic.plays import NativePlay as Play
 
@@ -30,7 +30,7 @@ def test_a_state_may_take_longer_to_load_than_members_to_meet() -> None:
 
 def test_a_group_whose_state_never_comes_is_cut_a_little_later_each_time_and_given_up() -> None:
     play = Play("a", "b")
-    play.course = NativeCourse("t", Job(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), play.floor)
+    play.course = NativeLifecycle("t", Job(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), play.floor)
     play.want("a", "b")
     play.all_new_ready()
     tries = []
@@ -44,7 +44,7 @@ def test_a_group_whose_state_never_comes_is_cut_a_little_later_each_time_and_giv
         tries.append(round(play.floor.time - begun))
         if play.floor.stopped:
             for worker in members:
-                play.course.exited(worker, Exit(-9))
+                play.course.exited(worker, WorkerExit(-9))
             break
         assert {worker for worker, _ in cut} == set(members)
         for worker in members:
@@ -66,7 +66,7 @@ def test_one_that_is_alone_and_never_gets_its_state_is_ended_and_started_again()
     joined(play, only, 1)
     play.tick(LOADING_S + 1)
     assert play.floor.stopped == [(only, 0.0)]
-    play.course.exited(only, Exit(-9))
+    play.course.exited(only, WorkerExit(-9))
     play.tick(play.floor.settle_s + 1)
     assert len(play.floor.spawned) == 1
     assert play.floor.notes() == []

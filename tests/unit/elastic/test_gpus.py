@@ -16,7 +16,7 @@ import pytest
 from bftrain_elastic import State
 from bftrain_elastic.agent import gpus
 from bftrain_elastic.worker import process_groups, state_tree, state_values
-from bftrain_elastic.worker.process_groups import Group, Place
+from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,8 +127,8 @@ def test_nccl_where_there_is_cuda_and_gloo_otherwise(monkeypatch: pytest.MonkeyP
     if gpu:
         Cuda(monkeypatch, 1)
     asked = Distributed(monkeypatch).asked
-    group = Group()
-    group.join(Place(1, 0, 3, 3), None)
+    group = ProcessGroup()
+    group.join(GroupRank(1, 0, 3, 3), None)
     # What is agreed on at a commit is a number on the CPU: Gloo carries it, and sees at once when a member is gone
     assert asked == [("init", "cpu:gloo,cuda:nccl" if gpu else "gloo")]
     group.abort()
@@ -141,8 +141,8 @@ def test_a_group_that_cannot_be_closed_is_forgotten_so_that_another_can_be_forme
     Cuda(monkeypatch, 1)
     distributed = Distributed(monkeypatch)
     distributed.breaks = True
-    group = Group()
-    group.join(Place(1, 0, 3, 3), None)
+    group = ProcessGroup()
+    group.join(GroupRank(1, 0, 3, 3), None)
     group.leave(broken=True)
     assert [what for what, _ in distributed.asked] == ["init", "abort", "destroy", "forget"]
 

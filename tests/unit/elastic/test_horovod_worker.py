@@ -16,7 +16,7 @@ import pytest
 from bftrain_elastic import report
 from bftrain_elastic.tryout.leftovers import listening
 from bftrain_elastic.worker import checkpoint_file, horovod_group, horovod_worker, progress_report, run_loop
-from bftrain_elastic.worker.agent_channel import Channel
+from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.horovod_rendezvous import NotAllCame
 from tests.helpers.horovod_stand_in import Agent, InternalError, Kept, StandIn, UpdatedError
 
@@ -57,15 +57,15 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     os.environ |= {"BFTRAIN_FOLDER": str(tmp_path), "BFTRAIN_ADDRESS": "127.0.0.1"}
     monkeypatch.setattr(progress_report, "_current", None)
     other_end = Agent(tmp_path / "agent")
-    connect = Channel.from_environment
+    connect = AgentChannel.from_environment
 
-    def remembered() -> Channel | None:
+    def remembered() -> AgentChannel | None:
         channel = connect()
         if channel is not None:
             other_end.channels.append(channel)
         return channel
 
-    monkeypatch.setattr(Channel, "from_environment", remembered)
+    monkeypatch.setattr(AgentChannel, "from_environment", remembered)
     before = listening([os.getpid()])
     yield other_end
     other_end.close()

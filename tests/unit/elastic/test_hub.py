@@ -14,9 +14,9 @@ import pytest
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager.agent_connection import RunningWorker
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.wire.authenticated_stream import Sealed
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from tests.helpers.scripted_agents import (
     PATIENCE_S,
     SECRET,
@@ -51,7 +51,7 @@ def test_a_worker_that_says_what_cannot_be_harms_nobody(comes: Comes, told: Told
     "message", [{"say": "said"}, {"say": "exited", "worker": "w"}, {"say": "spawned", "worker": 3}]
 )
 def test_an_agent_that_says_what_cannot_be_is_sent_away_and_the_others_stay(
-    hub: Hub, comes: Comes, told: Told, message: dict[str, Any]
+    hub: AgentHub, comes: Comes, told: Told, message: dict[str, Any]
 ) -> None:
     odd, _ = comes("odd"), comes("other")
     told.until("registered", 2)
@@ -75,7 +75,7 @@ def test_a_manager_that_stumbles_over_what_it_is_told_is_told_the_next(
 
 
 def test_a_course_with_a_mistake_fails_its_own_task(
-    hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher, capfd: pytest.CaptureFixture[str]
+    hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agent, worker = started(comes, launcher)
     agent.say(say="said", worker=worker, message={"say": "done", "step": 1})
@@ -88,7 +88,7 @@ def test_a_course_with_a_mistake_fails_its_own_task(
     assert agent.hear("spawn")["worker"] != worker, "whoever starts it again finds a new course"
 
 
-def test_who_stops_workers_that_wait_hears_of_their_end_later(hub: Hub, comes: Comes, tmp_path: Path) -> None:
+def test_who_stops_workers_that_wait_hears_of_their_end_later(hub: AgentHub, comes: Comes, tmp_path: Path) -> None:
     """A course that goes through its workers may not have them taken away meanwhile."""
     ended: list[str] = []
 
@@ -120,7 +120,7 @@ def test_who_stops_workers_that_wait_hears_of_their_end_later(hub: Hub, comes: C
 
 def test_an_end_that_comes_before_the_wakening_harms_nobody(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread may see that it is to end, and be gone, before whoever asked for it has written to wake it."""
-    running = Hub(told, SECRET)
+    running = AgentHub(told, SECRET)
     write = os.write
 
     def late(file: int, data: bytes) -> int:
@@ -142,7 +142,7 @@ def test_a_job_that_cannot_be_is_refused_when_it_is_added(launcher: AgentLaunche
 
 
 def test_an_agent_that_falls_silent_is_lost(
-    comes: Comes, told: Told, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    comes: Comes, told: Told, hub: AgentHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comes("n1")
     told.until("registered")
@@ -153,7 +153,7 @@ def test_an_agent_that_falls_silent_is_lost(
 
 
 def test_a_hub_without_free_descriptors_goes_on_and_accepts_agents_later(
-    comes: Comes, told: Told, hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    comes: Comes, told: Told, hub: AgentHub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     comes("n1")
     told.until("registered")
@@ -186,9 +186,9 @@ def test_an_agent_that_the_scheduler_told_to_go_is_told_apart(
     assert (gone["reason"], gone["noticed"]) == (f"it left: {reason}", noticed)
 
 
-def test_what_was_said_on_one_connection_is_refused_on_another(hub: Hub, told: Told) -> None:
+def test_what_was_said_on_one_connection_is_refused_on_another(hub: AgentHub, told: Told) -> None:
     """Whoever listens on the network has all that an agent sent, but not the secret."""
-    sealed = Sealed(SECRET, "agent")
+    sealed = AuthenticatedStream(SECRET, "agent")
     recorded = sealed.greeting
     with socket.create_connection(hub.address, timeout=PATIENCE_S) as connection:
         connection.sendall(sealed.greeting)
@@ -215,7 +215,7 @@ def test_a_task_that_was_never_added_fails(told: Told, launcher: AgentLauncher) 
 
 
 def test_a_closed_hub_lets_agents_in_when_it_is_opened(told: Told) -> None:
-    hub = Hub(told, SECRET, closed=True)
+    hub = AgentHub(told, SECRET, closed=True)
     came: list[Agent] = []
     coming = threading.Thread(target=lambda: came.append(Agent(hub, "n1")))
     coming.start()
@@ -229,7 +229,9 @@ def test_a_closed_hub_lets_agents_in_when_it_is_opened(told: Told) -> None:
     hub.close()
 
 
-def test_a_worker_that_a_task_knows_is_taken_over(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_a_worker_that_a_task_knows_is_taken_over(
+    hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher
+) -> None:
     start(launcher, "n1")
     agent = comes("n1", left("t/n1/0/1-41"))
     assert agent.hear("tell") == {"do": "tell", "worker": "t/n1/0/1-41", "message": {"do": "hello"}}
@@ -255,7 +257,7 @@ def test_a_worker_that_nobody_knows_is_killed_before_anything_starts_there(
     assert not [one for one in told.all if one["told"] == "note"], "the end of a stranger is nobody's"
 
 
-def test_a_task_runs_on_fewer_of_its_nodes_for_a_while(launcher: AgentLauncher, hub: Hub) -> None:
+def test_a_task_runs_on_fewer_of_its_nodes_for_a_while(launcher: AgentLauncher, hub: AgentHub) -> None:
     course = Simple.made[-1]
 
     def runs_on() -> tuple[str, ...]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from tests.helpers.scripted_agents import SECRET, Agent, Comes, Simple, Told, exit_, left, start, started
 
 # -- epochs
 
 
 def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(told: Told) -> None:
-    hub = Hub(told, SECRET, epoch=7, settle_s=2.5)
+    hub = AgentHub(told, SECRET, epoch=7, settle_s=2.5)
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-1"
     assert hub.settle_s == 2.5
     agent = Agent(hub, "n1", left("t/n1/0/6-99"))
@@ -24,7 +24,7 @@ def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(told: Told) -> None
     hub.close()
 
 
-def test_an_agent_that_obeys_a_newer_manager_is_not_registered(comes: Comes, hub: Hub, told: Told) -> None:
+def test_an_agent_that_obeys_a_newer_manager_is_not_registered(comes: Comes, hub: AgentHub, told: Told) -> None:
     agent = comes("n1", epoch=2)
     assert agent.hear("welcome")["epoch"] == 1, "so it knows why"
     assert agent.is_sent_away()
@@ -32,7 +32,9 @@ def test_an_agent_that_obeys_a_newer_manager_is_not_registered(comes: Comes, hub
     assert told.all == []
 
 
-def test_an_abandoned_hub_says_nothing_to_anybody(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_an_abandoned_hub_says_nothing_to_anybody(
+    hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher
+) -> None:
     start(launcher, "n1")
     agent = comes("n1")
     agent.hear("spawn")
@@ -66,7 +68,7 @@ def test_an_end_that_no_manager_saw_is_told_once_and_kept_for_the_next_manager(
     assert first.hear("spawn"), "the course starts another one"
     offered = Simple.made[-1].offered
     assert [(one.worker, one.generation, one.rank, one.exit, one.step) for one in offered] == [
-        ("t/n1/0/0-5", 3, 1, Exit(0, finished=True, ago_s=4.5), 7)
+        ("t/n1/0/0-5", 3, 1, WorkerExit(0, finished=True, ago_s=4.5), 7)
     ]
     assert offered[0].report is not None
     assert offered[0].report["total"] == 7
@@ -96,7 +98,7 @@ def test_the_end_of_a_worker_whose_connection_broke_is_told_when_it_is_known(
     assert told.until("note")["text"] == f"{worker} exited with -9", "as far as the manager knows"
     comes("n1", ended=(left(worker, exit=exit_(finished=True)),)).hear("welcome")
     told.until("registered", 2)
-    assert [one.exit for one in Simple.made[-1].offered] == [Exit(0, finished=True)]
+    assert [one.exit for one in Simple.made[-1].offered] == [WorkerExit(0, finished=True)]
 
 
 def test_an_end_that_was_said_and_is_listed_again_is_told_once(
@@ -124,7 +126,7 @@ def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, told: Told, laun
 
 
 def test_a_notice_is_told_and_nothing_starts_on_that_node_any_more(
-    hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher
+    hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher
 ) -> None:
     start(launcher, "n1", "n2")
     agent = comes("n1")
@@ -151,7 +153,7 @@ def test_a_notice_of_a_node_that_no_task_wants_is_told_to_the_manager_alone(
     assert not [one for one in told.all if one["told"] == "note"]
 
 
-def test_a_worker_is_inspected(hub: Hub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_a_worker_is_inspected(hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
     agent, worker = started(comes, launcher)
     hub.ask(lambda: Simple.made[-1].floor.inspect(worker))
     assert agent.hear("inspect") == {"do": "inspect", "worker": worker}
@@ -160,7 +162,7 @@ def test_a_worker_is_inspected(hub: Hub, comes: Comes, told: Told, launcher: Age
 
 
 def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
-    hub: Hub, comes: Comes, launcher: AgentLauncher
+    hub: AgentHub, comes: Comes, launcher: AgentLauncher
 ) -> None:
     agent, worker = started(comes, launcher)
     hub.ask(lambda: Simple.made[-1].spawn("n1"))
@@ -169,7 +171,7 @@ def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
     assert agent.hear("spawn")["worker"] == "t/n1/0/1-2"
 
 
-def test_workers_that_are_held_back_start_later(hub: Hub, comes: Comes, launcher: AgentLauncher) -> None:
+def test_workers_that_are_held_back_start_later(hub: AgentHub, comes: Comes, launcher: AgentLauncher) -> None:
     hub.hold_workers()
     start(launcher, "n1")
     agent = comes("n1")

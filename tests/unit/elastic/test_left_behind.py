@@ -10,8 +10,8 @@ import pytest
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.tryout.local_stage import Stage
-from bftrain_elastic.tryout.try_script import Trying
+from bftrain_elastic.tryout.local_stage import LocalStage
+from bftrain_elastic.tryout.try_script import ScriptTrial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_script_that_its_launcher_refuses(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.touch()
-    trying = Trying(launchers.torchrun, [str(script)], nodes=1)
+    trying = ScriptTrial(launchers.torchrun, [str(script)], nodes=1)
     with pytest.raises(BadJob, match="torchrun starts Python scripts"), trying:
         pass
 
@@ -40,5 +40,5 @@ def test_a_stage_whose_launcher_cannot_be_made() -> None:
     def cannot(*_: object) -> NoReturn:
         raise ValueError("no such launcher")
 
-    with pytest.raises(ValueError, match="no such launcher"), Stage(cannot, nodes=("n1",)):
+    with pytest.raises(ValueError, match="no such launcher"), LocalStage(cannot, nodes=("n1",)):
         pass

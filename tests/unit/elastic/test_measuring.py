@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.manager.speed_measurement import ENOUGH, ENOUGH_S, WARM_UP, WINDOW, Measuring
+from bftrain_elastic.manager.speed_measurement import ENOUGH, ENOUGH_S, WARM_UP, WINDOW, SpeedMeasurement
 
 
 class Clock:
     """Reports steps of a task, one after the other."""
 
     def __init__(self) -> None:
-        self.measuring = Measuring()
+        self.measuring = SpeedMeasurement()
         self.t = 1000.0
         self.step = 0
 
@@ -76,13 +76,13 @@ def test_a_clock_that_is_set_back_harms_nothing() -> None:
 
 
 def test_nothing_is_known_of_a_task_that_reports_nothing() -> None:
-    measuring = Measuring()
+    measuring = SpeedMeasurement()
     assert not measuring.hear({"told": "confirmed", "t": 1.0})
     assert (measuring.speeds(), measuring.costs(), measuring.step_s(1)) == ({}, {}, None)
 
 
 def test_a_gap_is_timed_by_the_manager_because_another_node_may_report_after_it() -> None:
-    measuring = Measuring()
+    measuring = SpeedMeasurement()
     for step in range(1, 41):
         size, skew = (1, 0.0) if step <= 20 else (3, 7.0)  # the second node's clock is seven seconds ahead
         heard = 0.1 * step + (0.3 if step > 20 else 0.0)
@@ -121,7 +121,7 @@ def test_a_change_around_which_lines_were_lost_costs_nothing_that_is_known() -> 
 
 
 def test_the_last_line_that_an_agent_repeats_to_a_new_manager_begins_no_cost() -> None:
-    measuring = Measuring()
+    measuring = SpeedMeasurement()
     repeated = {"told": "report", "t": 100.0, "heard": 130.0, "step": 40, "size": 2, "samples": 1, "loss": None}
     measuring.hear(repeated)
     for step in range(41, 80):
@@ -143,7 +143,7 @@ def test_a_line_from_before_a_start_is_not_the_first_one_after_it() -> None:
 
 
 def test_speeds_are_the_same_whatever_lines_are_lost() -> None:
-    measuring = Measuring()
+    measuring = SpeedMeasurement()
     for step in range(1, 400):
         if step % 23 and not 100 < step < 150:
             line = {"told": "report", "t": 0.1 * step, "step": step, "size": 2, "samples": 10, "loss": None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.group_choice import COMPANY_S
 from bftrain_elastic.manager.task_lifecycles.health import HANG_S
 from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, REPEAT_S
@@ -49,7 +49,7 @@ def test_who_gives_up_its_node_leaves_and_the_rest_need_no_state() -> None:
     assert [order["sync"] for _, order in play.floor.said if order["do"] == "go"] == [False]
     assert play.go(5) == [other]
     assert play.floor.heard("leave") == [(one, {"do": "leave", "save": False})]
-    play.course.exited(one, Exit(0, ""))
+    play.course.exited(one, WorkerExit(0, ""))
     assert play.floor.told[-1] == {"told": "vacated", "nodes": ["a"]}
 
 
@@ -92,7 +92,7 @@ def test_a_notice_that_was_not_followed_is_repeated() -> None:
 def test_when_a_member_dies_the_furthest_leads_and_a_new_one_joins_later() -> None:
     play = Play("a", "b", "c")
     one, two, three = play.running("a", "b", "c")
-    play.course.exited(one, Exit(-9, ""))
+    play.course.exited(one, WorkerExit(-9, ""))
     assert [at(worker) for worker in play.floor.spawned] == ["a"], "another takes its place"
     play.ready(two, step=5, generation=1, reason="Connection reset by peer")
     assert play.floor.heard("go") == []
@@ -105,7 +105,7 @@ def test_when_a_member_dies_the_furthest_leads_and_a_new_one_joins_later() -> No
 def test_who_waits_for_a_dead_member_is_cut_off_and_at_last_killed() -> None:
     play = Play("a", "b", "c")
     one, two, three = play.running("a", "b", "c")
-    play.course.exited(one, Exit(-9, ""))
+    play.course.exited(one, WorkerExit(-9, ""))
     play.ready(two, 5, 1, "Connection reset by peer")
     play.tick(ABORT_S + 0.1)
     assert play.floor.heard("abort") == [(three, {"do": "abort"})]
@@ -120,7 +120,7 @@ def test_preempted_nodes_are_cleared_at_once_and_the_rest_go_on_by_themselves() 
     assert play.floor.stopped == [(one, 0.0)]
     play.ready(other, 3, 1, "Connection reset by peer")
     assert play.go(3) == [other]
-    play.course.exited(one, Exit(-9, ""))
+    play.course.exited(one, WorkerExit(-9, ""))
     assert "note" not in play.floor.kinds()[-1:], "it died because it was told to"
 
 
@@ -135,9 +135,9 @@ def test_giving_up_all_nodes_writes_the_state_down_and_pauses() -> None:
         (one, {"do": "leave", "save": True, "grace_s": 10.0}),
         (other, {"do": "leave", "save": False}),
     ]
-    play.course.exited(one, Exit(0, ""))
+    play.course.exited(one, WorkerExit(0, ""))
     assert "paused" not in play.floor.kinds()
-    play.course.exited(other, Exit(0, ""))
+    play.course.exited(other, WorkerExit(0, ""))
     assert play.floor.kinds()[-2:] == ["vacated", "paused"]
 
 
@@ -145,7 +145,7 @@ def test_losing_all_nodes_pauses_and_the_next_start_reads_the_folder() -> None:
     play = Play("a", "b")
     (only,) = play.running("a")
     del play.floor.there["a"]
-    play.course.exited(only, Exit(-9, ""))
+    play.course.exited(only, WorkerExit(-9, ""))
     play.course.node_gone("a")
     assert play.floor.spawned == []
     play.want()
@@ -167,7 +167,7 @@ def test_a_group_that_breaks_again_and_again_though_nobody_dies_is_a_mistake_of_
     play.tick(play.floor.settle_s + 0.1)
     assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
-        play.course.exited(worker, Exit(-9, ""))
+        play.course.exited(worker, WorkerExit(-9, ""))
     assert "its workers lost each other: could not connect" in play.floor.told[-1]["reason"]
 
 
@@ -191,7 +191,7 @@ def test_a_group_that_breaks_because_one_dies_is_not_even_if_the_others_say_so_f
         play.ready(other, step=5, generation=generation, reason="Connection closed by peer")
         play.course.want(("a", "b"), at_once=frozenset())
         play.floor.there["a"] = 0
-        play.course.exited(one, Exit(-9, ""))
+        play.course.exited(one, WorkerExit(-9, ""))
         assert play.go(5) == [other]
         play.floor.there["a"] = 1
         play.floor.spawned.clear()

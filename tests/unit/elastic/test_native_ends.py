@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.group_choice import COMPANY_S
 from bftrain_elastic.manager.task_lifecycles.health import UNHEEDED
-from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeCourse
+from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.present_group import ABORT_S
 from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
 from tests.unit.elastic.plays import NativePlay as Play
@@ -19,10 +19,10 @@ def test_three_deaths_without_a_step_further_are_a_failure() -> None:
     play = Play("a")
     play.want("a")
     for _ in range(2):
-        play.course.exited(play.floor.spawned[-1], Exit(1, "ValueError: odd"))
+        play.course.exited(play.floor.spawned[-1], WorkerExit(1, "ValueError: odd"))
         play.tick(0.1)
     assert "note" not in play.floor.kinds(), "it may still turn out to be a preemption"
-    play.course.exited(play.floor.spawned[-1], Exit(1, "ValueError: odd"))
+    play.course.exited(play.floor.spawned[-1], WorkerExit(1, "ValueError: odd"))
     assert len(play.floor.spawned) == 3, "it is not started again before it is clear why it dies"
     play.tick(play.floor.settle_s)
     assert play.floor.kinds().count("note") == 2
@@ -41,7 +41,7 @@ def test_deaths_on_a_node_that_leaves_are_no_failure_however_often() -> None:
         play.want("a", "b")
         workers, play.floor.spawned = play.floor.spawned, []
         for worker in workers:
-            play.course.exited(worker, Exit(-15, ""))
+            play.course.exited(worker, WorkerExit(-15, ""))
         play.tick(0.5)
         for node in ("a", "b"):
             play.floor.there[node] = 0
@@ -59,9 +59,9 @@ def test_a_death_of_another_node_of_the_group_that_leaves_explains_a_crash() -> 
     play = Play("a", "b")
     for _ in range(5):
         one, other = play.running("a", "b")
-        play.course.exited(one, Exit(1, "RuntimeError: DataLoader worker is killed"))
+        play.course.exited(one, WorkerExit(1, "RuntimeError: DataLoader worker is killed"))
         play.floor.there["b"] = 0
-        play.course.exited(other, Exit(-9, ""))
+        play.course.exited(other, WorkerExit(-9, ""))
         play.course.node_gone("b")
         play.tick(10.0)
         play.floor.there["b"] = 1
@@ -73,7 +73,7 @@ def test_every_crash_is_told_with_its_own_words_even_if_a_survivor_speaks_first(
     one, other = play.running("a", "b")
     for generation in range(1, 4):
         play.ready(one, step=generation, generation=generation * 2 - 1, reason="[../gloo] Connection closed by peer")
-        play.course.exited(other, Exit(1, "Traceback\nValueError: odd"))
+        play.course.exited(other, WorkerExit(1, "Traceback\nValueError: odd"))
         assert play.go(generation) == [one]
         other = play.floor.spawned[-1]
         play.tick(play.floor.settle_s + 0.1)
@@ -93,12 +93,12 @@ def test_a_notice_hands_the_state_over_or_saves_it() -> None:
         play.ready(worker, 5, 1)
     assert play.go(5) == [other]
     assert play.floor.heard("leave") == [(one, {"do": "leave", "save": False})]
-    play.course.exited(one, Exit(0))
+    play.course.exited(one, WorkerExit(0))
     play.course.notice("b", 4.0)
     play.floor.heard("gather")
     play.ready(other, 8, 2)
     assert play.floor.heard("leave") == [(other, {"do": "leave", "save": True, "grace_s": 10.0})]
-    play.course.exited(other, Exit(0))
+    play.course.exited(other, WorkerExit(0))
     assert play.floor.kinds()[-1] == "paused"
     assert play.floor.spawned == [], "nothing is started on a node that will be taken"
     play.course.node_gone("a")
@@ -115,7 +115,7 @@ def test_a_noticed_node_that_is_given_again_has_another_agent() -> None:
     play.want()  # the manager gives it up, and tells no more of it
     play.floor.heard("gather")
     play.ready(old, 7, 1)
-    play.course.exited(old, Exit(0))
+    play.course.exited(old, WorkerExit(0))
     play.want("a")
     assert [at(worker) for worker in play.floor.spawned] == ["a"]
 
@@ -131,7 +131,7 @@ def test_a_notice_to_the_only_holder_saves_before_anybody_else_starts() -> None:
     play.all_new_ready()
     play.tick(COMPANY_S + 1.0)
     assert play.floor.heard("go") == [], "it would begin from an older state"
-    play.course.exited(old, Exit(0))
+    play.course.exited(old, WorkerExit(0))
     assert [at(worker) for worker in play.go(7)] == ["b"]
 
 
@@ -150,14 +150,14 @@ def test_deaths_with_steps_between_them_are_not() -> None:
     play = Play("a")
     for step in range(1, 6):
         (worker,) = play.running("a", step=step)
-        play.course.exited(worker, Exit(-9, ""))
+        play.course.exited(worker, WorkerExit(-9, ""))
     assert "failed" not in play.floor.kinds()
 
 
 def test_a_script_that_never_calls_run_fails_at_once() -> None:
     play = Play("a")
     play.want("a")
-    play.course.exited(play.floor.spawned[-1], Exit(0, "hello"))
+    play.course.exited(play.floor.spawned[-1], WorkerExit(0, "hello"))
     play.tick(play.floor.settle_s + 0.1)
     assert play.floor.kinds() == ["vacated", "failed"]
     assert "never called bftrain_elastic.run\nhello" in play.floor.told[-1]["reason"]
@@ -171,7 +171,7 @@ def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
         play.course.said(one, {"say": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None})
     assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
-        play.course.exited(worker, Exit(-9, ""))
+        play.course.exited(worker, WorkerExit(-9, ""))
     assert play.floor.told[-1]["reason"] == f"{one} trains by itself: its script never called bftrain_elastic.run"
     assert "report" not in play.floor.kinds()
 
@@ -179,7 +179,7 @@ def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
 def test_a_death_is_told_with_its_last_word() -> None:
     play = Play("a")
     play.want("a")
-    play.course.exited(play.floor.spawned[-1], Exit(1, "Traceback ...\nValueError: odd\n"))
+    play.course.exited(play.floor.spawned[-1], WorkerExit(1, "Traceback ...\nValueError: odd\n"))
     play.tick(play.floor.settle_s + 0.1)
     assert "ended with 1 (ValueError: odd); it is started again" in play.floor.notes()[0]
 
@@ -202,13 +202,13 @@ def test_the_script_may_take_its_time_after_the_training_on_each_worker() -> Non
     play.course.said(one, {"say": "done", "step": 60})
     play.tick(100 * FAREWELL_S)
     assert play.floor.stopped == [], "the first one evaluates what it has"
-    play.course.exited(one, Exit(0, ""))
+    play.course.exited(one, WorkerExit(0, ""))
     play.tick(100 * FAREWELL_S)
     assert play.floor.stopped == [], "and the other one its share"
     play.tick(1800.0)
     assert play.floor.stopped == [(other, 10.0)], "but not for ever"
     assert "did not end within" in play.floor.notes()[-1]
-    play.course.exited(other, Exit(-9, ""))
+    play.course.exited(other, WorkerExit(-9, ""))
     assert play.floor.kinds()[-1] == "done"
 
 
@@ -216,29 +216,29 @@ def test_who_does_not_end_its_training_after_the_first_has_is_stopped_and_told()
     play = Play("a", "b")
     one, other = play.running("a", "b")
     play.course.said(one, {"say": "done", "step": 60})
-    play.course.exited(one, Exit(0, ""))
+    play.course.exited(one, WorkerExit(0, ""))
     for _ in range(3):
         play.tick(FAREWELL_S + 0.1)
     assert play.floor.stopped == [(other, 10.0)]
     assert len(play.floor.notes()) == 1
-    play.course.exited(other, Exit(-9, ""))
+    play.course.exited(other, WorkerExit(-9, ""))
     assert play.floor.kinds()[-1] == "done"
 
 
 @pytest.mark.parametrize("how", ["by its word", "by its exit code", "by its file"])
 def test_a_program_that_says_it_is_finished_is_done_whatever_becomes_of_it(how: str) -> None:
     play = Play("a", "b")
-    play.course = NativeCourse("t", Job(argv=("s.py",), folder="/f", finish_code=7, finish_file="end"), play.floor)
+    play.course = NativeLifecycle("t", Job(argv=("s.py",), folder="/f", finish_code=7, finish_file="end"), play.floor)
     one, other = play.running("a", "b")
     assert play.floor.how[one] | {"finish_code": 7, "finish_file": "/f/end"} == play.floor.how[one]
     if how == "by its word":
         play.course.said(one, {"say": "finished"})
-        play.course.exited(one, Exit(1, "crashed later", finished=True))
+        play.course.exited(one, WorkerExit(1, "crashed later", finished=True))
     else:
-        play.course.exited(one, Exit(7 if how == "by its exit code" else 0, finished=True))
+        play.course.exited(one, WorkerExit(7 if how == "by its exit code" else 0, finished=True))
     play.ready(other, 5, 1, reason="Connection closed by peer")
     assert play.floor.heard("leave") == [(other, {"do": "leave", "save": False})]
-    play.course.exited(other, Exit(0))
+    play.course.exited(other, WorkerExit(0))
     play.tick(60)
     assert play.floor.kinds()[-1] == "done"
     assert len(play.floor.spawned) == 0
@@ -249,19 +249,19 @@ def test_who_waits_for_one_that_is_finished_is_cut_off() -> None:
     play = Play("a", "b")
     one, other = play.running("a", "b")
     play.course.said(one, {"say": "finished"})
-    play.course.exited(one, Exit(0, finished=True))
+    play.course.exited(one, WorkerExit(0, finished=True))
     play.tick(ABORT_S + 0.1)
     assert play.floor.heard("abort") == [(other, {"do": "abort"})]
 
 
 def test_who_leaves_while_a_file_says_that_it_is_finished_is_not() -> None:
     play = Play("a")
-    play.course = NativeCourse("t", Job(argv=("s.py",), folder="/f", finish_file="end"), play.floor)
+    play.course = NativeLifecycle("t", Job(argv=("s.py",), folder="/f", finish_file="end"), play.floor)
     (only,) = play.running("a")
     play.want()
     play.ready(only, 5, 1)
     assert play.floor.heard("leave") == [(only, {"do": "leave", "save": True, "grace_s": 10.0})]
-    play.course.exited(only, Exit(0, finished=True))
+    play.course.exited(only, WorkerExit(0, finished=True))
     assert play.floor.kinds()[-1] == "paused"
 
 
@@ -271,7 +271,7 @@ def test_a_state_that_could_not_be_written_is_told_with_where_it_goes_on() -> No
     play.course.said(only, {"say": "on_disk", "step": 3, "took_s": 0.1})
     play.want()
     play.ready(only, 50, 1)
-    play.course.exited(only, Exit(74, "bftrain: no space\n"))
+    play.course.exited(only, WorkerExit(74, "bftrain: no space\n"))
     (note,) = play.floor.notes()
     assert "ended with 74 before the state of step 50 was on disk (bftrain: no space)" in note
     assert note.endswith("the task goes on from step 3")
@@ -306,7 +306,7 @@ def test_an_end_that_went_wrong_is_tried_again(code: int) -> None:
     play = Play("a")
     (only,) = play.running("a")
     play.course.said(only, {"say": "done", "step": 60})
-    play.course.exited(only, Exit(code, "OSError: disk full"))
+    play.course.exited(only, WorkerExit(code, "OSError: disk full"))
     assert "done" not in play.floor.kinds()
     assert len(play.floor.spawned) == 1
 
@@ -318,8 +318,8 @@ def test_nodes_are_given_up_in_the_middle_of_the_end_too() -> None:
         play.course.said(worker, {"say": "done", "step": 60})
     play.want()
     assert play.floor.stopped == [(one, 10.0), (other, 10.0)]
-    play.course.exited(other, Exit(0, ""))
-    play.course.exited(one, Exit(-15, ""))
+    play.course.exited(other, WorkerExit(0, ""))
+    play.course.exited(one, WorkerExit(-15, ""))
     assert play.floor.kinds()[-1] == "paused", "it was not through with its end"
 
 
@@ -327,9 +327,9 @@ def test_done_is_told_when_all_have_ended() -> None:
     play = Play("a", "b")
     one, other = play.running("a", "b")
     play.course.said(one, {"say": "done", "step": 60})
-    play.course.exited(one, Exit(0, ""))
+    play.course.exited(one, WorkerExit(0, ""))
     assert "done" not in play.floor.kinds()
-    play.course.exited(other, Exit(0, ""))
+    play.course.exited(other, WorkerExit(0, ""))
     assert play.floor.told[-1] == {"told": "done", "step": 60, "finished": True}
     play.tick(1.0)
     assert play.floor.kinds().count("done") == 1
@@ -340,7 +340,7 @@ def test_words_of_a_worker_that_is_gone_change_nothing(what: str) -> None:
     play = Play("a")
     (only,) = play.running("a")
     play.want()
-    play.course.exited(only, Exit(-9, ""))
+    play.course.exited(only, WorkerExit(-9, ""))
     told = list(play.floor.told)
     play.course.said(only, {"say": what, "step": 99, "generation": 1, "store": ["a", 1], "reason": ""})
     assert play.floor.told == told

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit, Left
+from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
 from bftrain_elastic.manager.task_lifecycles.forming import MEETING_S
 from bftrain_elastic.manager.task_lifecycles.given_nodes import ABSENCE_S
 from bftrain_elastic.manager.task_lifecycles.group_choice import COMPANY_S
-from bftrain_elastic.manager.task_lifecycles.native import NativeCourse
+from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
 from bftrain_elastic.wire.messages import Message
 from tests.unit.elastic.floor import PaperFloor
 
@@ -21,10 +21,10 @@ class Play:
 
     def __init__(self, *wanted: str) -> None:
         self.floor = PaperFloor()
-        self.course = NativeCourse("t", Job(argv=("s.py",), folder="f"), self.floor)
+        self.course = NativeLifecycle("t", Job(argv=("s.py",), folder="f"), self.floor)
         self.course.want(wanted, at_once=frozenset())
 
-    def comes(self, node: str, left: Left | None) -> bool:
+    def comes(self, node: str, left: LeftWorker | None) -> bool:
         """Let an agent register with the worker it has, if any."""
         self.floor.there[node] = 1
         adopted = left is not None and self.course.adopt(node, left)
@@ -36,11 +36,11 @@ class Play:
         self.course.tick(self.floor.time)
 
 
-def left(node: str, rank: int = 0, workers: int = 1, *, ready: bool = False, generation: int = 7) -> Left:
+def left(node: str, rank: int = 0, workers: int = 1, *, ready: bool = False, generation: int = 7) -> LeftWorker:
     words: Message | None = None
     if ready:
         words = {"say": "ready", "step": 40, "generation": generation, "store": [node, 1], "reason": ""}
-    return Left(f"t/{node}/0/9", 0, 40, generation, rank, workers, words, done=False)
+    return LeftWorker(f"t/{node}/0/9", 0, 40, generation, rank, workers, words, done=False)
 
 
 def go_orders(floor: PaperFloor) -> list[tuple[str, int]]:
@@ -120,7 +120,7 @@ def test_a_group_that_never_formed_is_cut() -> None:
 
 def test_who_was_on_its_way_still_is() -> None:
     play = Play("a")
-    born = Left("t/a/0/9", 0, -1, 0, 0, 0, None, done=False)
+    born = LeftWorker("t/a/0/9", 0, -1, 0, 0, 0, None, done=False)
     assert play.comes("a", born)
     assert play.floor.spawned == []
     play.course.said(born.worker, {"say": "ready", "step": -1, "generation": 0, "store": ["a", 1], "reason": ""})
@@ -129,9 +129,9 @@ def test_who_was_on_its_way_still_is() -> None:
 
 def test_who_was_done_may_end_and_then_all_is_done() -> None:
     play = Play("a")
-    done = Left("t/a/0/9", 0, 60, 3, 0, 1, None, done=True)
+    done = LeftWorker("t/a/0/9", 0, 60, 3, 0, 1, None, done=True)
     assert play.comes("a", done)
-    play.course.exited(done.worker, Exit(0, ""))
+    play.course.exited(done.worker, WorkerExit(0, ""))
     assert play.floor.told[-1] == {"told": "done", "step": 60, "finished": True}
     assert play.floor.spawned == []
 
@@ -154,7 +154,7 @@ def test_who_cannot_go_on_is_refused(why: str) -> None:
 
 def test_who_ended_well_while_nobody_listened_is_done_and_is_not_run_again() -> None:
     play = Play("a")
-    ended = dataclasses.replace(left("a"), done=True, exit=Exit(0, ago_s=3.0))
+    ended = dataclasses.replace(left("a"), done=True, exit=WorkerExit(0, ago_s=3.0))
     assert play.comes("a", ended)
     play.tick(0.1)
     assert play.floor.told[-1] == {"told": "done", "step": 40, "finished": True}
@@ -170,7 +170,7 @@ def test_what_was_reported_while_nobody_listened_is_told() -> None:
 
 def test_who_said_it_was_finished_while_nobody_listened_is_not_run_again() -> None:
     play = Play("a")
-    assert play.comes("a", dataclasses.replace(left("a"), exit=Exit(0, finished=True, ago_s=3.0)))
+    assert play.comes("a", dataclasses.replace(left("a"), exit=WorkerExit(0, finished=True, ago_s=3.0)))
     play.tick(0.1)
     assert play.floor.told[-1] == {"told": "done", "step": 0, "finished": True}
     assert play.floor.spawned == []

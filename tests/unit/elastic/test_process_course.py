@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.given_nodes import ABSENCE_S
 from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S
-from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunCourse
+from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
 from tests.unit.elastic.floor import PaperFloor
 from tests.unit.elastic.plays import ProcessPlay as Play
 
@@ -36,7 +36,7 @@ def test_a_change_stops_all_and_starts_them_anew() -> None:
     assert play.floor.kinds() == ["report", "confirmed"] or play.floor.kinds() == ["confirmed", "report"]
     play.want("a", "b")
     assert play.floor.stopped == [(first, 10.0)]
-    play.course.exited(first, Exit(143, ""))
+    play.course.exited(first, WorkerExit(143, ""))
     assert len(play.started()) == 2
     assert "note" not in play.floor.kinds(), "it was told to go"
 
@@ -67,9 +67,9 @@ def test_a_death_stops_the_others_soon_and_the_third_is_a_failure() -> None:
     play.want("a", "b")
     for _ in range(3):
         first, second = play.started()
-        play.course.exited(second, Exit(1, "KeyError"))
+        play.course.exited(second, WorkerExit(1, "KeyError"))
         assert play.floor.stopped[-1] == (first, 2.0)
-        play.course.exited(first, Exit(-15))
+        play.course.exited(first, WorkerExit(-15))
         play.tick(LONGEST_RETRY_S)
     assert play.floor.told[-1]["told"] == "failed"
     assert play.floor.told[-1]["reason"].endswith("KeyError")
@@ -81,9 +81,9 @@ def test_the_reason_of_a_failure_is_the_crash_and_not_what_others_noticed_of_it(
     for _ in range(3):
         first, second = play.started()
         play.tick(0.3)
-        play.course.exited(first, Exit(1, "RuntimeError: Connection closed by peer"))
+        play.course.exited(first, WorkerExit(1, "RuntimeError: Connection closed by peer"))
         play.tick(0.3)
-        play.course.exited(second, Exit(1, "Traceback\nValueError: odd"))
+        play.course.exited(second, WorkerExit(1, "Traceback\nValueError: odd"))
         play.tick(LONGEST_RETRY_S)
     assert play.floor.told[-1]["reason"].endswith("ValueError: odd")
     assert len([text for text in play.floor.notes() if "ValueError: odd" in text]) == 2
@@ -95,8 +95,8 @@ def test_who_only_lost_the_others_is_never_at_fault() -> None:
     for _ in range(20):
         first, second = play.started()
         play.tick(0.3)
-        play.course.exited(first, Exit(os.EX_TEMPFAIL, "bftrain: the other workers are lost: Connection closed"))
-        play.course.exited(second, Exit(-15))
+        play.course.exited(first, WorkerExit(os.EX_TEMPFAIL, "bftrain: the other workers are lost: Connection closed"))
+        play.course.exited(second, WorkerExit(-15))
         play.tick(LONGEST_RETRY_S)
     assert "failed" not in play.floor.kinds()
     assert len(play.floor.notes()) == 20
@@ -107,14 +107,14 @@ def test_crashes_of_others_because_a_node_was_taken_are_no_failure_however_often
     for _ in range(20):
         play.want("a", "b")
         first, second = play.started()
-        play.course.exited(first, Exit(1, "RuntimeError: Connection closed by peer"))
+        play.course.exited(first, WorkerExit(1, "RuntimeError: Connection closed by peer"))
         play.lose("b")
-        play.course.exited(second, Exit(-9))
+        play.course.exited(second, WorkerExit(-9))
         play.tick(LONGEST_RETRY_S)
         play.find("b")
         play.want("a", "b")
         for worker in list(play.course._running):  # noqa: SLF001 - whoever runs on one node meanwhile
-            play.course.exited(worker, Exit(0, stopped=True))
+            play.course.exited(worker, WorkerExit(0, stopped=True))
         play.floor.spawned = play.floor.spawned[-1:]
     assert not {"failed", "note", "done"} & set(play.floor.kinds())
 
@@ -125,8 +125,8 @@ def test_preempted_nodes_are_cleared_at_once() -> None:
     first, second = play.started()
     play.want("a", at_once=("b",))
     assert (second, 0.0) in play.floor.stopped
-    play.course.exited(second, Exit(-9, ""))
-    play.course.exited(first, Exit(1, ""))
+    play.course.exited(second, WorkerExit(-9, ""))
+    play.course.exited(first, WorkerExit(1, ""))
     assert play.started()
     play.want(at_once=("a",))
     assert play.floor.kinds().count("note") == 0
@@ -137,7 +137,7 @@ def test_torchrun_is_started_on_each_node_with_the_port_that_was_found() -> None
     seen: list[list[str]] = []
     plain = floor.spawn
     floor.spawn = lambda node, worker, **how: (seen.append(list(how["argv"])), plain(node, worker, **how))[0]  # type: ignore[method-assign]  # to look at it
-    course = TorchrunCourse("t", Job(argv=("s.py", "--x"), folder="f"), floor)
+    course = TorchrunLifecycle("t", Job(argv=("s.py", "--x"), folder="f"), floor)
     course.want(("a", "b"), at_once=frozenset())
     course.spawned(floor.spawned[0], 4711)
     assert [words[1:] for words in seen] == [
@@ -153,7 +153,7 @@ def test_a_notice_lets_all_save_and_go_on_elsewhere() -> None:
     play.course.notice("b", 4.0)
     assert play.floor.stopped == [(first, 4.0), (second, 4.0)]
     for worker in (first, second):
-        play.course.exited(worker, Exit(0))
+        play.course.exited(worker, WorkerExit(0))
     play.tick(0.1)
     assert len(play.started()) == 1
     assert not {"done", "note", "failed"} & set(play.floor.kinds())
@@ -169,7 +169,7 @@ def test_a_program_that_loads_for_long_after_each_start_is_not_said_to_stall() -
     play.report(worker, 2)
     for step in (3, 5):
         play.lose("a")
-        play.course.exited(worker, Exit(-9, ""))
+        play.course.exited(worker, WorkerExit(-9, ""))
         play.find("a")
         play.tick(1.0)
         (worker,) = play.started()
@@ -215,7 +215,7 @@ def test_who_has_no_others_cannot_have_lost_them() -> None:
     play.want("a")
     for _ in range(3):
         (worker,) = play.started()
-        play.course.exited(worker, Exit(os.EX_TEMPFAIL, "try again later"))
+        play.course.exited(worker, WorkerExit(os.EX_TEMPFAIL, "try again later"))
         for _ in range(20):
             play.tick(1.0)
     assert play.floor.told[-1]["told"] == "failed"

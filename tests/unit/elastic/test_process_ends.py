@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from tests.unit.elastic.plays import ProcessPlay as Play
 
 
@@ -12,10 +12,10 @@ def test_it_is_done_when_all_ended_well_and_the_nodes_stay() -> None:
     play = Play("a", "b")
     play.want("a", "b")
     first, second = play.started()
-    play.course.exited(second, Exit(0))
+    play.course.exited(second, WorkerExit(0))
     play.settle()
     assert "done" not in play.floor.kinds()
-    play.course.exited(first, Exit(0))
+    play.course.exited(first, WorkerExit(0))
     assert "done" not in play.floor.kinds(), "it may have been preempted"
     play.settle()
     assert play.floor.told[-1] == {"told": "done", "step": 0, "finished": False}
@@ -26,7 +26,7 @@ def test_an_exit_of_0_on_a_node_that_leaves_is_a_preemption(taken: str) -> None:
     play = Play("a", "b")
     play.want("a", "b")
     for worker in play.started():
-        play.course.exited(worker, Exit(0))
+        play.course.exited(worker, WorkerExit(0))
     play.tick(play.floor.settle_s / 2)
     if taken == "the agent is gone":
         play.lose("b")
@@ -44,7 +44,7 @@ def test_an_exit_of_0_before_its_agent_says_goodbye_is_a_preemption_too() -> Non
     play.want("a")
     (only,) = play.started()
     play.lose("a")
-    play.course.exited(only, Exit(0))
+    play.course.exited(only, WorkerExit(0))
     play.settle()
     play.find("a")
     assert "done" not in play.floor.kinds()
@@ -60,8 +60,8 @@ def test_a_program_that_says_that_it_is_finished_is_believed_at_once(how: str) -
         play.course.said(first, {"say": "finished"})
     if how == "train() returned":
         play.course.said(first, {"say": "done", "step": 60})
-    play.course.exited(first, Exit(0, finished=how == "by its exit code"))
-    play.course.exited(second, Exit(0))
+    play.course.exited(first, WorkerExit(0, finished=how == "by its exit code"))
+    play.course.exited(second, WorkerExit(0))
     assert play.floor.told[-1]["told"] == "done"
     assert play.floor.told[-1]["finished"] is True
 
@@ -72,7 +72,7 @@ def test_finish_is_believed_even_if_the_node_is_taken_then() -> None:
     (only,) = play.started()
     play.course.said(only, {"say": "finished"})
     play.lose("a")
-    play.course.exited(only, Exit(-9))
+    play.course.exited(only, WorkerExit(-9))
     assert play.floor.kinds()[-1] == "done"
 
 
@@ -81,10 +81,10 @@ def test_those_who_do_not_end_after_the_first_is_finished_are_ended() -> None:
     play.want("a", "b")
     first, second = play.started()
     play.course.said(first, {"say": "finished"})
-    play.course.exited(first, Exit(0))
+    play.course.exited(first, WorkerExit(0))
     play.tick(60.0)
     assert play.floor.stopped == [(second, 10.0)]
-    play.course.exited(second, Exit(-9))
+    play.course.exited(second, WorkerExit(-9))
     assert play.floor.kinds()[-1] == "done"
 
 
@@ -92,7 +92,7 @@ def test_a_program_that_stopped_because_it_was_told_to_is_started_again() -> Non
     play = Play("a")
     play.want("a")
     (only,) = play.started()
-    play.course.exited(only, Exit(0, stopped=True))
+    play.course.exited(only, WorkerExit(0, stopped=True))
     play.settle()
     assert len(play.started()) == 1
     assert "done" not in play.floor.kinds()
@@ -104,7 +104,7 @@ def test_an_end_far_from_done_is_tried_again_and_the_third_is_a_failure() -> Non
     for number in range(3):
         (only,) = play.started()
         play.report(only, 100)
-        play.course.exited(only, Exit(0))
+        play.course.exited(only, WorkerExit(0))
         play.settle()
         assert len(play.floor.notes()) == min(number + 1, 2)
     assert "after 100 of 1,000 samples, before its work was done" in play.floor.notes()[0]
@@ -116,7 +116,7 @@ def test_an_end_near_the_end_of_its_work_is_believed() -> None:
     play.want("a")
     (only,) = play.started()
     play.report(only, 95)
-    play.course.exited(only, Exit(0))
+    play.course.exited(only, WorkerExit(0))
     play.settle()
     assert play.floor.kinds()[-1] == "done"
 
@@ -126,11 +126,11 @@ def test_where_an_exit_code_says_that_it_is_finished_0_does_not() -> None:
     play.want("a")
     (only,) = play.started()
     assert play.floor.how[only]["finish_code"] == 42
-    play.course.exited(only, Exit(0))
+    play.course.exited(only, WorkerExit(0))
     play.settle()
     (only,) = play.started()
     assert "without saying that it is finished" in play.floor.notes()[0]
-    play.course.exited(only, Exit(42, finished=True))
+    play.course.exited(only, WorkerExit(42, finished=True))
     assert play.floor.kinds()[-1] == "done"
 
 
@@ -141,11 +141,11 @@ def test_ranks_that_said_that_they_are_done_may_take_their_time() -> None:
     for worker in (first, second):
         play.report(worker, 10)
         play.course.said(worker, {"say": "done", "step": 10})
-    play.course.exited(first, Exit(0, "", finished=True))
+    play.course.exited(first, WorkerExit(0, "", finished=True))
     for _ in range(20):
         play.tick(2.0)
     assert play.floor.stopped == [], "it evaluates"
-    play.course.exited(second, Exit(0, "", finished=True))
+    play.course.exited(second, WorkerExit(0, "", finished=True))
     assert play.floor.told[-1] == {"told": "done", "step": 10, "finished": True}
 
 
@@ -164,7 +164,7 @@ def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended(
     assert [note.partition(" did not end")[0] for note in play.floor.notes()] == [worker], (
         "and no remark says that it stalls"
     )
-    play.course.exited(worker, Exit(-9, ""))
+    play.course.exited(worker, WorkerExit(-9, ""))
     assert play.floor.told[-1]["told"] == "done"
 
 
@@ -174,14 +174,14 @@ def test_a_program_that_counts_from_0_at_each_start_is_believed_when_it_ends() -
     (worker,) = play.started()
     play.report(worker, 100)
     play.lose("a")
-    play.course.exited(worker, Exit(0, ""))
+    play.course.exited(worker, WorkerExit(0, ""))
     play.find("a")
     play.tick(1.0)
     (worker,) = play.started()
     play.report(worker, 1)
     play.tick(10.0)
     play.report(worker, 99)
-    play.course.exited(worker, Exit(0, ""))
+    play.course.exited(worker, WorkerExit(0, ""))
     play.settle()
     assert play.floor.told[-1]["told"] == "done", "199 samples were done in two lives, as far as is known"
 
@@ -193,6 +193,6 @@ def test_an_end_while_the_order_to_stop_was_on_its_way_is_an_end_by_itself() -> 
     play.report(only, 1)
     play.want("a", "b")
     assert play.floor.stopped == [(only, 10.0)]
-    play.course.exited(only, Exit(0))
+    play.course.exited(only, WorkerExit(0))
     play.settle()
     assert play.floor.kinds()[-1] == "done"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_elastic.tryout.readiness_check import Finding, Watched, findings
+from bftrain_elastic.tryout.readiness_check import ReadinessFinding, WatchedRun, findings
 
 if TYPE_CHECKING:
     from bftrain_elastic.wire.messages import Message
@@ -27,19 +27,19 @@ def told(steps: int = 60, **more: Any) -> list[Message]:  # noqa: ANN401 - field
     return found
 
 
-def failing(messages: list[Message], seen: Watched | None = None) -> dict[str, Finding]:
-    found = list(findings(messages, seen or Watched([1, 2, 1]), SCRIPT))
+def failing(messages: list[Message], seen: WatchedRun | None = None) -> dict[str, ReadinessFinding]:
+    found = list(findings(messages, seen or WatchedRun([1, 2, 1]), SCRIPT))
     return {one.name: one for one in found if not one.ok}
 
 
 def test_a_training_that_is_ready_lacks_nothing() -> None:
     values = {step: {"position": step, "loss": 1 / step, "epoch_step": step % 9} for step in range(1, 60, 2)}
-    assert failing(told(), Watched([1, 2, 1], values)) == {}
+    assert failing(told(), WatchedRun([1, 2, 1], values)) == {}
 
 
 def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
     values = {step: {"evals": step if step <= 40 else step - 40} for step in range(1, 60, 3)}
-    found = failing(told(), Watched([1, 2, 1], values))
+    found = failing(told(), WatchedRun([1, 2, 1], values))
     assert set(found) == {"keeps its values"}
     assert found["keeps its values"].detail == "'evals' went back from 40 to 3 when the nodes changed"
 
@@ -61,7 +61,7 @@ def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
 )
 def test_a_hang_is_told_with_where_it_hangs(text: str, words: str, fix: str) -> None:
     messages = [one for one in told() if one.get("step", 0) < 20]
-    found = failing([*messages, {"told": "note", "text": text}], Watched([1]))
+    found = failing([*messages, {"told": "note", "text": text}], WatchedRun([1]))
     assert set(found) == {"keeps going", "resizes"}
     assert words in found["keeps going"].detail
     assert "stacks" not in found["keeps going"].detail

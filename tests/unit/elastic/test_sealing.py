@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_elastic.errors import BadMessage, BadSecret
-from bftrain_elastic.wire.authenticated_stream import Sealed
-from bftrain_elastic.wire.messages import LINE_LIMIT, Lines, decode, encode, text_of, texts_of, whole_of
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
+from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, decode, encode, text_of, texts_of, whole_of
 from bftrain_elastic.wire.shared_secret import make_secret, read_secret
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SECRET = b"s" * 32
 
 
-def pair(agents: bytes = SECRET, managers: bytes = SECRET) -> tuple[Sealed, Sealed]:
-    agent, manager = Sealed(agents, "agent"), Sealed(managers, "manager")
+def pair(agents: bytes = SECRET, managers: bytes = SECRET) -> tuple[AuthenticatedStream, AuthenticatedStream]:
+    agent, manager = AuthenticatedStream(agents, "agent"), AuthenticatedStream(managers, "manager")
     assert list(agent.feed(manager.greeting)) == []
     assert list(manager.feed(agent.greeting)) == []
     return agent, manager
@@ -55,7 +55,7 @@ def test_no_line_can_be_tampered_with(trick: str) -> None:
 
 
 def test_nothing_is_sealed_before_the_greeting() -> None:
-    lonely = Sealed(SECRET, "agent")
+    lonely = AuthenticatedStream(SECRET, "agent")
     assert not lonely.greeted
     with pytest.raises(BadMessage, match="before the other side has greeted"):
         lonely.seal({})
@@ -64,13 +64,13 @@ def test_nothing_is_sealed_before_the_greeting() -> None:
 def test_a_stranger_may_say_little_and_a_friend_more() -> None:
     agent, manager = pair()
     with pytest.raises(BadMessage, match=r"4,096 bytes"):
-        list(Sealed(SECRET, "manager").feed(b"x" * 5000))
+        list(AuthenticatedStream(SECRET, "manager").feed(b"x" * 5000))
     list(manager.feed(agent.seal({"say": "register"})))
     assert len(list(manager.feed(agent.seal({"tail": "x" * 100_000})))) == 1
 
 
 def test_messages_of_any_length_are_cut_and_none_too_long_is_sent() -> None:
-    lines = Lines(limit=10)
+    lines = MessageLines(limit=10)
     lines.feed(b"one\ntwo\nthr")
     assert [lines.next(), lines.next(), lines.next()] == [b"one", b"two", None]
     lines.feed(b"ee" * 10)

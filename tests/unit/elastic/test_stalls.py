@@ -9,7 +9,7 @@ import pytest
 from bftrain_elastic.manager.job import Job
 from bftrain_elastic.manager.task_lifecycles import stalls
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
-from bftrain_elastic.manager.task_lifecycles.supervision import Supervision
+from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 from tests.unit.elastic.floor import PaperFloor
 
 RANKS = {"w0": (0, "a"), "w1": (1, "b")}
@@ -109,7 +109,7 @@ class Play:
 
     def __init__(self, **job: Any) -> None:  # noqa: ANN401 - a job's own fields
         self.floor = PaperFloor("a", "b")
-        self.found = Supervision(Job(argv=("s.py",), folder="f", **job), self.floor)
+        self.found = TaskSupervision(Job(argv=("s.py",), folder="f", **job), self.floor)
         self.found.stalls.trains(self.floor.time)
 
     def report(self, step: int, **more: Any) -> None:  # noqa: ANN401 - as a worker says it

@@ -15,7 +15,7 @@ import pytest
 from bftrain_elastic import State, run
 from bftrain_elastic.errors import BadCommit, BadScript, Superseded
 from bftrain_elastic.worker import checkpoint_file, progress_report, run_loop, state_saving, state_values
-from bftrain_elastic.worker.process_groups import Place
+from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state_tree import fold
 
 pytestmark = pytest.mark.torch
@@ -296,7 +296,7 @@ def test_a_number_that_a_script_counts_in_its_own_way_never_goes_back() -> None:
     said: list[bytes] = []
     channel = SimpleNamespace(mention=lambda _kind, text: said.append(text))
     state = State(position=0)
-    report = progress_report.through(channel, state, Place())
+    report = progress_report.through(channel, state, GroupRank())
     for epoch in (1, 1, 1, 2, 2, 40):
         report(1, None, epoch)
     assert [json.loads(text)["step"] for text in said] == [1, 2, 3, 4, 5, 40]

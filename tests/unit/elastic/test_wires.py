@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bftrain_elastic.wire import nonblocking_socket
-from bftrain_elastic.wire.nonblocking_socket import Wire
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 
 class Ends:
@@ -20,7 +20,7 @@ class Ends:
         self.ended: list[str] = []
         self._selector = selectors.DefaultSelector()
         ours, self.other = socket.socketpair()
-        self.wire = Wire(self._selector, ours, self.heard.append, self.ended.append)
+        self.wire = NonblockingSocket(self._selector, ours, self.heard.append, self.ended.append)
 
     def turn(self) -> None:
         """Go through the loop once."""

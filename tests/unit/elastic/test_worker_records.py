@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic.agent import worker_records
-from bftrain_elastic.agent.worker_records import EndedWorkers, Worker, out_of_memory_kills
-from bftrain_elastic.manager.task_lifecycles import Left
+from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord, out_of_memory_kills
+from bftrain_elastic.manager.task_lifecycles import LeftWorker
 from bftrain_elastic.wire.messages import LINE_LIMIT, Message, encode
 
 
@@ -18,19 +18,19 @@ def order(folder: Path, worker: str = "t/n1/0/1-1", task: str = "t", slot: int =
 
 
 def test_a_worker_is_told_to_the_next_manager_with_all_that_it_said(tmp_path: Path) -> None:
-    worker = Worker.of_order(order(tmp_path, place={"generation": 2, "rank": 1, "workers": 3}), 0)
-    known = Left.read(worker.known())
+    worker = WorkerRecord.of_order(order(tmp_path, place={"generation": 2, "rank": 1, "workers": 3}), 0)
+    known = LeftWorker.read(worker.known())
     assert (known.generation, known.rank, known.workers, known.step, known.report) == (2, 1, 3, -1, None)
     report = {"say": "report", "t": 1.0, "step": 5, "size": 1, "samples": 8, "loss": 0.5, "total": 40, "since": 0}
     worker.said(report | {"nan": False, "restarted": False})
     worker.said({"say": "ready", "step": 6, "generation": 2, "store": ["h", 1], "reason": ""})
-    known = Left.read(worker.known())
+    known = LeftWorker.read(worker.known())
     assert known.report == report | {"nan": False, "restarted": False}
     assert known.ready is not None
     assert known.step == 6
     worker.told({"do": "go", "generation": 3, "rank": 0, "workers": 2, "size": 2, "store": ["h", 1]})
     worker.said({"say": "done", "step": 9})
-    known = Left.read(worker.known())
+    known = LeftWorker.read(worker.known())
     assert (known.generation, known.rank, known.workers, known.step) == (3, 0, 2, 9)
     assert known.ready is None
     assert known.done
@@ -38,7 +38,7 @@ def test_a_worker_is_told_to_the_next_manager_with_all_that_it_said(tmp_path: Pa
 
 
 def test_what_a_worker_said_of_its_end_is_told(tmp_path: Path) -> None:
-    worker = Worker.of_order(order(tmp_path), 4)
+    worker = WorkerRecord.of_order(order(tmp_path), 4)
     (tmp_path / "log").write_text("old\nlast words\n")
     worker.said({"say": "stopped", "step": 3})
     assert worker.ended(0) == {"code": 0, "tail": "last words\n", "finished": False, "stopped": True}
@@ -54,7 +54,7 @@ def test_a_kill_of_the_kernel_is_named(
 ) -> None:
     counts = [3, 4]
     monkeypatch.setattr(worker_records, "out_of_memory_kills", lambda: counts[-1])
-    worker = Worker.of_order(order(tmp_path), 0)
+    worker = WorkerRecord.of_order(order(tmp_path), 0)
     worker.oom_kills, worker.condemned = counts[0], condemned
     (tmp_path / "log").write_text("loading\n")
     line = "bftrain: the kernel's out-of-memory killer was at work on this node\n"
@@ -69,7 +69,7 @@ def test_the_kernel_is_asked_how_many_it_killed() -> None:
 def ended(folder: Path, *names: str, task: str = "t") -> EndedWorkers:
     found = EndedWorkers()
     for slot, name in enumerate(names):
-        worker = Worker.of_order(order(folder, name, task, slot), 0)
+        worker = WorkerRecord.of_order(order(folder, name, task, slot), 0)
         found.add(worker, worker.ended(0))
     return found
 
@@ -96,7 +96,7 @@ def test_ends_fit_into_a_message_whatever_the_workers_wrote(tmp_path: Path) -> N
     ends = EndedWorkers()
     (tmp_path / "log").write_bytes(b"\x00" * 4096)
     for number in range(1000):
-        worker = Worker.of_order(order(tmp_path, f"w{number}", slot=number), 0)
+        worker = WorkerRecord.of_order(order(tmp_path, f"w{number}", slot=number), 0)
         ends.add(worker, worker.ended(-int(signal.SIGTERM)))
     known = list(ends.known())
     assert len(encode({"say": "register", "ended": known})) < LINE_LIMIT

@@ -12,8 +12,8 @@ import pytest
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.run import startup
-from bftrain.live.tasks.task_store import Memory
-from bftrain_elastic.manager.agent_hub import Hub
+from bftrain.live.tasks.task_store import TaskStore
+from bftrain_elastic.manager.agent_hub import AgentHub
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ LONG = Times(reunion_s=30.0)
 def hub_calls() -> Iterator[list[str]]:
     """Give what hubs are asked for, in order."""
     calls: list[str] = []
-    real = {name: getattr(Hub, name) for name in ("hold_workers", "open", "start_workers")}
+    real = {name: getattr(AgentHub, name) for name in ("hold_workers", "open", "start_workers")}
 
     def noted(name: str) -> Any:  # noqa: ANN401 - a method
-        def method(hub: Hub) -> None:
+        def method(hub: AgentHub) -> None:
             calls.append(name)
             real[name](hub)
 
         return method
 
-    with mock.patch.multiple(Hub, **{name: noted(name) for name in real}):
+    with mock.patch.multiple(AgentHub, **{name: noted(name) for name in real}):
         yield calls
 
 
@@ -187,7 +187,7 @@ async def test_a_state_that_is_new_is_younger_than_all_that_were_begun_before(tm
             assert daemon.opened.hub is not None
             epochs.append(daemon.opened.hub.epoch)
             assert epochs[-1] >= before
-            assert Memory(daemon.opened.journal).fact("epoch") == str(epochs[-1]), "written down before it is used"
+            assert TaskStore(daemon.opened.journal).fact("epoch") == str(epochs[-1]), "written down before it is used"
     assert epochs == sorted(epochs)
 
 

@@ -13,7 +13,7 @@ from bftrain.live.api import server as api_module
 from bftrain.live.api.http_connection import Response
 from bftrain.live.api.route import Parameter, Route
 from bftrain.live.api.routes import ROUTES
-from bftrain.live.api.server import Api
+from bftrain.live.api.server import ApiServer
 from bftrain.live.model import callers
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.site_config import Api as ApiSettings
@@ -224,7 +224,7 @@ def broken(error: Exception) -> Route:
 
 
 async def _asked_of(route: Route, site: SiteSettings, inside: Inside, request: str) -> Answered:
-    api = Api(inside.office, site, (route,))
+    api = ApiServer(inside.office, site, (route,))
     await api.open()
     try:
         return await ask(api.addresses[0], request)

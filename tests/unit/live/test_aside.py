@@ -11,15 +11,15 @@ from functools import partial
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.model.background_thread import aside, within
+from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from tests.helpers.live_inside import in_a_loop, until
 
 
 @in_a_loop
 async def test_it_gives_what_the_function_gives_or_raises() -> None:
-    assert await aside(lambda: threading.current_thread().name) == "bftrain-aside"
+    assert await run_in_daemon_thread(lambda: threading.current_thread().name) == "bftrain-aside"
     with pytest.raises(ZeroDivisionError):
-        await aside(lambda: 1 / 0)
+        await run_in_daemon_thread(lambda: 1 / 0)
 
 
 @in_a_loop
@@ -30,7 +30,7 @@ async def test_whoever_is_cancelled_leaves_it_to_itself() -> None:
         go_on.wait(30)
         came_back.set()
 
-    waiting = asyncio.create_task(aside(slow))
+    waiting = asyncio.create_task(run_in_daemon_thread(slow))
     await asyncio.sleep(0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -44,9 +44,9 @@ def test_a_process_ends_while_something_aside_hangs() -> None:
     words = """
 import asyncio, time
 from bftrain.errors import NotAvailable
-from bftrain.live.model.background_thread import aside, within
+from bftrain.live.model.background_thread import run_in_daemon_thread, within
 async def go():
-    task = asyncio.create_task(aside(lambda: time.sleep(600)))
+    task = asyncio.create_task(run_in_daemon_thread(lambda: time.sleep(600)))
     await asyncio.sleep(0.05)
 asyncio.run(go())
 """
@@ -60,12 +60,12 @@ async def test_what_comes_back_when_the_loop_is_closed_is_nobodys() -> None:
 
     def elsewhere() -> None:
         async def go() -> None:
-            asyncio.get_running_loop().create_task(aside(lambda: go_on.wait(30)))
+            asyncio.get_running_loop().create_task(run_in_daemon_thread(lambda: go_on.wait(30)))
             await asyncio.sleep(0.01)
 
         asyncio.run(go())
 
-    await aside(elsewhere)
+    await run_in_daemon_thread(elsewhere)
     go_on.set()
     await until(lambda: threading.active_count() <= threads)
 

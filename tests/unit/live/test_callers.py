@@ -11,7 +11,7 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain.live.model import callers
-from bftrain.live.model.callers import Caller, Token
+from bftrain.live.model.callers import ApiToken, Caller
 from bftrain.live.model.schemas import NotAllowed
 
 
@@ -51,7 +51,7 @@ def test_a_token_is_made_private_and_is_the_same_again(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "token"
     before = os.umask(0)
     try:
-        made = Token(path)
+        made = ApiToken(path)
     finally:
         os.umask(before)
     text = path.read_text().strip()
@@ -59,17 +59,17 @@ def test_a_token_is_made_private_and_is_the_same_again(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert made.matches(text)
-    assert Token(path).matches(text)
+    assert ApiToken(path).matches(text)
 
 
 def test_two_tokens_differ(tmp_path: Path) -> None:
-    Token(tmp_path / "a")
-    Token(tmp_path / "b")
+    ApiToken(tmp_path / "a")
+    ApiToken(tmp_path / "b")
     assert (tmp_path / "a").read_text() != (tmp_path / "b").read_text()
 
 
 def test_only_the_token_admits(tmp_path: Path) -> None:
-    token = Token(tmp_path / "token")
+    token = ApiToken(tmp_path / "token")
     text = (tmp_path / "token").read_text().strip()
     assert token.admits(f"Bearer {text}")
     assert token.admits(f"bearer   {text} ")
@@ -89,10 +89,10 @@ def test_only_the_token_admits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 def test_a_token_that_others_know_is_refused(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "token"
-    Token(path)
+    ApiToken(path)
     path.chmod(mode)
     with pytest.raises(BadConfig, match="chmod 600"):
-        Token(path)
+        ApiToken(path)
 
 
 @pytest.mark.parametrize("text", ["", "short", "é" * 40, "a\tb" * 20])
@@ -101,20 +101,20 @@ def test_what_is_no_token_is_refused(text: str, tmp_path: Path) -> None:
     path.touch(mode=0o600)
     path.write_text(text)
     with pytest.raises(BadConfig, match="no token of at least 32 characters"):
-        Token(path)
+        ApiToken(path)
 
 
 def test_a_link_is_no_token(tmp_path: Path) -> None:
-    Token(tmp_path / "token")
+    ApiToken(tmp_path / "token")
     (tmp_path / "link").symlink_to(tmp_path / "token")
     with pytest.raises(BadConfig, match="cannot be read"):
-        Token(tmp_path / "link")
+        ApiToken(tmp_path / "link")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
 def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    Token(path)
+    ApiToken(path)
     os.chown(path, 65534, 65534)
     with pytest.raises(BadConfig, match="others than us"):
-        Token(path)
+        ApiToken(path)

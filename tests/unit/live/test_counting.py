@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.model.task_record import Kept, Progress, Run
-from bftrain.live.tasks.task_progress import Track
+from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
+from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
@@ -16,9 +16,9 @@ from bftrain.values.task import TaskSpec
 BATCH = 32
 
 
-def kept_task(progress: Progress | None = None) -> Kept:
+def kept_task(progress: Progress | None = None) -> LiveTaskRecord:
     curve = SpeedCurve(nodes=(1,), rate=(1.0,))
-    return Kept(
+    return LiveTaskRecord(
         number=1,
         name="a",
         uid=0,
@@ -43,7 +43,7 @@ class Counter:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311 - the same losses every time
         self.written = Progress()
-        self.track = Track(kept_task(), self.written)
+        self.track = TaskProgressTrack(kept_task(), self.written)
         self.heard: list[float] = []
 
     def hear(self, told: dict[str, Any], *, always: bool = False) -> None:
@@ -54,7 +54,7 @@ class Counter:
         if self.dice.random() < 0.1:  # as it is in a journal
             self.written = wire.decode(wire.encode(self.track.progress), Progress)
         if self.dice.random() < 0.03:
-            self.track = Track(kept_task(self.written), self.written)
+            self.track = TaskProgressTrack(kept_task(self.written), self.written)
             self.heard.append(self.written.samples)
 
     @property
@@ -94,7 +94,7 @@ def test_sums_of_processes_that_are_started_again_are_exact_to_the_step(seed: in
 
 
 def test_a_script_that_reports_now_and_then_is_not_taken_for_one_whose_lines_are_lost() -> None:
-    track = Track(kept_task(), Progress())
+    track = TaskProgressTrack(kept_task(), Progress())
     for since, steps in ((9, range(10, 101, 10)), (99, range(100, 201, 10)), (209, range(210, 301, 10))):
         for number, step in enumerate(steps, start=1):
             track.hear(a_report(step, 320, total=320 * number, since=since))
@@ -102,7 +102,7 @@ def test_a_script_that_reports_now_and_then_is_not_taken_for_one_whose_lines_are
 
 
 def test_the_sum_never_falls() -> None:
-    track = Track(kept_task(), Progress())
+    track = TaskProgressTrack(kept_task(), Progress())
     track.hear(a_report(10, 40, total=400))
     track.hear(a_report(11, 20, total=220))  # went back to step 0, and goes on with a smaller batch
     assert track.progress.samples == 400
@@ -111,14 +111,14 @@ def test_the_sum_never_falls() -> None:
 
 
 def test_lines_without_sums_are_added_up_as_before() -> None:
-    track = Track(kept_task(), Progress())
+    track = TaskProgressTrack(kept_task(), Progress())
     for step in (1, 2, 3, 2, 3, 4):
         track.hear(a_report(step, 10))
     assert (track.progress.step, track.progress.samples) == (4, 40)
 
 
 def test_what_was_done_before_the_task_in_its_folder_counts_as_done_and_is_no_harvest() -> None:
-    track = Track(kept_task(), Progress())
+    track = TaskProgressTrack(kept_task(), Progress())
     track.hear({"told": "confirmed", "task": "a", "size": 1, "step": 100})
     track.hear(a_report(111, 10, total=1110))
     assert (track.progress.samples, track.progress.harvested) == (1110, 110)
@@ -127,14 +127,14 @@ def test_what_was_done_before_the_task_in_its_folder_counts_as_done_and_is_no_ha
 
 
 def test_a_task_that_began_by_itself_has_harvested_all_of_it() -> None:
-    track = Track(kept_task(), Progress(earlier_samples=0.0))
+    track = TaskProgressTrack(kept_task(), Progress(earlier_samples=0.0))
     track.hear({"told": "confirmed", "task": "a", "size": 1, "step": 50})  # taken over by a daemon that was restarted
     track.hear(a_report(60, 10, total=600))
     assert (track.progress.samples, track.progress.harvested) == (600, 600)
 
 
 def test_an_end_may_tell_the_sum_too() -> None:
-    track = Track(kept_task(), Progress(samples=400.0, step=40))
+    track = TaskProgressTrack(kept_task(), Progress(samples=400.0, step=40))
     track.hear({"told": "done", "task": "a", "t": 1.0, "step": 80, "total": 800})
     assert (track.progress.samples, track.progress.step) == (800, 80)
 
@@ -143,7 +143,7 @@ def test_progress_of_older_journals_still_reads() -> None:
     old = b'{"samples":120.0,"step":12,"loss":0.5,"node_s":3.0,"preemptions":2}'
     progress = wire.decode(old, Progress)
     assert (progress.samples, progress.harvested, progress.counted_since) == (120.0, 120.0, None)
-    track = Track(kept_task(progress), progress)
+    track = TaskProgressTrack(kept_task(progress), progress)
     track.hear(a_report(20, 10, total=200))
     assert (track.progress.samples, track.progress.harvested) == (200, 200)
 
@@ -152,7 +152,7 @@ def test_progress_of_older_journals_still_reads() -> None:
 
 
 def test_in_memory_is_lost_with_all_nodes_and_with_all_but_one_and_on_disk_is_not() -> None:
-    track = Track(kept_task(), Progress())
+    track = TaskProgressTrack(kept_task(), Progress())
 
     def hear(what: str, **more: int) -> tuple[int, int]:
         track.hear({"told": what, "task": "a", "t": 0.0, **more})

@@ -15,9 +15,9 @@ from bftrain.journal import Journal
 from bftrain.live import decision_loop as stepper_module
 from bftrain.live.decision_loop import HANGS
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.task_record import State
+from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.rerun import Rerun
 from bftrain.values.curve import SpeedCurve
 from bftrain_solvers.exact import solver as exact
@@ -130,7 +130,7 @@ async def test_paused_tasks_hold_no_nodes_and_cancelled_ones_end(tmp_path: Path)
         await decided(daemon)
         assert set(world.held) == {"a"}
         assert len(world.held["a"]) == 1
-        assert [kept.state for kept in daemon.memory.over] == [State.CANCELLED]
+        assert [kept.state for kept in daemon.memory.over] == [LiveTaskState.CANCELLED]
 
 
 @in_a_loop
@@ -177,7 +177,7 @@ async def test_the_tick_learns_writes_and_rests(tmp_path: Path, monkeypatch: pyt
 
         def written() -> int:
             with Journal.open(path) as journal:
-                return Memory(journal).unfinished[0].progress.step
+                return TaskStore(journal).unfinished[0].progress.step
 
         await until(lambda: written() == 7)
         measured = daemon.books.work_left(time.time())
@@ -313,8 +313,8 @@ async def test_what_lies_between_a_wish_and_its_event_is_made_up_for(tmp_path: P
         kept = {name: memory.get(name) for name in "abc"}
         assert kept["a"] is not None
         assert kept["b"] is not None
-        memory.change(replace(kept["a"], state=State.PAUSED))
-        memory.change(replace(kept["b"], state=State.SUBMITTED))
+        memory.change(replace(kept["a"], state=LiveTaskState.PAUSED))
+        memory.change(replace(kept["b"], state=LiveTaskState.SUBMITTED))
         memory.add(replace(kept["a"], number=9, name="d", spec=replace(kept["a"].spec, name="d")))
         memory.write()
         daemon.opened.journal.change(("DELETE FROM task WHERE name = 'c'", ()))

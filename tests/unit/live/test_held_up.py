@@ -11,7 +11,7 @@ import pytest
 from bftrain.errors import BrokenPlugin, NotAvailable
 from bftrain.live.api import service as office_module
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.task_record import State
+from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
 from bftrain.rerun import Rerun
 from bftrain_elastic.errors import BadJob
@@ -79,7 +79,7 @@ async def test_a_task_that_cannot_be_run_for_now_waits_and_goes_on_when_it_can(
         await decided(daemon)
         assert (office.task(ourselves(), "a").state, office.task(ourselves(), "b").state) == ("waiting", "running")
         assert set(daemon.harvester.held) == {"b"}, "it holds nothing"
-        assert daemon.memory.find("a").state is State.SUBMITTED  # type: ignore[union-attr]  # it is there
+        assert daemon.memory.find("a").state is LiveTaskState.SUBMITTED  # type: ignore[union-attr]  # it is there
         await asyncio.sleep(0.1)
         assert len([text for text in remarks(daemon) if str(trouble) in text]) == 1, "it is said once"
         world.trouble = None

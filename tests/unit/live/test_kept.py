@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadValue
 from bftrain.live.model.schemas import Nodes, Submission, state_of
-from bftrain.live.model.task_record import Kept, Run, State, is_name
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Run, is_name
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 
@@ -70,8 +70,8 @@ def test_nodes_have_names() -> None:
 def test_what_is_left_and_how_it_stands() -> None:
     spec = TaskSpec(name="a", curve=SpeedCurve(nodes=(1,), rate=(1.0,)), max_nodes=1, work_samples=10.0)
     whose = {"uid": 1, "user": "u", "launcher": "l"}
-    kept = Kept(number=1, name="a", spec=spec, guessed=True, run=Run(argv=("a",)), submitted_s=0.0, **whose)
+    kept = LiveTaskRecord(number=1, name="a", spec=spec, guessed=True, run=Run(argv=("a",)), submitted_s=0.0, **whose)
     assert (kept.work_left, kept.unfinished) == (10.0, True)
     assert (state_of(kept, 0), state_of(kept, 2)) == ("waiting", "running")
-    over = replace(kept, state=State.DONE, spec=replace(spec, work_samples=None))
+    over = replace(kept, state=LiveTaskState.DONE, spec=replace(spec, work_samples=None))
     assert (over.work_left, over.unfinished, state_of(over, 0)) == (None, False, "done")

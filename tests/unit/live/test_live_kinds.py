@@ -18,14 +18,14 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.run.daemon import LiveDaemon
 
 KINDS = {"v100": ("v[1-2]",), "k80": "k1,k2"}
 FAST = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
 SLOW = SpeedCurve(nodes=(1, 2), rate=(1.0, 2.0))
 
 
-def remarks(daemon: Daemon) -> list[str]:
+def remarks(daemon: LiveDaemon) -> list[str]:
     return [one.text for one in daemon.remarks.latest]
 
 

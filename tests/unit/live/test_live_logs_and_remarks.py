@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain.live.model.notices import Remarks
+from bftrain.live.model.notices import OperatorNotices
 from bftrain.live.model.schemas import NotFound
-from bftrain.live.model.task_record import Kept, Progress, Run
+from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
 from bftrain.live.tasks import task_logs
-from bftrain.live.tasks.harvest_by_day import Harvest
+from bftrain.live.tasks.harvest_by_day import DailyHarvest
 from tests.unit.core.samples import spec
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 DAY_S = 86_400.0
 
 
-def kept(folder: Path) -> Kept:
-    return Kept(
+def kept(folder: Path) -> LiveTaskRecord:
+    return LiveTaskRecord(
         number=1, name="a", uid=1, user="ada", launcher="fake", spec=spec("a"), guessed=False,
         run=Run(argv=("run",), folder=str(folder)), submitted_s=0.0,
     )  # fmt: skip
@@ -59,7 +59,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_the_same_remark_is_said_once_and_counted() -> None:
     said: list[str] = []
-    remarks = Remarks(said.append)
+    remarks = OperatorNotices(said.append)
     for at_s in (0.0, 1.0, 2.0):
         remarks.add("odd", at_s)
     remarks.add("other", 3.0)
@@ -75,23 +75,23 @@ def test_the_same_remark_is_said_once_and_counted() -> None:
 
 def test_what_is_done_is_counted_once_by_day_through_restarts() -> None:
     noon = time.mktime((2026, 6, 1, 12, 0, 0, 0, 0, -1))
-    harvest = Harvest()
+    harvest = DailyHarvest()
     harvest.begin(1, Progress(samples=100.0, node_s=10.0))
     harvest.count(1, Progress(samples=150.0, node_s=30.0), noon)
     harvest.count(1, Progress(samples=150.0, node_s=30.0), noon + DAY_S)
     harvest.count(1, Progress(samples=160.0, node_s=30.0), noon + DAY_S)
-    again = Harvest(harvest.text)
+    again = DailyHarvest(harvest.text)
     again.begin(1, Progress(samples=160.0, node_s=30.0))
     again.count(1, Progress(samples=161.0, node_s=31.0), noon + DAY_S)
     again.forget((1, 2))
     found = [(day.day, day.samples, day.node_s) for day in again.days]
     assert found == [("2026-06-01", 50.0, 20.0), ("2026-06-02", 11.0, 1.0)]
-    assert Harvest("not JSON").days == ()
+    assert DailyHarvest("not JSON").days == ()
 
 
 def test_of_the_days_the_last_month_is_kept() -> None:
     noon = time.mktime((2026, 6, 1, 12, 0, 0, 0, 0, -1))
-    harvest = Harvest()
+    harvest = DailyHarvest()
     for day in range(40):
         harvest.count(1, Progress(samples=float(day + 1)), noon + day * DAY_S)
     assert len(harvest.days) == 31

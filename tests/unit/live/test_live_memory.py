@@ -11,19 +11,19 @@ from msgspec.structs import replace
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput
 from bftrain.journal import Journal
-from bftrain.live.model.callers import Token
+from bftrain.live.model.callers import ApiToken
 from bftrain.live.model.site_config import load
-from bftrain.live.model.task_record import Kept, Progress, Run, State
-from bftrain.live.schedulers.local import LocalSettings, Timetable
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, Run
+from bftrain.live.schedulers.local import LocalSettings, SlotTimetable
+from bftrain.live.tasks.task_store import TaskStore
 from tests.unit.core.samples import spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def kept(number: int, name: str) -> Kept:
-    return Kept(
+def kept(number: int, name: str) -> LiveTaskRecord:
+    return LiveTaskRecord(
         number=number, name=name, uid=1, user="ada", launcher="fake", spec=spec(name), guessed=False,
         run=Run(argv=("run",)), submitted_s=0.0,
     )  # fmt: skip
@@ -31,21 +31,21 @@ def kept(number: int, name: str) -> Kept:
 
 def test_tasks_nodes_and_facts_survive_and_names_are_free_again(tmp_path: Path) -> None:
     with Journal.create(tmp_path / "j", Settings()) as journal:
-        memory = Memory(journal)
+        memory = TaskStore(journal)
         memory.add(kept(1, "a"))
         with pytest.raises(BadInput, match="a task 'a' is there already"):
             memory.add(kept(2, "a"))
-        memory.change(replace(kept(1, "a"), state=State.DONE))
+        memory.change(replace(kept(1, "a"), state=LiveTaskState.DONE))
         memory.add(kept(2, "a"))
         memory.progressed("a", Progress(step=7))
         memory.drain(["n1", "n2"], "ada", 1.0)
         memory.undrain(["n2"])
         memory.know("port", "80")
-        assert Memory(journal).unfinished == (), "nothing is written before somebody does"
+        assert TaskStore(journal).unfinished == (), "nothing is written before somebody does"
         memory.write()
-        again = Memory(journal)
+        again = TaskStore(journal)
         assert [(one.number, one.progress.step) for one in again.unfinished] == [(2, 7)]
-        assert [one.state for one in again.over] == [State.DONE]
+        assert [one.state for one in again.over] == [LiveTaskState.DONE]
         assert (again.next_number, again.drained, again.fact("port"), again.fact("x")) == (3, {"n1"}, "80", "")
         found = [again.find(name) for name in ("a", "#1", "#9", "b")]
         assert [one and one.number for one in found] == [2, 1, None, None]
@@ -53,7 +53,7 @@ def test_tasks_nodes_and_facts_survive_and_names_are_free_again(tmp_path: Path) 
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    token = Token(tmp_path / "token")
+    token = ApiToken(tmp_path / "token")
     text = (tmp_path / "token").read_text().strip()
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
     assert token.admits(f"Bearer {text}")
@@ -61,7 +61,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert not token.admits(text)
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(BadConfig, match="others than us can read or write it"):
-        Token(tmp_path / "token")
+        ApiToken(tmp_path / "token")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,6 @@ def test_a_site_is_checked_as_a_whole(tmp_path: Path, text: str, words: str) -> 
 
 
 def test_slots_that_were_idle_for_longest_become_busy_first() -> None:
-    table = Timetable(LocalSettings(nodes=3, idle="2@0,1@5,3@8", loop_s=10.0))
+    table = SlotTimetable(LocalSettings(nodes=3, idle="2@0,1@5,3@8", loop_s=10.0))
     seen = [sorted(table.idle_at(at_s)) for at_s in (0.0, 5.0, 8.0, 10.0, 15.0)]
     assert seen == [["slot1", "slot2"], ["slot2"], ["slot1", "slot2", "slot3"], ["slot1", "slot3"], ["slot1"]]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain.live.client.stream_client import Scene
+from bftrain.live.client.stream_client import LiveView
 from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.schemas import NotNow
 from bftrain.live.model.stream_schemas import Update
 from bftrain.live.monitor import status_stream as watching
-from bftrain.live.monitor.event_feed import KEPT, Change, Feed
+from bftrain.live.monitor.event_feed import KEPT, EventFeed, FeedChange
 from bftrain.live.monitor.status_stream import WATCHERS, span_of
 from bftrain.values import wire
 from bftrain.values.events import NodesJoined, TaskFailed
@@ -35,13 +35,13 @@ def read(piece: bytes) -> Update:
     return wire.decode(piece[6:], Update)
 
 
-async def scene_of(inside: Inside, caller: Caller | None = None, span_s: float = 600.0) -> Scene:
+async def scene_of(inside: Inside, caller: Caller | None = None, span_s: float = 600.0) -> LiveView:
     stream = inside.office.watch.updates(caller or ourselves(), span_s, 1)
     (update,) = [read(piece) async for piece in stream]
-    return Scene(update)
+    return LiveView(update)
 
 
-async def until(stream: AsyncGenerator[bytes, None], scene: Scene, true: Callable[[Scene], Any]) -> None:
+async def until(stream: AsyncGenerator[bytes, None], scene: LiveView, true: Callable[[LiveView], Any]) -> None:
     async with asyncio.timeout(20):
         while not true(scene):
             scene.update(read(await anext(stream)))
@@ -55,7 +55,7 @@ async def test_the_first_update_has_all_and_later_ones_what_changed(tmp_path: Pa
         await decided(inside.daemon)
         stream = inside.office.watch.updates(ourselves(), 600.0, 0)
         first = read(await anext(stream))
-        scene = Scene(first)
+        scene = LiveView(first)
         assert first.status.pool == 3
         assert scene.nodes == {"n1": ("used", 1), "n2": ("used", 1), "n3": ("free", 0)}
         assert scene.tasks[1].size == 2
@@ -100,7 +100,7 @@ async def test_others_see_that_nodes_are_used_and_not_by_what(tmp_path: Path) ->
         await asyncio.sleep(0.01)
         told = [piece async for piece in inside.office.watch.updates(STRANGER, 600.0, 1)]
         assert b"secret" not in b"".join(told)
-        scene = Scene(read(told[0]))
+        scene = LiveView(read(told[0]))
         assert scene.nodes == {"n1": ("used", 0), "n2": ("free", 0)}
         assert not scene.tasks
         assert [one.text for one in scene.happened] == ["n[1-2] became idle: 2 nodes ours"]
@@ -133,7 +133,7 @@ async def test_speeds_are_looked_at_each_second(tmp_path: Path, monkeypatch: pyt
         inside.world.lend("n1")
         await decided(inside.daemon)
         stream = inside.office.watch.updates(ourselves(), 600.0, 0)
-        scene = Scene(read(await anext(stream)))
+        scene = LiveView(read(await anext(stream)))
         now = time.time()
         for step in range(3):
             inside.world.tell("a", "report", step=step, size=1, samples=10, loss=0.5, t=now + step)
@@ -171,7 +171,7 @@ async def test_nodes_that_were_ours_are_shown_for_a_while(tmp_path: Path, monkey
         inside.world.lend("n2")
         await decided(inside.daemon)
         stream = inside.office.watch.updates(ourselves(), 600.0, 0)
-        scene = Scene(read(await anext(stream)))
+        scene = LiveView(read(await anext(stream)))
         assert scene.nodes == {"n1": ("away", 0), "n2": ("free", 0)}
         monkeypatch.setattr(watching, "_AWAY_S", 0.0)
         await until(stream, scene, lambda scene: scene.nodes == {"n2": ("free", 0)})
@@ -218,7 +218,7 @@ async def test_drained_nodes_and_agents_are_seen_without_any_event(
     monkeypatch.setattr(watching, "_BEAT_S", 0.3)
     async with live_inside(tmp_path) as inside:
         stream = inside.office.watch.updates(ourselves(), 600.0, 0)
-        scene = Scene(read(await anext(stream)))
+        scene = LiveView(read(await anext(stream)))
         await inside.office.drain(ourselves(), ["x1"])
         await until(stream, scene, lambda scene: scene.nodes == {"x1": ("drained", 0)})
         await stream.aclose()
@@ -239,7 +239,7 @@ def joined(number: int) -> NodesJoined:
 
 
 def test_the_feed_keeps_the_last_things_and_gives_those_after_a_number() -> None:
-    feed = Feed()
+    feed = EventFeed()
     for number in range(KEPT + 50):
         feed.happened(joined(number), 1, lambda _: 0)
         list(feed.since(number, lambda _: None))
@@ -251,8 +251,8 @@ def test_the_feed_keeps_the_last_things_and_gives_those_after_a_number() -> None
 
 
 def test_the_feed_is_short_about_many() -> None:
-    feed = Feed()
-    feed.resized(1.0, [Change(number, 0, 2) for number in range(1, 10)])
+    feed = EventFeed()
+    feed.resized(1.0, [FeedChange(number, 0, 2) for number in range(1, 10)])
     feed.happened(
         NodesJoined(time_s=2.0, nodes=tuple(f"{'abcdefghijklm'[n % 13]}{n * 7}x" for n in range(60))), 60, lambda _: 0
     )

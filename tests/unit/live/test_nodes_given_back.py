@@ -16,25 +16,25 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.api.service import Office
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.api.service import LiveService
+    from bftrain.live.run.daemon import LiveDaemon
 
 
-def remarks(daemon: Daemon) -> str:
+def remarks(daemon: LiveDaemon) -> str:
     return "\n".join(one.text for one in daemon.remarks.latest)
 
 
 # -- in a planned way
 
 
-async def _two_on_four(daemon: Daemon, office: Office, world: World) -> None:
+async def _two_on_four(daemon: LiveDaemon, office: LiveService, world: World) -> None:
     world.lend("n1", "n2", "n3", "n4")
     await submit(office, "a", 1, 2)
     await submit(office, "b", 1, 2)
     await decided(daemon)
 
 
-async def _given_back(daemon: Daemon, world: World, node: str) -> None:
+async def _given_back(daemon: LiveDaemon, world: World, node: str) -> None:
     await until(lambda: world.asked("give_back"))
     assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
 

@@ -17,10 +17,10 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.run.daemon import LiveDaemon
 
 
-def remarks(daemon: Daemon) -> str:
+def remarks(daemon: LiveDaemon) -> str:
     return "\n".join(one.text for one in daemon.remarks.latest)
 
 

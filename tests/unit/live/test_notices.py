@@ -11,8 +11,8 @@ from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, su
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.api.service import Office
-    from bftrain.live.run.daemon import Daemon
+    from bftrain.live.api.service import LiveService
+    from bftrain.live.run.daemon import LiveDaemon
 
 
 def pilots() -> World:
@@ -20,7 +20,7 @@ def pilots() -> World:
     return World(agents=True, agents_suffice=True, vacates=False)
 
 
-async def running_on(daemon: Daemon, office: Office, world: World, *nodes: str) -> None:
+async def running_on(daemon: LiveDaemon, office: LiveService, world: World, *nodes: str) -> None:
     """Let a task run on nodes that come."""
     world.come(*nodes)
     await submit(office, "a", 1, 4)

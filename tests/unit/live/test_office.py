@@ -19,7 +19,7 @@ from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, u
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain.live.api.service import Office
+    from bftrain.live.api.service import LiveService
 
 
 # -- whose tasks
@@ -55,7 +55,7 @@ async def test_nobody_touches_the_task_of_another_nor_learns_that_it_is_there(
         await _do(office, "task", CHIEF, called)
 
 
-async def _do(office: Office, how: str, caller: Caller, name: str) -> object:
+async def _do(office: LiveService, how: str, caller: Caller, name: str) -> object:
     match how:
         case "task":
             return office.task(caller, name)

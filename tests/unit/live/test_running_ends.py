@@ -17,17 +17,17 @@ from bftrain.errors import BadInput, Fault, Interrupted, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live import process
 from bftrain.live.model.site_config import Times
-from bftrain.live.process import Live, notify_systemd
-from bftrain.live.run.daemon import Daemon
-from bftrain.live.tasks.task_store import Memory
+from bftrain.live.process import LiveProcess, notify_systemd
+from bftrain.live.run.daemon import LiveDaemon
+from bftrain.live.tasks.task_store import TaskStore
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of, submit, until
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
-    from bftrain.live.api.server import Api
-    from bftrain.live.api.service import Office
+    from bftrain.live.api.server import ApiServer
+    from bftrain.live.api.service import LiveService
     from bftrain.live.process import Beside
 
 QUICK_S = 20.0  # far below what is waited for there
@@ -47,17 +47,17 @@ class Run:
     ) -> None:
         self.said: list[str] = []
         self.began = asyncio.Event()
-        self.daemon: Daemon
-        self.office: Office
+        self.daemon: LiveDaemon
+        self.office: LiveService
         meet(world)
 
-        async def besides(daemon: Daemon, api: Api, office: Office) -> None:
+        async def besides(daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:
             self.daemon, self.office = daemon, office
             self.began.set()
             await (beside or _for_ever)(daemon, api, office)
 
         site = site_of(folder, world, **changes)
-        live = Live(site, self.said.append, besides, ends_with_it=ends_with_it)
+        live = LiveProcess(site, self.said.append, besides, ends_with_it=ends_with_it)
         self.task = asyncio.create_task(self._run(live.run()))
 
     async def _run(self, live: Coroutine[Any, Any, None]) -> None:
@@ -100,7 +100,7 @@ async def test_a_signal_ends_it_in_order(tmp_path: Path) -> None:
     assert world.asked("close") == [None]
     assert not (tmp_path / "live" / "api.sock").exists()
     with Journal.open(tmp_path / "live" / "live.db") as journal:
-        assert [kept.name for kept in Memory(journal).unfinished] == ["a"]
+        assert [kept.name for kept in TaskStore(journal).unfinished] == ["a"]
 
 
 @pytest.mark.parametrize("stage", ["before it opened", "asking", "taking tasks up", "reuniting"])
@@ -141,7 +141,7 @@ async def test_a_signal_ends_it_in_order_and_soon_while_it_still_begins(stage: s
     assert not run.began.is_set() or stage == "before it opened", "there it may have begun just before"
     assert world.asked("leave") == [None], "nothing of ours is left at the scheduler"
     with Journal.open(tmp_path / "live" / "live.db") as journal:
-        assert [kept.name for kept in Memory(journal).unfinished] == ["a"], "and nothing is forgotten"
+        assert [kept.name for kept in TaskStore(journal).unfinished] == ["a"], "and nothing is forgotten"
 
 
 @pytest.mark.parametrize("what", ["tasks", "scheduler", "launcher"])
@@ -187,7 +187,7 @@ async def test_two_signals_while_it_begins_end_it_at_once(tmp_path: Path) -> Non
 
 @in_a_loop
 async def test_it_ends_with_what_is_done_beside_it_where_that_is_asked_for(tmp_path: Path) -> None:
-    async def soon(daemon: Daemon, api: Api, office: Office) -> None:  # noqa: ARG001 - as running.Beside
+    async def soon(daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:  # noqa: ARG001 - as running.Beside
         await submit(office, "a", 1, 1)
 
     world = World()
@@ -202,7 +202,7 @@ async def test_it_ends_with_what_is_done_beside_it_where_that_is_asked_for(tmp_p
     await run.ended()
 
 
-async def soon_and_then_nothing(daemon: Daemon, api: Api, office: Office) -> None:
+async def soon_and_then_nothing(daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:
     """Be done."""
 
 
@@ -247,7 +247,7 @@ async def test_a_mistake_of_ours_is_the_end_and_is_told(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_what_cannot_begin_is_told_and_nothing_is_left_open(tmp_path: Path) -> None:
-    with mock.patch.object(Daemon, "begin", side_effect=BadInput("does not follow")):
+    with mock.patch.object(LiveDaemon, "begin", side_effect=BadInput("does not follow")):
         run = Run(tmp_path, World())
         with pytest.raises(BadInput, match="does not follow"):
             await run.ended()
@@ -277,7 +277,7 @@ def test_a_run_has_a_loop_of_its_own(tmp_path: Path) -> None:
     world = World()
     meet(world)
 
-    async def end(daemon: Daemon, api: Api, office: Office) -> None:
+    async def end(daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:
         """Be done."""
 
     with parts():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.journal import Journal
-from bftrain.live.decision_loop import HURRY, Stepper
+from bftrain.live.decision_loop import HURRY, DecisionLoop
 from bftrain.rerun import Rerun
 from bftrain.values.actions import Release, Start
 from bftrain.values.plan import Plan
@@ -92,7 +92,7 @@ def go_through(path: Path, storm: int) -> tuple[Watched, Plan, int]:
         thinker, watched, settings = Thinker(), Watched(), Settings()
         with Journal.create(path, settings) as journal:
             harvester = build_harvester(settings, solver=thinker)
-            stepper = Stepper(harvester, journal, settings, watched, clock=time.time)
+            stepper = DecisionLoop(harvester, journal, settings, watched, clock=time.time)
             stepper.happened(joined(0, *nodes(1, 8)), submitted(0, spec("a", 1, 8)))
             assert thinker.asked == 0, "nothing is decided before it is said that it may be"
             stepper.decide()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.model.node_kinds import Kinds
-from bftrain.live.nodes.node_manager import Yard
+from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.schedulers.port import AgentOrder
 
 
@@ -42,7 +42,7 @@ def test_it_waits_twice_as_long_each_time_until_a_run_lasts(monkeypatch: pytest.
         await pause(0)
 
     async def test() -> None:
-        yard = Yard(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds=Kinds())
+        yard = NodeManager(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds=NodeKinds())
         monkeypatch.setattr(
             "bftrain.live.nodes.node_manager.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
         )

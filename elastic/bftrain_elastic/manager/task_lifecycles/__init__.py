@@ -15,7 +15,7 @@ from bftrain_elastic.wire.worker_messages import checked
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class WorkerExit:
     """How a worker ended: its exit code (negative: the signal that killed it) and its last output.
 
     ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file.
@@ -30,7 +30,7 @@ class Exit:
     ago_s: float = 0.0
 
     @classmethod
-    def read(cls, plain: Message) -> Exit:
+    def read(cls, plain: Message) -> WorkerExit:
         """Read what an agent says of the end of a worker."""
         return cls(
             code=whole_of(plain, "code"),
@@ -42,7 +42,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftWorker:
     """A worker that went on without its manager, as the agent on its node knows it.
 
     ``report`` is the last step that it reported, as a worker's message. ``exit`` is there if the worker has ended.
@@ -57,10 +57,10 @@ class Left:
     ready: Message | None  # what it said when it left that group, or was born
     done: bool  # it said so
     report: Message | None = None
-    exit: Exit | None = None
+    exit: WorkerExit | None = None
 
     @classmethod
-    def read(cls, plain: Message) -> Left:
+    def read(cls, plain: Message) -> LeftWorker:
         """Read what an agent says of a worker."""
         go = inner_of(plain, "go") if plain.get("go") else {}
         return cls(
@@ -73,7 +73,7 @@ class Left:
             ready=checked(inner_of(plain, "ready")) if plain.get("ready") else None,
             done=plain.get("done") is True,
             report=checked(inner_of(plain, "report")) if plain.get("report") else None,
-            exit=Exit.read(inner_of(plain, "exit")) if plain.get("exit") else None,
+            exit=WorkerExit.read(inner_of(plain, "exit")) if plain.get("exit") else None,
         )
 
 
@@ -86,7 +86,7 @@ class GroupPlace:
     workers: int
 
 
-class Floor(Protocol):
+class TaskContext(Protocol):
     """What a course may ask for."""
 
     @property
@@ -154,7 +154,7 @@ class Floor(Protocol):
         ...
 
 
-class Course(Protocol):
+class TaskLifecycle(Protocol):
     """What a launcher does with one task."""
 
     def want(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
@@ -169,7 +169,7 @@ class Course(Protocol):
         """Know that an agent left; the ends of its workers were told before."""
         ...
 
-    def adopt(self, node: str, left: Left) -> bool:
+    def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a worker that was started for a manager that is no more; if not, it is killed.
 
         It is asked before ``node_up``. With ``left.exit`` the worker has ended already;
@@ -193,7 +193,7 @@ class Course(Protocol):
         """Hear what a worker says."""
         ...
 
-    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - the field's word
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - the field's word
         """Know that a worker ended, and how."""
         ...
 
@@ -202,4 +202,4 @@ class Course(Protocol):
         ...
 
 
-MakeCourse = Callable[[str, Job, Floor], Course]
+MakeCourse = Callable[[str, Job, TaskContext], TaskLifecycle]

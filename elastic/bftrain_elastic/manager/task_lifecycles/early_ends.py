@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bftrain_elastic.manager.job import Job
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED
-from bftrain_elastic.manager.task_lifecycles.supervision import Supervision
+from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 
 
 class EarlyEnds:
     """Counts the ends in a row of one program that were not its last, without a step between."""
 
-    def __init__(self, job: Job, supervision: Supervision) -> None:
+    def __init__(self, job: Job, supervision: TaskSupervision) -> None:
         self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
         self._supervision = supervision
         self._count = 0

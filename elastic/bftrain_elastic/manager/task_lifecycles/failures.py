@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bftrain_elastic.manager.task_lifecycles import Exit
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 
 ALLOWED: Final = 3  # deaths by the program's own fault without a step between
 ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that were killed from outside
@@ -39,13 +39,13 @@ _CONNECTION: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class WorkerDeath:
     """The end of a worker, or of a whole group, that was not ordered."""
 
     text: str  # who ended, and how
     node: str
     nodes: frozenset[str]  # of its group, its own included
-    exit: Exit
+    exit: WorkerExit
     began_s: float  # when it was started, or when its group was formed
     started: bool = True  # it had got through its start-up
     fatal: bool = False  # it will do no better the next time
@@ -59,7 +59,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class FailureVerdict:
     """What follows from deaths: notes to tell, and why the task has failed if it has."""
 
     notes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Judgement:
 
 @dataclass(slots=True)
 class _Pending:
-    death: Death
+    death: WorkerDeath
     at_s: float
     step: int  # how far the task was
     counts: bool  # it is not the consequence of another death
@@ -91,7 +91,7 @@ class FailurePolicy:
         """Learn how long the program takes to start."""
         self.start_up_s = max(took_s, self.start_up_s / 2)
 
-    def died(self, death: Death, now: float, step: int) -> None:
+    def died(self, death: WorkerDeath, now: float, step: int) -> None:
         """Take in a death; it is judged later."""
         if self.left_lately(death.nodes, now):
             return
@@ -125,22 +125,22 @@ class FailurePolicy:
         recent = max(self._last_s, max(self._left.values(), default=-math.inf))
         return now - recent <= max(self._settle_s, 1.0)
 
-    def judge(self, now: float) -> Judgement:
+    def judge(self, now: float) -> FailureVerdict:
         """Decide on the deaths that a preemption would have explained by now."""
         due = [one for one in self._pending if now - one.at_s > self._settle_s]
         if not due:
-            return Judgement()
+            return FailureVerdict()
         self._pending = [one for one in self._pending if one not in due]
         notes: list[str] = []
         for one in due:
             if one.counts and (reason := self._count(one.death, one.step)):
                 # Those that followed may say why, also if they were heard of first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
-                return Judgement(tuple(notes), _with_last_words(reason, one.death, wave))
+                return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
             notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
-        return Judgement(tuple(notes))
+        return FailureVerdict(tuple(notes))
 
-    def _count(self, death: Death, step: int) -> str:
+    def _count(self, death: WorkerDeath, step: int) -> str:
         """Count a death; return how it ended if it was one too many."""
         if death.fatal:
             return death.text
@@ -172,7 +172,7 @@ def is_connection_trouble(reason: str) -> bool:
     return any(word in text for word in _CONNECTION) and "preamble" not in text
 
 
-def _with_last_words(reason: str, death: Death, wave: list[Death]) -> str:
+def _with_last_words(reason: str, death: WorkerDeath, wave: list[WorkerDeath]) -> str:
     """Add the output of the death that explains the others: one that does not speak of lost connections."""
     found = [death, *(other for other in wave if other is not death)]
     words = [one.exit.tail.strip() for one in found if one.exit.tail.strip()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bftrain_elastic.manager.task_lifecycles import Floor
+from bftrain_elastic.manager.task_lifecycles import TaskContext
 
 ABSENCE_S: Final = 45.0  # longer than agents keep their workers without a manager
 
@@ -16,7 +16,7 @@ ABSENCE_S: Final = 45.0  # longer than agents keep their workers without a manag
 class GivenNodes:
     """Keeps what is known of one task's nodes."""
 
-    def __init__(self, floor: Floor) -> None:
+    def __init__(self, floor: TaskContext) -> None:
         self._floor = floor
         self.all: tuple[str, ...] = ()  # oldest first
         self._noticed: set[str] = set()  # they will be taken in a moment

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit
-from bftrain_elastic.manager.task_lifecycles.failures import Death, told_how
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, told_how
 
 
 @dataclass(eq=False)
@@ -52,9 +52,11 @@ def environment(
     }
 
 
-def death_of(process: GroupProcess, end: Exit, nodes: Iterable[str], began_s: float, *, started: bool) -> Death:
+def death_of(
+    process: GroupProcess, end: WorkerExit, nodes: Iterable[str], began_s: float, *, started: bool
+) -> WorkerDeath:
     """Describe the end of a process that was not ordered. ``nodes`` are those of its group, started at ``began_s``."""
-    return Death(
+    return WorkerDeath(
         text=told_how(process.name, end.code),
         node=process.node,
         nodes=frozenset({process.node, *nodes}),

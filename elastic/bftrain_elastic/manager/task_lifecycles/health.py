@@ -1,4 +1,4 @@
-"""Health: what is noticed about a group while it trains, and what may be wrong with it."""
+"""GroupHealth: what is noticed about a group while it trains, and what may be wrong with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
 UNHEEDED: Final = 20  # steps without a commit after which somebody should know why nothing changes
 
 
-class Health:
+class GroupHealth:
     """Of one group after the other."""
 
     def __init__(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bftrain_elastic.manager.task_lifecycles.native import NativeCourse
+from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
 
 
-class HorovodCourse(NativeCourse):
+class HorovodLifecycle(NativeLifecycle):
     """One task under the horovod launcher."""
 
     launcher: ClassVar = "horovod"

@@ -1,4 +1,4 @@
-"""Members: the workers of one task as its course knows them, and where each is."""
+"""GroupMembers: the workers of one task as its course knows them, and where each is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from bftrain_elastic.manager.task_lifecycles import Exit
-from bftrain_elastic.manager.task_lifecycles.failures import Death, told_how
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, told_how
 from bftrain_elastic.wire.messages import Message
 
 NOTHING: Final = -1  # the step of a worker without a state
 
 
-class Phase(StrEnum):
+class MemberPhase(StrEnum):
     """Where a worker is."""
 
     COMING = "coming"
@@ -24,7 +24,7 @@ class Phase(StrEnum):
 
 
 @dataclass(eq=False)
-class Member:
+class GroupMember:
     """One worker."""
 
     name: str
@@ -32,7 +32,7 @@ class Member:
     slot: int
     number: int  # counts up: the smaller, the older
     since: float
-    phase: Phase = Phase.COMING
+    phase: MemberPhase = MemberPhase.COMING
     step: int = NOTHING
     store: tuple[str, int] = ("", 0)
     astray: int = 0  # steps that it reported in no group
@@ -47,58 +47,58 @@ class Member:
     @property
     def stays(self) -> bool:
         """Whether it has not been told to go."""
-        return self.phase is not Phase.GOING
+        return self.phase is not MemberPhase.GOING
 
 
-class Members:
+class GroupMembers:
     """All workers of one task."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Member] = {}
+        self._by_name: dict[str, GroupMember] = {}
         self._number = 0
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[GroupMember]:
         return iter(list(self._by_name.values()))
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: GroupMember) -> None:
         """Add a worker, as the youngest."""
         self._number += 1
         member.number = self._number
         self._by_name[member.name] = member
 
-    def get(self, worker: str) -> Member | None:
+    def get(self, worker: str) -> GroupMember | None:
         """Return a worker."""
         return self._by_name.get(worker)
 
-    def pop(self, worker: str) -> Member | None:
+    def pop(self, worker: str) -> GroupMember | None:
         """Remove a worker that has ended."""
         return self._by_name.pop(worker, None)
 
-    def on(self, node: str) -> list[Member]:
+    def on(self, node: str) -> list[GroupMember]:
         """Return the workers on a node."""
         return [member for member in self if member.node == node]
 
-    def of(self, phase: Phase) -> list[Member]:
+    def of(self, phase: MemberPhase) -> list[GroupMember]:
         """Return the workers that are in one phase."""
         return [member for member in self if member.phase is phase]
 
     @property
-    def group(self) -> list[Member]:
+    def group(self) -> list[GroupMember]:
         """The workers that are in the present group."""
-        return self.of(Phase.IN)
+        return self.of(MemberPhase.IN)
 
 
-def nodes_of(members: Iterable[Member], wanted: Iterable[str]) -> list[str]:
+def nodes_of(members: Iterable[GroupMember], wanted: Iterable[str]) -> list[str]:
     """Return the nodes of these workers, in the order in which the task was given them."""
     there = {member.node for member in members}
     first = [node for node in wanted if node in there]
     return [*first, *sorted(there.difference(first))]
 
 
-def go_orders(members: list[Member], generation: int, size: int) -> Iterator[tuple[Member, Message]]:
+def go_orders(members: list[GroupMember], generation: int, size: int) -> Iterator[tuple[GroupMember, Message]]:
     """Return what each member of a new group is told: its rank, who else is there, and where they meet.
 
     They are in the order of their ranks, so that rank 0 is the furthest, and its store the meeting point.
@@ -119,19 +119,21 @@ def go_orders(members: list[Member], generation: int, size: int) -> Iterator[tup
         )
 
 
-def death_of(member: Member, end: Exit, nodes: Iterable[str], formed_at: float, entrance: str) -> Death:
+def death_of(
+    member: GroupMember, end: WorkerExit, nodes: Iterable[str], formed_at: float, entrance: str
+) -> WorkerDeath:
     """Describe the end of a worker that was not ordered. ``nodes`` are those of its group, formed at ``formed_at``."""
     text, fatal = told_how(member.name, end.code), False
-    if end.code == 0 and member.phase is Phase.COMING:  # it will do no better the next time
+    if end.code == 0 and member.phase is MemberPhase.COMING:  # it will do no better the next time
         text, fatal = f"{member.name} ended, and its script never called {entrance}", True
-    grouped = member.phase is Phase.IN
-    return Death(
+    grouped = member.phase is MemberPhase.IN
+    return WorkerDeath(
         text=text,
         node=member.node,
         nodes=frozenset({member.node, *(nodes if grouped else ())}),
         exit=end,
         began_s=formed_at if grouped else member.since,
-        started=member.phase is not Phase.COMING,
+        started=member.phase is not MemberPhase.COMING,
         fatal=fatal,
     )
 

@@ -11,23 +11,23 @@ import os
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit, Floor, Left
-from bftrain_elastic.manager.task_lifecycles.failures import Death, is_connection_trouble, last_word, told_how
+from bftrain_elastic.manager.task_lifecycles import LeftWorker, TaskContext, WorkerExit
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, is_connection_trouble, last_word, told_how
 from bftrain_elastic.manager.task_lifecycles.forming import FormationWatch
 from bftrain_elastic.manager.task_lifecycles.given_nodes import GivenNodes
 from bftrain_elastic.manager.task_lifecycles.group_choice import GroupChoice
-from bftrain_elastic.manager.task_lifecycles.health import Health
+from bftrain_elastic.manager.task_lifecycles.health import GroupHealth
 from bftrain_elastic.manager.task_lifecycles.members import (
     NOTHING,
-    Member,
-    Members,
-    Phase,
+    GroupMember,
+    GroupMembers,
+    MemberPhase,
     death_of,
     go_orders,
     nodes_of,
 )
 from bftrain_elastic.manager.task_lifecycles.present_group import ABORT_S, PresentGroup
-from bftrain_elastic.manager.task_lifecycles.supervision import Supervision
+from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 from bftrain_elastic.manager.task_lifecycles.training_end import TrainingEnd
 from bftrain_elastic.manager.task_lifecycles.worker_orders import WorkerOrders
 from bftrain_elastic.retry import RetryDelay
@@ -41,25 +41,25 @@ LONGEST_RETRY_S: Final = 8.0
 _MISMATCH: Final = " (its ranks called different operations: does each of them call state.commit() and reduce alike?)"
 
 
-class NativeCourse:
+class NativeLifecycle:
     """One task under the native launcher."""
 
     launcher: ClassVar = "native"  # as workers are told
     entrance: ClassVar = "bftrain_elastic.run"  # what their script calls
 
-    def __init__(self, task: str, job: Job, floor: Floor) -> None:
+    def __init__(self, task: str, job: Job, floor: TaskContext) -> None:
         self._task = task
         self._job = job
         self._floor = floor
         self._nodes = GivenNodes(floor)
-        self._members = Members()
+        self._members = GroupMembers()
         self._adopted_at = 0.0  # since when workers of a former manager are being taken over; 0: none are
         self._group = PresentGroup()
         self._choice = GroupChoice(floor, self._nodes, self._members)
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)  # of groups that were lost
-        self._supervision = Supervision(job, floor)
+        self._supervision = TaskSupervision(job, floor)
         self._forming = FormationWatch(job.stall_limit_s)
-        self._health = Health()
+        self._health = GroupHealth()
         self._orders = WorkerOrders(
             job, floor, self._members, self._group, self._health, self._supervision.saving, launcher=self.launcher
         )
@@ -98,7 +98,7 @@ class NativeCourse:
         self._nodes.notice(node)
         self._supervision.node_leaves(node)
         for member in self._members.on(node):
-            if member.phase is Phase.COMING:
+            if member.phase is MemberPhase.COMING:
                 self._orders.dismiss(member, grace_s=0.0)
         self._settle()
 
@@ -109,7 +109,7 @@ class NativeCourse:
     def spawned(self, worker: str, port: int) -> None:
         """Nothing to do: a worker says itself when it is ready."""
 
-    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         """Forget a worker; unless that was ordered, others have lost it and another takes its place."""
         member = self._members.pop(worker)
         if member is None:
@@ -121,18 +121,18 @@ class NativeCourse:
         if member.saves and exit.code and self._supervision.saving.lacks(member.step):
             how = f"{told_how(member.name, exit.code)} before the state of step {member.step} was on disk"
             self._supervision.note(f"{how}{last_word(exit.tail)}; the task goes on {self._supervision.saving.words}")
-        if member.phase is Phase.IN and (not self._end.done or self._end.finished):
+        if member.phase is MemberPhase.IN and (not self._end.done or self._end.finished):
             self._group.lost_member(self._floor.now())
             self._health.died()
-        stuck = member.phase is Phase.IN and exit.code == os.EX_TEMPFAIL  # it lost the others, and ended itself
-        ordered = member.ended or member.phase is Phase.GOING or self._end.over
+        stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost the others, and ended itself
+        ordered = member.ended or member.phase is MemberPhase.GOING or self._end.over
         if not (ordered or stuck) and member.node in self._nodes.all and self._floor.slots(member.node):
             self._supervision.died(death_of(member, exit, self._group.nodes, self._group.formed_at, self.entrance))
         if not self._members.on(member.node):
             self._floor.tell({"told": "vacated", "nodes": [member.node]})
         self._settle()
 
-    def adopt(self, node: str, left: Left) -> bool:
+    def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a worker that went on without a manager, unless there are others that have the state.
 
         A group that is found whole goes on as it is. If some of its members do not turn up, or have left it, the
@@ -143,7 +143,7 @@ class NativeCourse:
         others = any(member.step != NOTHING for member in self._members)
         if node not in self._nodes.wanted or self._end.over or (others and not self._adopted_at):
             return False
-        member = Member(left.worker, node, left.slot, 0, self._floor.now())
+        member = GroupMember(left.worker, node, left.slot, 0, self._floor.now())
         self._adopted_at = self._adopted_at or member.since
         self._members.add(member)
         self._supervision.further(left.step)
@@ -168,7 +168,7 @@ class NativeCourse:
                 self._forming.met(self._floor.now())
             case "confirmed" if message["generation"] == self._group.generation and worker == self._group.leader:
                 self._confirm(int(message["step"]))
-            case "report" if member.phase is Phase.COMING:
+            case "report" if member.phase is MemberPhase.COMING:
                 self._count_astray(member)
             case "report":
                 if note := self._health.reported(float(message["t"]), asked=self._group.gather_at > 0):
@@ -185,7 +185,7 @@ class NativeCourse:
         """Repeat what was not followed, and end what takes too long."""
         self._supervise(now)
         members = self._members.group
-        for member in self._members.of(Phase.GOING):
+        for member in self._members.of(MemberPhase.GOING):
             if member.leaves_by is not None and now > member.leaves_by:
                 member.leaves_by = None
                 self._floor.stop(member.name, grace_s=0.0)
@@ -205,7 +205,11 @@ class NativeCourse:
         members = self._members.group
         trains = bool(members) and self._group.confirmed and not self._group.broken_at and not self._end.over
         (self._supervision.stalls.trains if trains else self._supervision.stalls.rests)(now)
-        coming = [] if members or self._members.of(Phase.READY) or self._end.over else self._members.of(Phase.COMING)
+        coming = (
+            []
+            if members or self._members.of(MemberPhase.READY) or self._end.over
+            else self._members.of(MemberPhase.COMING)
+        )
         verdict = self._supervision.tick(
             {member.name: (member.rank, member.node) for member in members},
             min((member.since for member in coming), default=None),
@@ -217,24 +221,24 @@ class NativeCourse:
             self._group.stalled = True
             self._group.break_up(now)
 
-    def _cut_short(self, members: list[Member], now: float) -> None:
+    def _cut_short(self, members: list[GroupMember], now: float) -> None:
         """End a group that takes too long to form: members that wait are cut off, one that is alone is ended."""
         self._group.break_up(now)
         if len(members) == 1:
             self._orders.kill(members[0])
 
-    def _count_astray(self, member: Member) -> None:
+    def _count_astray(self, member: GroupMember) -> None:
         """Know of a worker that trains by itself, as others do on the other nodes."""
         member.astray += 1
         if member.astray == ASTRAY and not self._end.over:
             self._end.fail(f"{member.name} trains by itself: its script never called {self.entrance}")
 
-    def _ready(self, member: Member, message: Message) -> None:
+    def _ready(self, member: GroupMember, message: Message) -> None:
         member.step = int(message["step"])
         host, port = message["store"]
         member.store = (str(host), int(port))
-        if member.phase is not Phase.GOING:
-            member.phase = Phase.READY
+        if member.phase is not MemberPhase.GOING:
+            member.phase = MemberPhase.READY
             if member.coming_since is not None:
                 self._supervision.failures.started(self._floor.now() - member.coming_since)
                 member.coming_since = None
@@ -244,7 +248,7 @@ class NativeCourse:
             self._health.lost(str(message["reason"]))
             if not self._end.over:
                 self._supervision.lost(f"{member.name} lost the group: {message['reason']}")
-        if self._end.finished and member.phase is Phase.READY:
+        if self._end.finished and member.phase is MemberPhase.READY:
             self._orders.dismiss(member, grace_s=self._job.stop_grace_s)
 
     def _confirm(self, step: int) -> None:
@@ -257,7 +261,7 @@ class NativeCourse:
         told = {"told": "confirmed", "generation": self._group.generation, "size": len(nodes)}
         self._floor.tell({**told, "nodes": nodes, "step": step})
 
-    def _take_end(self, member: Member, message: Message) -> None:
+    def _take_end(self, member: GroupMember, message: Message) -> None:
         """Know that a worker's training is over, or that the program says that its work is done."""
         if message["say"] == "done":
             member.done = True
@@ -266,13 +270,13 @@ class NativeCourse:
             member.finished = True
             self._end.take_finished()
 
-    def _take_over_ended(self, node: str, left: Left, end: Exit) -> bool:
+    def _take_over_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
         """Take in a worker that ended while no manager listened; return whether the task ended with it."""
         if left.report is not None:
             self._supervision.reported(left.report)
         if end.code > 0:
             text = f"{told_how(left.worker, end.code)} while no manager listened"
-            self._supervision.died(Death(text, node, frozenset({node}), end, self._floor.now() - end.ago_s))
+            self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._floor.now() - end.ago_s))
         if left.done and left.rank == 0 and end.code == 0 and not self._end.done:
             self._end.finish(left.step)
             self._end.first_left(again=True)
@@ -283,9 +287,9 @@ class NativeCourse:
             self._settle()
         return (left.done or self._end.finished) and self._end.done
 
-    def _find_in_group(self, member: Member, left: Left) -> None:
+    def _find_in_group(self, member: GroupMember, left: LeftWorker) -> None:
         """Know that a worker is in a group; once all are there it is as good as confirmed."""
-        member.phase, member.step, member.rank = Phase.IN, left.step, left.rank
+        member.phase, member.step, member.rank = MemberPhase.IN, left.step, left.rank
         self._group.find(left.generation, self._floor.now())
         self._forming.began(self._group.formed_at)
         member.coming_since = None
@@ -333,7 +337,7 @@ class NativeCourse:
 
     def _form(self) -> None:
         """Form a group of the workers that are ready; no worker is in one."""
-        ready = self._members.of(Phase.READY)
+        ready = self._members.of(MemberPhase.READY)
         if not self._nodes.wanted:
             self._orders.disband(ready)
             return
@@ -356,10 +360,10 @@ class NativeCourse:
         if note := self._forming.began(now):
             self._supervision.note(note)
         for member, order in go_orders(stay, self._group.generation, len(nodes)):
-            member.phase, member.rank = Phase.IN, int(order["rank"])
+            member.phase, member.rank = MemberPhase.IN, int(order["rank"])
             self._floor.say(member.name, order)
 
-    def _try_later(self, lost: str, stay: list[Member]) -> bool:
+    def _try_later(self, lost: str, stay: list[GroupMember]) -> bool:
         """Know why members lost each other, if no death explains it; return whether to wait before the next group.
 
         Lost connections and time-outs are never the program's fault. Anything else is a mistake that will come again.
@@ -371,11 +375,11 @@ class NativeCourse:
         self._retry.failed(self._floor.now())
         if not is_connection_trouble(lost):
             self._supervision.died(
-                Death(
+                WorkerDeath(
                     text=f"its workers lost each other: {lost}{_MISMATCH if 'preamble' in lost else ''}",
                     node=stay[0].node,
                     nodes=self._group.nodes,
-                    exit=Exit(1),
+                    exit=WorkerExit(1),
                     began_s=self._group.formed_at,
                 )
             )

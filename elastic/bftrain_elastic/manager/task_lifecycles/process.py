@@ -16,13 +16,13 @@ from math import inf
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit, Floor, GroupPlace, Left
+from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit
 from bftrain_elastic.manager.task_lifecycles.early_ends import EarlyEnds
 from bftrain_elastic.manager.task_lifecycles.failures import last_word
 from bftrain_elastic.manager.task_lifecycles.given_nodes import GivenNodes
 from bftrain_elastic.manager.task_lifecycles.group_process import GroupProcess, GroupSize, death_of, environment
 from bftrain_elastic.manager.task_lifecycles.members import epoch_of
-from bftrain_elastic.manager.task_lifecycles.supervision import Supervision
+from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.messages import Message
 
@@ -36,17 +36,17 @@ RETRY_S: Final = 0.25  # before a group is started again after a death; twice as
 LONGEST_RETRY_S: Final = 8.0
 
 
-class ProcessCourse:
+class ProcessLifecycle:
     """One task under the process launcher."""
 
     launcher: ClassVar = "process"  # as workers are told
 
-    def __init__(self, task: str, job: Job, floor: Floor) -> None:
+    def __init__(self, task: str, job: Job, floor: TaskContext) -> None:
         self._task = task
         self._job = job
         self._floor = floor
         self._given = GivenNodes(floor)
-        self._supervision = Supervision(job, floor)
+        self._supervision = TaskSupervision(job, floor)
         self._running: dict[str, GroupProcess] = {}
         self._nodes: tuple[str, ...] = ()  # of the present generation
         self._to_start: list[GroupProcess] = []  # those that wait for rank 0's port
@@ -105,7 +105,7 @@ class ProcessCourse:
                 self._stop(process, grace_s)
         self._settle()
 
-    def adopt(self, node: str, left: Left) -> bool:
+    def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a process that was started for another manager, or the end of one.
 
         Once all ranks of its group are known they go on untouched. Those of a group that is not whole are stopped,
@@ -175,7 +175,7 @@ class ProcessCourse:
                 self._supervision.heard(worker, message)
         self._settle()
 
-    def exited(self, worker: str, exit: Exit) -> None:  # noqa: A002 - as in Course
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         """Know how a process ended."""
         process = self._running.pop(worker, None)
         if process is None:
@@ -268,7 +268,7 @@ class ProcessCourse:
 
     # -- ends
 
-    def _ended_by_itself(self, process: GroupProcess, end: Exit) -> None:
+    def _ended_by_itself(self, process: GroupProcess, end: WorkerExit) -> None:
         """Take in an end that was not ordered."""
         now = self._floor.now()
         if end.finished or (end.code == 0 and process.rank == 0 and self._trained):
@@ -307,7 +307,7 @@ class ProcessCourse:
         self._over = "done"
         return True
 
-    def _take_in_death(self, process: GroupProcess, end: Exit) -> None:
+    def _take_in_death(self, process: GroupProcess, end: WorkerExit) -> None:
         """Take in an end that was no good one. Who says that the others are lost only noticed another death."""
         if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is no member to lose
             self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")

@@ -1,4 +1,4 @@
-"""Supervision: what both kinds of lifecycle watch of a task. Its steps, losses, deaths and stalls become notes."""
+"""TaskSupervision: what both kinds of lifecycle watch of a task. Its steps, losses, deaths and stalls become notes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Floor
-from bftrain_elastic.manager.task_lifecycles.failures import Death, FailurePolicy
+from bftrain_elastic.manager.task_lifecycles import TaskContext
+from bftrain_elastic.manager.task_lifecycles.failures import FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.saving import SavingWatch
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
 from bftrain_elastic.wire.messages import Message
@@ -21,17 +21,17 @@ _DONE_SHARE: Final = 0.9  # of its work that a task must have done to be believe
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StallVerdict:
     """What a lifecycle has to do: end its workers and start them again, or fail with a reason."""
 
     restart: bool = False
     failure: str = ""
 
 
-class Supervision:
+class TaskSupervision:
     """Watches one task, and tells what people should know of it."""
 
-    def __init__(self, job: Job, floor: Floor) -> None:
+    def __init__(self, job: Job, floor: TaskContext) -> None:
         self._job = job
         self._floor = floor
         self.failures = FailurePolicy(floor.settle_s)
@@ -68,7 +68,7 @@ class Supervision:
         """Know that the task is at least so far."""
         self.step = max(self.step, step)
 
-    def died(self, death: Death) -> None:
+    def died(self, death: WorkerDeath) -> None:
         """Take in the end of a worker that was not ordered."""
         self.failures.died(death, self._floor.now(), self.step)
 
@@ -124,7 +124,7 @@ class Supervision:
 
     # -- what follows
 
-    def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> Verdict:
+    def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> StallVerdict:
         """Look at the clock. ``ranks`` are the workers that train, ``starting_since`` when others were started."""
         now = self._floor.now()
         judgement = self.failures.judge(now)
@@ -134,16 +134,16 @@ class Supervision:
         self._tell_where(now)
         failure = judgement.failure or self._never_started(now, starting_since) or self._diverged(now)
         if failure:
-            return Verdict(failure=failure)
+            return StallVerdict(failure=failure)
         match self.stalls.check(now):
             case StallAction.LOOK:
                 self._inspect(ranks, now)
             case StallAction.RESTART:
                 self.note(f"{self._stall(now)}; its workers are ended and started again")
-                return Verdict(restart=True)
+                return StallVerdict(restart=True)
             case StallAction.GIVE_UP:
-                return Verdict(failure=self._stall(now))
-        return Verdict()
+                return StallVerdict(failure=self._stall(now))
+        return StallVerdict()
 
     def note(self, text: str) -> None:
         """Tell something odd."""

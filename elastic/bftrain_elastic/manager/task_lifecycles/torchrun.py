@@ -9,20 +9,20 @@ from typing import ClassVar, Final
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Floor
+from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.group_process import GroupProcess
-from bftrain_elastic.manager.task_lifecycles.process import ProcessCourse
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from bftrain_elastic.starters import torchrun
 
 STARTER: Final = str(torchrun.__file__)
 
 
-class TorchrunCourse(ProcessCourse):
+class TorchrunLifecycle(ProcessLifecycle):
     """One task under the torchrun launcher."""
 
     launcher: ClassVar = "torchrun"
 
-    def __init__(self, task: str, job: Job, floor: Floor) -> None:
+    def __init__(self, task: str, job: Job, floor: TaskContext) -> None:
         if not job.argv[0].endswith(".py"):
             raise BadJob("torchrun starts Python scripts", where="argv", fix="use the process launcher")
         super().__init__(task, job, floor)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Exit, Floor
-from bftrain_elastic.manager.task_lifecycles.members import Member, Members, Phase
-from bftrain_elastic.manager.task_lifecycles.supervision import Supervision
+from bftrain_elastic.manager.task_lifecycles import TaskContext, WorkerExit
+from bftrain_elastic.manager.task_lifecycles.members import GroupMember, GroupMembers, MemberPhase
+from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 from bftrain_elastic.manager.task_lifecycles.worker_orders import WorkerOrders
 
 FAREWELL_S: Final = 5.0  # how long others may take to end their training after the first worker has ended
@@ -17,7 +17,7 @@ class TrainingEnd:
     """Knows whether the training of one task is over, lets its workers go, and tells the manager when all have left."""
 
     def __init__(
-        self, job: Job, floor: Floor, members: Members, orders: WorkerOrders, supervision: Supervision
+        self, job: Job, floor: TaskContext, members: GroupMembers, orders: WorkerOrders, supervision: TaskSupervision
     ) -> None:
         self._job = job
         self._floor = floor
@@ -45,7 +45,7 @@ class TrainingEnd:
             self.done, self.failure, self._left_at = True, "", 0.0
             self._supervision.further(step)
             for member in self._members:
-                if member.phase in {Phase.COMING, Phase.READY}:
+                if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
                     self._orders.dismiss(member, grace_s=0.0)
 
     def take_finished(self) -> None:
@@ -65,7 +65,7 @@ class TrainingEnd:
         if again or not self._left_at:
             self._left_at = self._floor.now()
 
-    def exited(self, member: Member, end: Exit, *, leads: bool) -> None:
+    def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
         """Know how a worker ended: after the first one the others follow, or the end is tried again."""
         if self.done and (leads or member.finished):
             if end.code == 0 or self.finished:
@@ -95,12 +95,12 @@ class TrainingEnd:
         for member in self._members:
             if member.node not in wanted and member.stays:
                 self._floor.stop(member.name, grace_s=self._job.stop_grace_s)
-                member.phase = Phase.GOING
+                member.phase = MemberPhase.GOING
 
     def tell(self) -> bool:
         """Tell how it ended once no worker is left; return whether that was just now."""
         if not self.over:
-            for member in self._members.of(Phase.COMING):
+            for member in self._members.of(MemberPhase.COMING):
                 self._orders.dismiss(member, grace_s=0.0)
         if self._members or self._told:
             return False

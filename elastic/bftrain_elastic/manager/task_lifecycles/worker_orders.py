@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from bftrain_elastic.manager.job import Job
-from bftrain_elastic.manager.task_lifecycles import Floor
-from bftrain_elastic.manager.task_lifecycles.health import Health
-from bftrain_elastic.manager.task_lifecycles.members import Member, Members, Phase
+from bftrain_elastic.manager.task_lifecycles import TaskContext
+from bftrain_elastic.manager.task_lifecycles.health import GroupHealth
+from bftrain_elastic.manager.task_lifecycles.members import GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.present_group import PresentGroup
 from bftrain_elastic.manager.task_lifecycles.saving import SavingWatch
 
@@ -20,10 +20,10 @@ class WorkerOrders:
     def __init__(
         self,
         job: Job,
-        floor: Floor,
-        members: Members,
+        floor: TaskContext,
+        members: GroupMembers,
         group: PresentGroup,
-        health: Health,
+        health: GroupHealth,
         saving: SavingWatch,
         *,
         launcher: str,
@@ -39,7 +39,7 @@ class WorkerOrders:
     def spawn(self, node: str, slot: int) -> None:
         """Start a worker."""
         name, now = self._floor.name(node, slot), self._floor.now()
-        self._members.add(Member(name, node, slot, 0, now, coming_since=now))
+        self._members.add(GroupMember(name, node, slot, 0, now, coming_since=now))
         self._floor.spawn(
             node,
             name,
@@ -56,32 +56,32 @@ class WorkerOrders:
         for member in self._members.group:
             self._floor.say(member.name, {"do": "gather", "generation": self._group.generation + 1})
 
-    def dismiss(self, member: Member, *, grace_s: float, save: bool = False) -> None:
+    def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
         """Let a worker go: at its own pace if it is ready and there is time, or at once."""
-        if member.phase is Phase.READY and grace_s > 0:
+        if member.phase is MemberPhase.READY and grace_s > 0:
             self._floor.say(member.name, {"do": "leave", "save": save, **({"grace_s": grace_s} if save else {})})
             member.saves = save
             member.leaves_by = self._floor.now() + grace_s + (self._saving.limit_s if save else 0.0)
         else:
             self._floor.stop(member.name, grace_s=grace_s)
-            if member.phase is Phase.IN and grace_s == 0:
+            if member.phase is MemberPhase.IN and grace_s == 0:
                 self._group.lost_member(self._floor.now())
                 self._health.died()
-        member.phase = Phase.GOING
+        member.phase = MemberPhase.GOING
 
-    def disband(self, ready: list[Member]) -> None:
+    def disband(self, ready: list[GroupMember]) -> None:
         """Let all these go; the one that is furthest writes the state down first."""
         for place, member in enumerate(sorted(ready, key=lambda member: (-member.step, member.number))):
             self.dismiss(member, grace_s=self._job.stop_grace_s, save=place == 0 and member.step > 0)
 
-    def kill(self, member: Member) -> None:
+    def kill(self, member: GroupMember) -> None:
         """End a worker at once; its end is not one that has to be explained."""
         member.ended = True
         self._floor.stop(member.name, grace_s=0.0)
 
     def leave_broken_group(self, now: float) -> None:
         """Cut the connections of members that wait for a dead one; kill those that never come back."""
-        ready = self._members.of(Phase.READY)
+        ready = self._members.of(MemberPhase.READY)
         limit_s = STALLED_S if self._group.stalled else self._health.hang_s
         hangs = now - self._group.broken_at > limit_s and (ready or not self._group.confirmed or self._group.stalled)
         for member in self._members.group:

@@ -10,7 +10,7 @@ import pytest
 
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.live.schedulers.hook_install import hook_text, install
-from bftrain.live.schedulers.hook_spool import Spool
+from bftrain.live.schedulers.hook_spool import HookSpool
 from tests.helpers.program import bftrain
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
@@ -24,7 +24,7 @@ def test_a_hook_and_a_spool_are_made_and_the_rest_is_told(tmp_path: Path) -> Non
     assert f"spool='{spool}'" in hook.read_text()
     assert done.for_scheduler == f"EpilogSlurmctld={hook}"
     assert done.for_site == f'spool = "{spool}"'
-    Spool(spool).open()
+    HookSpool(spool).open()
     assert install("slurm", spool=spool, hook=hook) == done, "twice is fine"
     assert [path.name for path in hook.parent.iterdir()] == ["hook"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain.live.schedulers import local
-from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, Timetable, make
+from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
 from tests.helpers.live_inside import in_a_loop, until
 
@@ -92,7 +92,7 @@ def test_timetables_are_checked(table: dict[str, Any], says: str, tmp_path: Path
 
 
 def test_a_timetable_turns_round_and_those_idle_for_longest_become_busy_first() -> None:
-    table = Timetable(settings(nodes=3, idle="2@0,3@4,1@6", loop_s=10.0))
+    table = SlotTimetable(settings(nodes=3, idle="2@0,3@4,1@6", loop_s=10.0))
     found = {at_s: sorted(table.idle_at(at_s)) for at_s in (0, 3.9, 4, 6, 10, 14, 26)}
     assert found == {
         0: ["slot1", "slot2"],
@@ -103,7 +103,7 @@ def test_a_timetable_turns_round_and_those_idle_for_longest_become_busy_first() 
         14: ["slot1", "slot2", "slot3"],
         26: ["slot1"],
     }
-    once = Timetable(settings(nodes=2))
+    once = SlotTimetable(settings(nodes=2))
     assert (once.idle_at(0.0), once.next_change()) == ({"slot1", "slot2"}, float("inf"))
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.live.schedulers import node_polling
-from bftrain.live.schedulers.command_runner import Runner, environment, in_pieces
-from bftrain.live.schedulers.hook_spool import Heard
+from bftrain.live.schedulers.command_runner import CommandRunner, environment, in_pieces
+from bftrain.live.schedulers.hook_spool import HookNews
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Run
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Taken
@@ -47,7 +47,7 @@ class Asked:
 
 @asynccontextmanager
 async def watch(asked: Asked, **settings: float) -> AsyncIterator[tuple[NodeWatch, list[News]]]:
-    found = NodeWatch("fake", asked, WatchSettings(**settings), Runner(), lambda: Availability(ok=True))  # type: ignore[arg-type]  # numbers
+    found = NodeWatch("fake", asked, WatchSettings(**settings), CommandRunner(), lambda: Availability(ok=True))  # type: ignore[arg-type]  # numbers
     news: list[News] = []
     running = asyncio.create_task(found.run(news.append, AgentOrder(argv=())))
     await until(lambda: asked.times)
@@ -81,7 +81,7 @@ async def test_a_node_that_was_found_by_a_look_between_is_news_when_it_is_taken(
     async with watch(asked, poll_s=30.0) as (found, news):
         asked.idle = {"n1", "n2"}
         assert await found.look() == {"n1", "n2"}
-        found._hear([Heard(what="start", nodes=("n1",), job="8")])  # noqa: SLF001 - as the spool does
+        found._hear([HookNews(what="start", nodes=("n1",), job="8")])  # noqa: SLF001 - as the spool does
         assert news == [Taken(nodes=("n1",))]
         assert await found.look() == {"n2"}, "whatever an answer says that was on its way"
         asked.idle = set()
@@ -115,9 +115,9 @@ async def test_a_job_that_starts_takes_its_nodes_though_an_older_answer_says_the
     async with watch(asked, poll_s=30.0) as (found, news):
         await until(lambda: news)
         asked.waits = asyncio.Event()
-        found._hear([Heard(what="end", nodes=("n2",), job="7")])  # noqa: SLF001 - as the spool does
+        found._hear([HookNews(what="end", nodes=("n2",), job="7")])  # noqa: SLF001 - as the spool does
         await until(lambda: len(asked.times) == 2)
-        found._hear([Heard(what="start", nodes=("n1",), job="8")])  # noqa: SLF001 - as above
+        found._hear([HookNews(what="start", nodes=("n1",), job="8")])  # noqa: SLF001 - as above
         assert news[-1] == Taken(nodes=("n1",))
         asked.idle = {"n2"}
         asked.waits.set()
@@ -125,11 +125,11 @@ async def test_a_job_that_starts_takes_its_nodes_though_an_older_answer_says_the
         await asyncio.sleep(0.02)
         assert news[-1] == Taken(nodes=("n1",)), "the answer was asked for before the job started"
         asked.idle = {"n1", "n2"}
-        found._hear([Heard(what="end", nodes=("n1",), job="8")])  # noqa: SLF001 - as above
+        found._hear([HookNews(what="end", nodes=("n1",), job="8")])  # noqa: SLF001 - as above
         await until(lambda: news[-1] == Allowed(nodes=("n1",)))
         await asyncio.sleep(0.02)
         before = len(asked.times)
-        found._hear([Heard(what="ending", nodes=("n1",), job="8")])  # noqa: SLF001 - as above
+        found._hear([HookNews(what="ending", nodes=("n1",), job="8")])  # noqa: SLF001 - as above
         await asyncio.sleep(0.02)
         assert len(asked.times) == before, "where a job is about to end there is nothing to see yet"
 
@@ -144,22 +144,22 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
     asked.idle = {"n1"}
     async with watch(asked, poll_s=3600.0) as (found, news):
         await until(lambda: news)
-        found._hear([Heard(what="start", nodes=("n2",), job="7"), Heard(what="end", nodes=("n2",), job="7")])  # noqa: SLF001 - as the spool does
+        found._hear([HookNews(what="start", nodes=("n2",), job="7"), HookNews(what="end", nodes=("n2",), job="7")])  # noqa: SLF001 - as the spool does
         await until(lambda: len(asked.times) >= 5)
         assert asked.times[4] - asked.times[3] >= asked.times[3] - asked.times[1], "ever less often"
         asked.idle = {"n1", "n2"}
         await until(lambda: news[-1] == Allowed(nodes=("n2",)))
         asked.idle = {"n2"}
-        found._hear([Heard(what="end", nodes=("n3",), job="8")])  # noqa: SLF001 - as above
+        found._hear([HookNews(what="end", nodes=("n3",), job="8")])  # noqa: SLF001 - as above
         await until(lambda: news[-1] == Taken(nodes=("n1",)))
-        found._hear([Heard(what="start", nodes=("n3",), job="9")])  # noqa: SLF001 - as above
+        found._hear([HookNews(what="start", nodes=("n3",), job="9")])  # noqa: SLF001 - as above
         before = len(asked.times)
         await until(lambda: len(asked.times) > before)
         before = len(asked.times)
         await asyncio.sleep(0.05)
         assert len(asked.times) == before, "who starts there says when it ends"
         monkeypatch.setattr(node_polling, "_TIDYING_S", 0.05)
-        found._hear([Heard(what="end", nodes=("n4",), job="8")])  # noqa: SLF001 - as above
+        found._hear([HookNews(what="end", nodes=("n4",), job="8")])  # noqa: SLF001 - as above
         await until(lambda: not found._ended)  # noqa: SLF001 - the last look of those
         before = len(asked.times)
         await asyncio.sleep(0.1)
@@ -171,7 +171,7 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
 
 @in_a_loop
 async def test_a_command_gives_what_it_printed_and_is_given_what_it_reads() -> None:
-    run = Runner(more={"SAID": "so"})
+    run = CommandRunner(more={"SAID": "so"})
     assert await run(Command(argv=("/bin/sh", "-c", "cat; echo $SAID"), stdin="hello\n")) == "hello\nso\n"
     assert await run(Command(argv=("/bin/sh", "-c", "umask"))) == "0077\n"
 
@@ -179,13 +179,13 @@ async def test_a_command_gives_what_it_printed_and_is_given_what_it_reads() -> N
 @in_a_loop
 async def test_a_command_that_fails_says_why() -> None:
     with pytest.raises(CommandFailed) as failed:
-        await Runner()(Command(argv=("/bin/sh", "-c", "echo some; echo no such partition >&2; exit 3")))
+        await CommandRunner()(Command(argv=("/bin/sh", "-c", "echo some; echo no such partition >&2; exit 3")))
     assert (failed.value.code, failed.value.said, failed.value.printed) == (3, "no such partition", "some\n")
     with pytest.raises(CommandFailed) as failed:
-        await Runner()(Command(argv=("/bin/sh", "-c", f"printf '%s' {'x' * 2000}; exit 1")))
+        await CommandRunner()(Command(argv=("/bin/sh", "-c", f"printf '%s' {'x' * 2000}; exit 1")))
     assert failed.value.said == "x" * 500, "the end of it is enough"
     with pytest.raises(CommandFailed) as failed:
-        await Runner()(Command(argv=("/no/such/command",)))
+        await CommandRunner()(Command(argv=("/no/such/command",)))
     assert (failed.value.code, failed.value.said) == (127, "cannot be run: No such file or directory")
 
 
@@ -195,7 +195,7 @@ async def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path:
     script = f"sleep 600 & echo $! >> {pids}; echo $$ >> {pids}; wait"
     begun = time.monotonic()
     with pytest.raises(CommandFailed) as failed:
-        await Runner(timeout_s=2.0)(Command(argv=("/bin/sh", "-c", script)))
+        await CommandRunner(timeout_s=2.0)(Command(argv=("/bin/sh", "-c", script)))
     assert (failed.value.code, failed.value.said) == (124, "did not answer within 2 s")
     assert time.monotonic() - begun < 10
     await until(lambda: not any(_lives(int(pid)) for pid in pids.read_text().split()))
@@ -204,7 +204,7 @@ async def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path:
 @in_a_loop
 async def test_a_command_that_nobody_waits_for_any_more_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    waiting = asyncio.create_task(Runner()(Command(argv=("/bin/sh", "-c", f"echo $$ > {pids}; exec sleep 600"))))
+    waiting = asyncio.create_task(CommandRunner()(Command(argv=("/bin/sh", "-c", f"echo $$ > {pids}; exec sleep 600"))))
     await until(lambda: pids.exists() and pids.read_text().strip())
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -217,7 +217,7 @@ def test_pipes_that_are_held_by_what_a_command_left_behind_are_not_waited_for(sc
     pid = tmp_path / "pid"
     command = Command(argv=("/bin/sh", "-c", script.format(note=f"echo $! >{pid}")))
     with pytest.raises(CommandFailed, match=r"did not answer within 0\.5 s"):
-        asyncio.run(asyncio.wait_for(Runner(timeout_s=0.5)(command), 20.0))
+        asyncio.run(asyncio.wait_for(CommandRunner(timeout_s=0.5)(command), 20.0))
     gc.collect()  # a pipe that was left open fails the test here
     if pid.exists() and _lives(int(pid.read_text())):
         os.kill(int(pid.read_text()), signal.SIGKILL)
@@ -228,7 +228,7 @@ def test_what_is_still_to_be_written_to_a_command_is_not_waited_for(tmp_path: Pa
     kept = f"exec 3<&0; setsid sleep 60 <&3 & echo $! >{pid}; wait"
     command = Command(argv=("/bin/sh", "-c", kept), stdin="x" * 1_000_000)  # more than a pipe holds
     with pytest.raises(CommandFailed, match=r"did not answer within 0\.5 s"):
-        asyncio.run(asyncio.wait_for(Runner(timeout_s=0.5)(command), 20.0))
+        asyncio.run(asyncio.wait_for(CommandRunner(timeout_s=0.5)(command), 20.0))
     gc.collect()
     os.kill(int(pid.read_text()), signal.SIGKILL)
 

@@ -13,7 +13,7 @@ import pytest
 
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers import pbs, pbs_read
-from bftrain.live.schedulers.hook_spool import READER, Spool
+from bftrain.live.schedulers.hook_spool import READER, HookSpool
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotOrder, PilotState, Trouble
 from bftrain.live.schedulers.port import Scheduler, Site
 from tests.helpers.fake_pbs_module import EVENTS, HOOK, run_hook
@@ -222,7 +222,7 @@ def job(vnodes: str = "(n1:ncpus=2)+(n[0]:ncpus=2+n[1]:mem=3)", **more: object) 
 
 
 def test_the_hook_of_pbs_tells_what_happens(folder: Path) -> None:
-    spool = Spool(folder)
+    spool = HookSpool(folder)
     spool.open()
     for name in EVENTS:
         assert run_hook(folder, name, job()) == []
@@ -236,7 +236,7 @@ def test_the_hook_of_pbs_accepts_whatever_happens(folder: Path, tmp_path: Path) 
     assert run_hook(folder, "EXECJOB_END", job()) == [], "nobody reads"
     assert list(folder.iterdir()) == []
     assert run_hook(tmp_path / "missing", "EXECJOB_END", job()) == []
-    Spool(folder).open()
+    HookSpool(folder).open()
     (logged,) = run_hook(folder, "EXECJOB_END", None)
     assert "AttributeError" in logged
     (logged,) = run_hook(folder, "EXECJOB_END", job(run_count="x"))
@@ -245,7 +245,7 @@ def test_the_hook_of_pbs_accepts_whatever_happens(folder: Path, tmp_path: Path) 
     assert "UnicodeEncodeError" in logged
     (logged,) = run_hook(folder, "EXECJOB_END", job(id="../../up"))
     assert "Error" in logged
-    assert Spool(folder).look(0.0) == []
+    assert HookSpool(folder).look(0.0) == []
 
 
 def test_the_hook_of_pbs_needs_no_more_than_an_old_python() -> None:
@@ -259,7 +259,7 @@ def test_the_hook_of_pbs_needs_no_more_than_an_old_python() -> None:
 
 
 def test_recorded_events_of_a_real_pbs_are_told(folder: Path) -> None:
-    spool = Spool(folder)
+    spool = HookSpool(folder)
     spool.open()
     wanted = []
     kinds = {"EXECJOB_BEGIN": "start", "EXECJOB_EPILOGUE": "ending", "EXECJOB_END": "end"}

@@ -10,7 +10,7 @@ import pytest
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
-    Limits,
+    PilotLimits,
     PilotState,
     Run,
 )
@@ -284,7 +284,7 @@ def test_a_scheduler_that_would_not_take_pilots_away_ends_it(tmp_path: Path) -> 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1")
 
-        async def refuse(_: Run) -> Limits:
+        async def refuse(_: Run) -> PilotLimits:
             raise NotAvailable("never preempted")
 
         stage.toy.limits = refuse  # type: ignore[method-assign]  # what a wrong partition says
@@ -311,7 +311,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
         await stage.until(lambda: len(stage.told()) == 2, "both are ours")
         await stage.until(lambda: stage.toy.count(PilotState.WAITING) > 0, "and more wait")
 
-        async def refuse(_: Run) -> Limits:
+        async def refuse(_: Run) -> PilotLimits:
             stage.toy.away = not answers
             raise NotAvailable("never preempted")
 
@@ -332,7 +332,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
 def test_no_pilot_is_longer_than_the_partition_allows(tmp_path: Path) -> None:
     async def test() -> None:
         stage = PilotStage(tmp_path, lengths_s=(86400.0, 7200.0, 600.0))
-        stage.toy.allowed = Limits(longest_s=3600.0, remarks=("slow",))
+        stage.toy.allowed = PilotLimits(longest_s=3600.0, remarks=("slow",))
         async with stage:
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) == 4, "two of each length")
         assert {(order.rank, order.seconds) for order in stage.toy.orders} == {(0, 3600.0), (1, 600.0)}

@@ -10,7 +10,15 @@ import pytest
 
 from bftrain.errors import BadConfig, BadValue, NotAvailable
 from bftrain.live.schedulers import slurm, slurm_limits
-from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, Limits, PilotOrder, PilotState, Trouble
+from bftrain.live.schedulers.pilot_backend import (
+    LATER,
+    Command,
+    CommandFailed,
+    PilotLimits,
+    PilotOrder,
+    PilotState,
+    Trouble,
+)
 from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 
@@ -218,7 +226,7 @@ def asked(
     qos: str = "",
     tables: dict[str, str] | None = None,
     grace_s: float = 0.0,
-) -> Limits:
+) -> PilotLimits:
     """Ask a Slurm of such a configuration; ``tables`` is what sacctmgr prints of ``assoc`` and ``qos``."""
 
     async def run(command: Command) -> str:
@@ -236,7 +244,7 @@ def asked(
 
 
 def test_what_the_site_allows_is_read() -> None:
-    assert asked() == Limits(submitted=10000, nodes=frozenset(f"nid000{number}" for number in range(1, 5)))
+    assert asked() == PilotLimits(submitted=10000, nodes=frozenset(f"nid000{number}" for number in range(1, 5)))
     assert asked(time="1-12:00:00").longest_s == 36 * 3600
     tables = {
         "assoc": "GrpJobs|GrpSubmit|GrpTRES|MaxJobs|MaxSubmit\n|500||40|\n",

@@ -14,7 +14,7 @@ import pytest
 
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers import hook_spool, hooks
-from bftrain.live.schedulers.hook_spool import READER, Heard, Listener, Spool, read_line
+from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, read_line
 
 HOOK = Path(hooks.__file__).with_name("slurm.sh")
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -36,9 +36,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reading(folder: Path) -> Spool:
+def reading(folder: Path) -> HookSpool:
     """Give a spool that is open. The folders of pytest are in a place where others may write, which is tried below."""
-    opened = Spool(folder)
+    opened = HookSpool(folder)
     opened.open()
     return opened
 
@@ -66,7 +66,7 @@ def run_hook(folder: Path, *shell: str, **env: str) -> int:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_hook_tells_of_an_end(folder: Path, reading: Spool, shell: str) -> None:
+def test_the_hook_tells_of_an_end(folder: Path, reading: HookSpool, shell: str) -> None:
     words = (shell, "sh") if shell == "busybox" else (shell,)
     assert run_hook(folder, *words, **EPILOG) == 0
     (heard,) = reading.look(0.0)
@@ -77,7 +77,7 @@ def test_the_hook_tells_of_an_end(folder: Path, reading: Spool, shell: str) -> N
     assert names(folder) == {READER}, "what was read is gone"
 
 
-def test_the_hook_tells_of_a_start_and_of_what_jobcomp_knows(folder: Path, reading: Spool) -> None:
+def test_the_hook_tells_of_a_start_and_of_what_jobcomp_knows(folder: Path, reading: HookSpool) -> None:
     run_hook(folder, "sh", **{**EPILOG, "SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "SLURM_JOB_RESTART_COUNT": "2"})
     (started,) = reading.look(0.0)
     assert (started.what, started.restart) == ("start", 2)
@@ -100,7 +100,9 @@ def test_the_hook_tells_of_a_start_and_of_what_jobcomp_knows(folder: Path, readi
         {"SLURM_JOB_PARTITION": "%s%n%s"},
     ],
 )
-def test_the_hook_never_fails_and_odd_words_do_no_harm(folder: Path, reading: Spool, broken: dict[str, str]) -> None:
+def test_the_hook_never_fails_and_odd_words_do_no_harm(
+    folder: Path, reading: HookSpool, broken: dict[str, str]
+) -> None:
     assert run_hook(folder, "sh", **{**EPILOG, **broken}) == 0
     assert all(one.job == "12" and "victim" not in one.nodes for one in reading.look(0.0))
     reading.look(60.0)
@@ -120,7 +122,7 @@ def test_the_hook_ends_well_without_a_reader_or_a_folder_or_room(folder: Path, t
     assert (full.returncode, full.stdout, full.stderr) == (0, b"", b"")
 
 
-def test_the_hook_follows_no_link_and_starts_no_program(folder: Path, reading: Spool, tmp_path: Path) -> None:
+def test_the_hook_follows_no_link_and_starts_no_program(folder: Path, reading: HookSpool, tmp_path: Path) -> None:
     target = put(tmp_path, "target", "precious")
     script = HOOK.read_text().replace("@SPOOL@", str(folder)).replace("$$", "1")
     (folder / "end.12.1").symlink_to(target)
@@ -133,7 +135,7 @@ def test_the_hook_follows_no_link_and_starts_no_program(folder: Path, reading: S
 # -- reading
 
 
-def test_events_are_read_once_in_the_order_of_their_times(folder: Path, reading: Spool) -> None:
+def test_events_are_read_once_in_the_order_of_their_times(folder: Path, reading: HookSpool) -> None:
     for number, at_s in (("2", 20), ("1", 10), ("3", 30)):
         os.utime(put(folder, f"end.{number}", f"bftrain1 end {number} 0 n{number} main 0 .\n"), (at_s, at_s))
     assert [one.job for one in reading.look(0.0)] == ["1", "2", "3"]
@@ -150,7 +152,7 @@ def test_events_are_read_once_in_the_order_of_their_times(folder: Path, reading:
     assert names(folder) == {READER}
 
 
-def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: Spool) -> None:
+def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: HookSpool) -> None:
     put(folder, "half", "bftrain1 end 1 0 nid[00")
     put(folder, "none", "")
     assert reading.look(0.0) == reading.look(0.1) == []
@@ -163,7 +165,7 @@ def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: Spool
 
 def test_what_came_before_we_read_is_old(folder: Path) -> None:
     put(folder, "end.1", "bftrain1 end 1 0 n1 main 0 .\n")
-    late = Spool(folder)
+    late = HookSpool(folder)
     late.open()
     assert late.look(0.0) == []
     put(folder, "end.2", "bftrain1 end 2 0 n1 main 0 .\n")
@@ -197,7 +199,7 @@ def test_other_lines_are_none(line: str) -> None:
 
 
 def test_files_of_strangers_are_not_believed(folder: Path) -> None:
-    strict = Spool(folder, trusted={os.geteuid() + 1})
+    strict = HookSpool(folder, trusted={os.geteuid() + 1})
     strict.open()
     put(folder, "theirs", "bftrain1 start 1 0 n1 main 0 .\n")
     assert strict.look(0.0) == []
@@ -205,7 +207,7 @@ def test_files_of_strangers_are_not_believed(folder: Path) -> None:
     assert not (folder / "theirs").exists()
 
 
-def test_odd_files_are_not_believed(folder: Path, reading: Spool, tmp_path: Path) -> None:
+def test_odd_files_are_not_believed(folder: Path, reading: HookSpool, tmp_path: Path) -> None:
     good = "bftrain1 start 1 0 n1 main 0 .\n"
     elsewhere = put(tmp_path, "elsewhere", good)
     put(folder, "open", good, mode=0o666)
@@ -230,7 +232,7 @@ def test_odd_files_are_not_believed(folder: Path, reading: Spool, tmp_path: Path
 def test_a_folder_open_to_all_is_refused(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     with pytest.raises(NotAvailable, match="open to everybody"):
-        Spool(folder).open()
+        HookSpool(folder).open()
 
 
 def test_a_folder_that_others_could_replace_is_refused(tmp_path: Path) -> None:
@@ -238,19 +240,19 @@ def test_a_folder_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     inside.mkdir(parents=True, mode=0o700)
     inside.parent.chmod(0o777)
     with pytest.raises(NotAvailable, match="others could replace it"):
-        Spool(inside).open()
+        HookSpool(inside).open()
     inside.parent.chmod(0o755)
-    Spool(inside).open()
+    HookSpool(inside).open()
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(NotAvailable, match="No such file"):
-        Spool(tmp_path / "missing").open()
+        HookSpool(tmp_path / "missing").open()
     with pytest.raises(NotAvailable, match="no folder"):
-        Spool(put(tmp_path, "file", "")).open()
+        HookSpool(put(tmp_path, "file", "")).open()
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(NotAvailable, match="no folder"):
-        Spool(tmp_path / "link").open()
+        HookSpool(tmp_path / "link").open()
 
 
 def test_writers_are_named_by_names_of_users() -> None:
@@ -264,11 +266,11 @@ def test_writers_are_named_by_names_of_users() -> None:
 
 class Ear:
     def __init__(self) -> None:
-        self.heard: list[tuple[Heard, float]] = []
+        self.heard: list[tuple[HookNews, float]] = []
         self.notes: list[str] = []
         self.rang = threading.Event()
 
-    def hear(self, heard: Sequence[Heard]) -> None:
+    def hear(self, heard: Sequence[HookNews]) -> None:
         self.heard += [(one, time.time()) for one in heard]
         self.rang.set()
 
@@ -279,7 +281,7 @@ class Ear:
 
 def test_a_thread_hears_within_a_blink_and_survives_a_folder_that_goes(folder: Path) -> None:
     ear = Ear()
-    listener = Listener(Spool(folder), ear.hear, ear.notes.append)
+    listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
     listener.start()
     try:
         delays = []
@@ -304,7 +306,7 @@ def test_a_thread_hears_within_a_blink_and_survives_a_folder_that_goes(folder: P
 
 def test_no_event_is_lost_in_a_storm(folder: Path) -> None:
     ear = Ear()
-    listener = Listener(Spool(folder), ear.hear, ear.notes.append)
+    listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
     listener.start()
     try:
         for number in range(2000):

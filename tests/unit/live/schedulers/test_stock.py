@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bftrain.errors import BadValue
-from bftrain.live.schedulers.pilot_backend import LATER, Limits, Pilot, PilotState, Trouble
-from bftrain.live.schedulers.pilot_policy import MOST_WAITING, Moves, Stock, StockSettings
+from bftrain.live.schedulers.pilot_backend import LATER, Pilot, PilotLimits, PilotState, Trouble
+from bftrain.live.schedulers.pilot_policy import MOST_WAITING, PilotMoves, PilotPolicy, PilotPolicySettings
 
 LONG, SHORT = "long", "short"
 BOTH = (LONG, SHORT)
@@ -29,20 +29,20 @@ def running(count: int, *, start_s: float = 0.0) -> list[Pilot]:
 
 
 def look(
-    stock: Stock, pilots: list[Pilot], at: float = 0.0, marks: tuple[str, ...] = BOTH, idle: int | None = None
-) -> Moves:
+    stock: PilotPolicy, pilots: list[Pilot], at: float = 0.0, marks: tuple[str, ...] = BOTH, idle: int | None = None
+) -> PilotMoves:
     return stock.moves(at, 1000 + at, pilots, marks=marks, idle=idle)
 
 
 def test_each_length_has_its_stock() -> None:
-    stock = Stock(StockSettings(pending=3))
-    assert look(stock, []) == Moves(submit=(3, 3))
+    stock = PilotPolicy(PilotPolicySettings(pending=3))
+    assert look(stock, []) == PilotMoves(submit=(3, 3))
     assert look(stock, waiting(2) + waiting(3, SHORT)).submit == (1, 0)
-    assert look(stock, waiting(3) + waiting(3, SHORT)) == Moves(submit=(0, 0))
+    assert look(stock, waiting(3) + waiting(3, SHORT)) == PilotMoves(submit=(0, 0))
 
 
 def test_it_doubles_while_all_start_and_shrinks_while_none_does() -> None:
-    stock = Stock(StockSettings(pending=4, submits_per_min=100_000))
+    stock = PilotPolicy(PilotPolicySettings(pending=4, submits_per_min=100_000))
     submitted = [look(stock, [], marks=(LONG,)).submit[0]]
     held: list[Pilot] = []
     for step in range(1, 8):
@@ -64,7 +64,7 @@ def test_it_doubles_while_all_start_and_shrinks_while_none_does() -> None:
 
 
 def test_no_more_than_tasks_could_use_or_the_site_allows() -> None:
-    stock = Stock(StockSettings(pending=4, max_nodes=6))
+    stock = PilotPolicy(PilotPolicySettings(pending=4, max_nodes=6))
     assert look(stock, running(5)).submit == (1, 0)
     assert look(stock, running(6)).submit == (0, 0)
     assert len(look(stock, running(8)).cancel) == 2, "the site's word holds for those that run too"
@@ -73,35 +73,35 @@ def test_no_more_than_tasks_could_use_or_the_site_allows() -> None:
     assert look(stock, running(4)).cancel == (), "who runs and is not wanted is given back by others"
     assert set(look(stock, [*running(3), *waiting(2)]).cancel) == {"long0", "long1"}
     stock.want(100)
-    stock.limit(Limits(running=4, submitted=5))
+    stock.limit(PilotLimits(running=4, submitted=5))
     assert look(stock, running(4)).submit == (0, 0)
-    stock.limit(Limits(submitted=5))
+    stock.limit(PilotLimits(submitted=5))
     assert sum(look(stock, running(3)).submit) == 2
 
 
 def test_pilots_of_another_order_are_replaced_once_they_are_gone() -> None:
-    stock = Stock(StockSettings(pending=2))
+    stock = PilotPolicy(PilotPolicySettings(pending=2))
     stock.want(2)
     old = [pilot("7", mark="yesterday"), pilot("8", mark="yesterday")]
-    assert look(stock, old, marks=(LONG,)) == Moves(submit=(0,), cancel=("7", "8"), again_s=1.0)
+    assert look(stock, old, marks=(LONG,)) == PilotMoves(submit=(0,), cancel=("7", "8"), again_s=1.0)
     assert look(stock, old, 1, marks=(LONG,)).cancel == (), "once is enough"
     assert look(stock, old, 20, marks=(LONG,)).cancel == ("7", "8"), "but not for ever"
     assert look(stock, [], 21, marks=(LONG,)).submit == (2,)
     held = [pilot("9", PilotState.RUNNING, mark="yesterday")]
-    assert look(stock, held, 22, marks=(LONG,)) == Moves(submit=(1,)), "who runs is used"
+    assert look(stock, held, 22, marks=(LONG,)) == PilotMoves(submit=(1,)), "who runs is used"
 
 
 def test_reserve_leaves_nodes_idle() -> None:
-    stock = Stock(StockSettings(pending=4, reserve=2))
+    stock = PilotPolicy(PilotPolicySettings(pending=4, reserve=2))
     assert look(stock, [], marks=(LONG,), idle=5).submit == (3,)
     assert look(stock, waiting(3), marks=(LONG,), idle=5).submit == (0,)
     assert set(look(stock, waiting(3), marks=(LONG,), idle=4).cancel) == {"long2"}
     assert look(stock, [], marks=(LONG,), idle=None).submit == (0,), "unknown is not idle"
-    assert look(stock, running(3), marks=(LONG,), idle=2) == Moves(submit=(0,))
+    assert look(stock, running(3), marks=(LONG,), idle=2) == PilotMoves(submit=(0,))
 
 
 def test_reserve_is_restored_from_the_youngest() -> None:
-    stock = Stock(StockSettings(pending=4, reserve=2))
+    stock = PilotPolicy(PilotPolicySettings(pending=4, reserve=2))
     held = [pilot("old", PilotState.RUNNING, start_s=1.0), pilot("young", PilotState.RUNNING, start_s=9.0)]
     assert look(stock, held, marks=(LONG,), idle=1).cancel == ("young",)
     assert look(stock, held, 1, marks=(LONG,), idle=1).cancel == (), "it is on its way"
@@ -111,7 +111,7 @@ def test_reserve_is_restored_from_the_youngest() -> None:
 
 
 def test_a_small_budget_goes_round_the_lengths() -> None:
-    stock = Stock(StockSettings(pending=4))
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
     stock.want(1)
     tried = []
     pilots: list[Pilot] = []
@@ -127,8 +127,8 @@ def test_a_small_budget_goes_round_the_lengths() -> None:
 
 
 def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:
-    stock = Stock(StockSettings(pending=4))
-    stock.limit(Limits(submitted=5))
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    stock.limit(PilotLimits(submitted=5))
     assert look(stock, []).submit == (3, 2)
     assert look(stock, running(3)).submit == (1, 1)
     moves = look(stock, [*running(1), *waiting(4)], 1.0)
@@ -140,7 +140,7 @@ def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:
 
 
 def test_submissions_keep_to_their_rate() -> None:
-    stock = Stock(StockSettings(pending=64, submits_per_min=60))
+    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=60))
     sent = 0
     for second in range(61):
         count = sum(look(stock, [], second, marks=(LONG,)).submit)
@@ -161,7 +161,7 @@ def test_submissions_keep_to_their_rate() -> None:
     ],
 )
 def test_troubles_make_it_wait_twice_as_long_each_time(trouble: Trouble, waits: list[float]) -> None:
-    stock = Stock(StockSettings(pending=1))
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
     now, seen = 0.0, []
     for _ in waits:
         assert look(stock, [], now, marks=(LONG,)).submit == (1,)
@@ -177,15 +177,15 @@ def test_troubles_make_it_wait_twice_as_long_each_time(trouble: Trouble, waits: 
 
 
 def test_where_no_more_is_taken_none_is_offered_until_some_are_gone() -> None:
-    stock = Stock(StockSettings(pending=4))
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
     stock.failed(0.0, Trouble.LIMIT, alive=3)
-    assert look(stock, waiting(3), 1.0, marks=(LONG,)) == Moves(submit=(0,), again_s=14.0)
+    assert look(stock, waiting(3), 1.0, marks=(LONG,)) == PilotMoves(submit=(0,), again_s=14.0)
     assert look(stock, waiting(2), 2.0, marks=(LONG,)).submit == (2,)
     assert look(stock, waiting(3), 15.0, marks=(LONG,)).submit == (1,), "limits may be raised"
 
 
 def test_pilots_that_end_as_they_start_slow_it_down() -> None:
-    stock = Stock(StockSettings(pending=4))
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
     look(stock, [], marks=(LONG,))
     over: list[Pilot] = []
     tries = []
@@ -215,18 +215,18 @@ def test_pilots_that_end_as_they_start_slow_it_down() -> None:
     ],
 )
 def test_being_taken_is_no_failure(over: Pilot, harm: bool) -> None:  # noqa: FBT001 - a column of the table
-    stock = Stock(StockSettings(pending=1))
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
     look(stock, [], marks=(LONG,))
     assert look(stock, [over], 40.0, marks=(LONG,)).submit == ((0,) if harm else (1,))
 
 
 def test_what_was_over_when_we_came_is_no_news() -> None:
-    stock = Stock(StockSettings(pending=1))
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
     assert look(stock, [pilot("1", PilotState.FAILED)], marks=(LONG,)).submit == (1,)
 
 
 def test_a_node_on_which_pilots_fail_is_avoided_if_others_work() -> None:
-    stock = Stock(StockSettings(pending=4))
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
     works = pilot("w", PilotState.RUNNING, start_s=0.0)
     look(stock, [works], marks=(LONG,))
     over = [pilot("1", PilotState.FAILED, node="sick")]
@@ -239,7 +239,7 @@ def test_a_node_on_which_pilots_fail_is_avoided_if_others_work() -> None:
 
 
 def test_nodes_are_not_to_blame_where_nothing_works() -> None:
-    stock = Stock(StockSettings(pending=4))
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
     look(stock, [], marks=(LONG,))
     for number in range(9):
         look(stock, [pilot(str(number), PilotState.FAILED, node="n1")], number, marks=(LONG,))
@@ -249,9 +249,9 @@ def test_nodes_are_not_to_blame_where_nothing_works() -> None:
 @pytest.mark.parametrize("wrong", [{"pending": 0}, {"reserve": -1}, {"max_nodes": -1}, {"submits_per_min": 0}])
 def test_settings_say_what_is_wrong(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadValue, match=next(iter(wrong))):
-        StockSettings(**wrong)
+        PilotPolicySettings(**wrong)
 
 
 def test_nothing_to_do_needs_no_look() -> None:
-    stock = Stock(StockSettings(pending=1))
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
     assert look(stock, waiting(1), marks=(LONG,)).again_s == LATER
