@@ -45,14 +45,14 @@ while True:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[conformance.Stage]:
+def stage(tmp_path: Path) -> Iterator[conformance.LocalStage]:
     script = tmp_path / "family.py"
     script.write_text(FAMILY)
-    with conformance.Stage(launchers.process, [str(script)], nodes=("n1", "n2"), preload=()) as running:
+    with conformance.LocalStage(launchers.process, [str(script)], nodes=("n1", "n2"), preload=()) as running:
         yield running
 
 
-def family(stage: conformance.Stage, node: str = "n1") -> set[int]:
+def family(stage: conformance.LocalStage, node: str = "n1") -> set[int]:
     """Start a training on a node and give all processes that belong to it, the agent and the nursery included."""
     task = stage.new()
     stage.do("start", task, node)
@@ -80,7 +80,7 @@ def state(pid: int) -> str:
         return ""
 
 
-def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conformance.Stage) -> None:
+def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conformance.LocalStage) -> None:
     took = []
     for node in ("n1", "n2"):
         pids = family(stage, node)
@@ -100,7 +100,7 @@ def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: confo
 
 
 @pytest.mark.parametrize("victim", ["agent", "nursery", "worker"])
-def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.Stage, victim: str) -> None:
+def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.LocalStage, victim: str) -> None:
     pids = family(stage)
     agent = stage.agents.running["n1"].pid
     nursery = children(agent)[0]
@@ -206,7 +206,7 @@ def test_doors_of_agents_that_were_killed_are_taken_away_by_the_next(
 
 def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
     before = ports_of({os.getpid()})  # tests that make a Horovod of this very process leave it there
-    with conformance.Stage(launchers.native, nodes=("n1", "n2")) as stage:
+    with conformance.LocalStage(launchers.native, nodes=("n1", "n2")) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1", "n2")
         stage.told.steps(task, 2)
@@ -243,7 +243,7 @@ def test_there_is_a_worker_for_each_gpu_and_it_is_told_which(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")  # torch for CPUs does not look at it
     script = tmp_path / "sees.py"
     script.write_text(SEES)
-    with conformance.Stage(launcher, [str(script)], nodes=("n1",), preload=(), slots=0) as stage:
+    with conformance.LocalStage(launcher, [str(script)], nodes=("n1",), preload=(), slots=0) as stage:
         assert stage.hub.nodes() == {"n1": 2}
         task = stage.new()
         stage.do("start", task, "n1")

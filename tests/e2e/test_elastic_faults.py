@@ -23,26 +23,26 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
-def agents() -> Iterator[conformance.Stage]:
-    with conformance.Stage(launchers.native, nodes=NODES) as running:
+def agents() -> Iterator[conformance.LocalStage]:
+    with conformance.LocalStage(launchers.native, nodes=NODES) as running:
         yield running
 
 
 @pytest.fixture
-def stage(agents: conformance.Stage) -> Iterator[conformance.Stage]:
+def stage(agents: conformance.LocalStage) -> Iterator[conformance.LocalStage]:
     yield agents
     agents.restore()  # a test that failed must not fail those after it
 
 
-def workers(stage: conformance.Stage) -> list[int]:
+def workers(stage: conformance.LocalStage) -> list[int]:
     return stage.leftovers()
 
 
-def lines(stage: conformance.Stage, task: str) -> list[conformance.Message]:
+def lines(stage: conformance.LocalStage, task: str) -> list[conformance.Message]:
     return stage.told.of("report", task)
 
 
-def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(stage: conformance.Stage) -> None:
+def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(stage: conformance.LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2", "n3")
     stage.told.steps(task, 3)
@@ -62,7 +62,7 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(sta
     stage.end(task)
 
 
-def test_a_hundred_random_resizes_with_random_kills(stage: conformance.Stage) -> None:
+def test_a_hundred_random_resizes_with_random_kills(stage: conformance.LocalStage) -> None:
     dice = random.Random(7)  # noqa: S311 - the same storm every time
     task = stage.new("--steps", "1000000", "--step-s", "0.001")
     held = ["n1"]
@@ -103,7 +103,7 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.Stage) ->
     stage.end(task)  # nor a process, and when the stage ends no port
 
 
-def test_resized_or_not_the_model_is_the_same(stage: conformance.Stage) -> None:
+def test_resized_or_not_the_model_is_the_same(stage: conformance.LocalStage) -> None:
     quiet, moved = stage.new("--steps", "150"), stage.new("--steps", "150", "--step-s", "0.01")
     stage.do("start", moved, "n1")
     stage.told.steps(moved, 1, 3)

@@ -23,19 +23,19 @@ SCRIPTS = {
 
 
 @pytest.fixture(scope="module", params=["native", "process", "torchrun", "fake"])
-def stage(request: pytest.FixtureRequest) -> Iterator[conformance.Stage]:
+def stage(request: pytest.FixtureRequest) -> Iterator[conformance.LocalStage]:
     script = str(SCRIPTS.get(request.param, sample_script).__file__)
-    with conformance.Stage(registry.load("launcher", request.param), [script]) as running:
+    with conformance.LocalStage(registry.load("launcher", request.param), [script]) as running:
         yield running
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_a_launcher_does_what_its_port_demands(case: conformance.Case, stage: conformance.Stage) -> None:
+def test_a_launcher_does_what_its_port_demands(case: conformance.Case, stage: conformance.LocalStage) -> None:
     case.check(stage)
 
 
 def test_torchrun_resizes_a_training_with_torch_and_listens_on_one_address() -> None:
-    with conformance.Stage(registry.load("launcher", "torchrun")) as stage:
+    with conformance.LocalStage(registry.load("launcher", "torchrun")) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
         stage.told.steps(task, 1, 3)

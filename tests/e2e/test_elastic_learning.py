@@ -19,7 +19,7 @@ NODES = ("n1", "n2", "n3", "n4")
 
 
 def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> None:
-    with conformance.Stage(launchers.native, nodes=NODES) as stage:
+    with conformance.LocalStage(launchers.native, nodes=NODES) as stage:
         task = stage.new("--steps", "1000000", "--step-s", "0.003")
         measuring, seen = SpeedMeasurement(), 0
         believed = speed_estimates.first_curve(len(NODES))

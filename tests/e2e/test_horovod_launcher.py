@@ -22,24 +22,24 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 
 @pytest.fixture(scope="module")
-def agents() -> Iterator[conformance.Stage]:
+def agents() -> Iterator[conformance.LocalStage]:
     make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
-    with conformance.Stage(make, script, nodes=NODES) as running:
+    with conformance.LocalStage(make, script, nodes=NODES) as running:
         yield running
 
 
 @pytest.fixture
-def stage(agents: conformance.Stage) -> Iterator[conformance.Stage]:
+def stage(agents: conformance.LocalStage) -> Iterator[conformance.LocalStage]:
     yield agents
     agents.restore()  # a test that failed must not fail those after it
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_it_does_what_its_port_demands(case: conformance.Case, stage: conformance.Stage) -> None:
+def test_it_does_what_its_port_demands(case: conformance.Case, stage: conformance.LocalStage) -> None:
     case.check(stage)
 
 
-def test_it_talks_on_loopback_only(stage: conformance.Stage) -> None:
+def test_it_talks_on_loopback_only(stage: conformance.LocalStage) -> None:
     import psutil  # noqa: PLC0415 - comes with Horovod
 
     task = stage.new("--steps", "100000")
@@ -53,7 +53,7 @@ def test_it_talks_on_loopback_only(stage: conformance.Stage) -> None:
 
 
 @pytest.mark.parametrize("node", ["n1", "n3"])
-def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.Stage, node: str) -> None:
+def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.LocalStage, node: str) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, *NODES[:3])
     stage.told.steps(task, 3, 20)
@@ -69,7 +69,7 @@ def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.Stage, no
     stage.end(task)
 
 
-def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.Stage) -> None:
+def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.LocalStage) -> None:
     still, moved = stage.new("--steps", "120", "--step-s", "0"), stage.new("--steps", "120", "--step-s", "0.01")
     stage.do("start", moved, "n1")
     stage.told.steps(moved, 1)
@@ -96,7 +96,7 @@ def final(folder: Path) -> list:  # type: ignore[type-arg] # of tensors
     return list(found[0].tensors)
 
 
-def test_random_sizes_and_deaths(stage: conformance.Stage) -> None:
+def test_random_sizes_and_deaths(stage: conformance.LocalStage) -> None:
     task = stage.new("--steps", "100000")
     storm(stage, task, rounds=12)
     stage.do("stop", task, *NODES, cause="decided")
@@ -110,7 +110,7 @@ def test_random_sizes_and_deaths(stage: conformance.Stage) -> None:
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*_horovod.py")), ids=lambda path: path.stem)
-def test_examples_are_resized_and_learn(stage: conformance.Stage, example: Path) -> None:
+def test_examples_are_resized_and_learn(stage: conformance.LocalStage, example: Path) -> None:
     task = f"example {example.stem}"
     stage.launcher.add(task, {"argv": [str(example), "--steps", "120"], "folder": str(stage.folder / example.stem)})
     stage.do("start", task, "n1")

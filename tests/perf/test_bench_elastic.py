@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.torch]
 REPORTS = 20_000
 
 
-def changes(stage: conformance.Stage, rounds: int) -> tuple[str, SpeedMeasurement]:
+def changes(stage: conformance.LocalStage, rounds: int) -> tuple[str, SpeedMeasurement]:
     """Grow 1 -> 3, shrink 3 -> 2 and 2 -> 1, so often."""
     task = stage.new("--steps", "1000000")
     stage.do("start", task, "n1")
@@ -51,7 +51,7 @@ def changes(stage: conformance.Stage, rounds: int) -> tuple[str, SpeedMeasuremen
 
 @pytest.mark.parametrize(("name", "rounds", "bar_s"), [("native", 10, 0.15), ("process", 3, None)])
 def test_a_change_of_size_costs(name: str, rounds: int, bar_s: float | None, figures: Figures) -> None:
-    with conformance.Stage(getattr(launchers, name)) as stage:
+    with conformance.LocalStage(getattr(launchers, name)) as stage:
         task, measuring = changes(stage, rounds)
         steps = [one["step"] for one in stage.told.of("report", task)]
     assert all(after == before + 1 for before, after in pairwise(steps)), "no step is done again"
@@ -65,7 +65,7 @@ def test_a_change_of_size_costs(name: str, rounds: int, bar_s: float | None, fig
 def test_from_nothing_to_one_three_and_two_nodes(name: str, figures: Figures) -> None:
     """With agents that start for it, and torch that they have to import first."""
     begun = time.monotonic()
-    with conformance.Stage(getattr(launchers, name), nodes=("n1", "n2", "n3")) as stage:
+    with conformance.LocalStage(getattr(launchers, name), nodes=("n1", "n2", "n3")) as stage:
         task = stage.new("--steps", "1000000")
         stage.do("start", task, "n1")
         stage.told.steps(task, 1)
@@ -80,7 +80,7 @@ def test_from_nothing_to_one_three_and_two_nodes(name: str, figures: Figures) ->
 
 def test_a_killed_worker_costs(figures: Figures) -> None:
     took = []
-    with conformance.Stage(launchers.native) as stage:
+    with conformance.LocalStage(launchers.native) as stage:
         for _ in range(5):
             task = stage.new("--steps", "1000000")
             stage.do("start", task, "n1", "n2", "n3")
@@ -121,7 +121,7 @@ def test_a_report_costs(tmp_path: Path, figures: Figures) -> None:
 
 def test_an_agent_is_there_and_gone(figures: Figures) -> None:
     came, went = [], []
-    with conformance.Stage(launchers.native, preload=()) as stage:
+    with conformance.LocalStage(launchers.native, preload=()) as stage:
         for number in range(10):
             node, begun = f"m{number}", time.time()
             stage.agents.start(node)

@@ -26,9 +26,9 @@ ROUNDS = 7
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[conformance.Stage]:
+def stage() -> Iterator[conformance.LocalStage]:
     make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
-    with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as running:
+    with conformance.LocalStage(make, script, nodes=("n1", "n2", "n3")) as running:
         yield running
 
 
@@ -36,7 +36,7 @@ def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
     """With agents that start for it, and all that they have to import first."""
     begun = time.monotonic()
     make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
-    with conformance.Stage(make, script, nodes=("n1", "n2", "n3")) as stage:
+    with conformance.LocalStage(make, script, nodes=("n1", "n2", "n3")) as stage:
         task = stage.new("--steps", "1000000")
         stage.do("start", task, "n1")
         stage.told.steps(task, 1)
@@ -51,7 +51,7 @@ def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
 
 def test_a_hundred_random_resizes_with_random_kills(figures: Figures) -> None:
     make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
-    with conformance.Stage(make, script, nodes=NODES) as stage:
+    with conformance.LocalStage(make, script, nodes=NODES) as stage:
         task = stage.new("--steps", "1000000")
         begun = time.monotonic()
         kills = storm(stage, task, rounds=100)
@@ -64,7 +64,7 @@ def test_a_hundred_random_resizes_with_random_kills(figures: Figures) -> None:
     figures.add(f"100 random resizes with {kills} kills", took, "s")
 
 
-def gaps(stage: conformance.Stage, task: str, before: int, after: int) -> list[float]:
+def gaps(stage: conformance.LocalStage, task: str, before: int, after: int) -> list[float]:
     """Give the seconds between the last step at one size and the first at the next, less one step."""
     pairs = list(pairwise(stage.told.of("report", task)))
     step = statistics.median(later["t"] - earlier["t"] for earlier, later in pairs)
@@ -75,7 +75,7 @@ def gaps(stage: conformance.Stage, task: str, before: int, after: int) -> list[f
     ]
 
 
-def test_growing_and_shrinking(stage: conformance.Stage, figures: Figures) -> None:
+def test_growing_and_shrinking(stage: conformance.LocalStage, figures: Figures) -> None:
     task = stage.new("--steps", "1000000")
     stage.do("start", task, "n1")
     stage.told.steps(task, 1, 20)
@@ -96,7 +96,7 @@ def test_growing_and_shrinking(stage: conformance.Stage, figures: Figures) -> No
     assert down < 0.3
 
 
-def test_the_death_of_one_of_three(stage: conformance.Stage, figures: Figures) -> None:
+def test_the_death_of_one_of_three(stage: conformance.LocalStage, figures: Figures) -> None:
     took = []
     task = stage.new("--steps", "1000000")
     stage.do("start", task, "n1", "n2", "n3")
