@@ -187,7 +187,7 @@ class Metric(Protocol):
         """The names of its numbers, the same for every run."""
         ...
 
-    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.Result
+    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.ReplayResult
         """Give a number for each of the names, ``None`` for what cannot be told."""
         ...
 

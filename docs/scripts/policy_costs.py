@@ -17,12 +17,12 @@ from bftrain.cli.output import show, table
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Passes, check_parts
+from bftrain_replay.study import StudyPasses, check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bftrain_replay.results.result import Result
+    from bftrain_replay.results.result import ReplayResult
 
 OBJECTIVES: Final = (
     *("throughput", "cost", "weighted", "speedup", "deadline", "proportional"),
@@ -36,18 +36,18 @@ ALLOCATORS: Final = (
 HEADER: Final = ("policy", "harvest", "finished", "never started", "completion", "median rho", "rho over 1", "rescales")
 
 
-def replayed(name: str) -> Result:
+def replayed(name: str) -> ReplayResult:
     """Replay the sample with one objective, or with one allocator."""
     choice = {"solver": name} if name in ALLOCATORS else {"objective": name}
     tasks = [replace(task, user=task.name.split("-")[0]) for task in sample_tasks()]
     settings = replace(ReplaySettings(max_tasks=len(tasks)), **choice)
-    result = Passes(sample_log(), tasks, settings, check_parts(settings)).replay()
+    result = StudyPasses(sample_log(), tasks, settings, check_parts(settings)).replay()
     if result is None:
         raise RuntimeError(name)
     return result
 
 
-def paces(result: Result) -> list[float]:
+def paces(result: ReplayResult) -> list[float]:
     """Give rho of every task; of one that has not finished what it would be if it went on as so far."""
     found = []
     for task in result.tasks:
@@ -57,7 +57,7 @@ def paces(result: Result) -> list[float]:
     return found
 
 
-def row(name: str, result: Result, most: float) -> tuple[str, ...]:
+def row(name: str, result: ReplayResult, most: float) -> tuple[str, ...]:
     """Give the figures of one policy; ``most`` is the harvest of throughput in samples."""
     figures, rho = result.summary(), paces(result)
     return (

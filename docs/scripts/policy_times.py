@@ -23,7 +23,7 @@ from bftrain.errors import BftrainError
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import SharingProblem, SharingTask
-from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.vega import svg
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _said(seconds: float | None) -> str:
     return text_formats.UNKNOWN if seconds is None else text_formats.milliseconds(1e3 * seconds)
 
 
-def picture(found: Sequence[Time]) -> Figure:
+def picture(found: Sequence[Time]) -> ChartFigure:
     """Draw all of them on logarithmic axes, a panel for each group."""
     rows: list[dict[str, Any]] = [
         {"group": each.group, "policy": each.policy, "tasks": each.tasks, "ms": 1e3 * each.seconds} for each in found
@@ -216,7 +216,7 @@ def picture(found: Sequence[Time]) -> Figure:
         for group in dict.fromkeys(each.group for each in found)
     ]
     words_of_it = "How long one decision took against the number of tasks, a line a policy."
-    return Figure(name="policy-times", title="", alt=words_of_it, spec={"vconcat": panels})
+    return ChartFigure(name="policy-times", title="", alt=words_of_it, spec={"vconcat": panels})
 
 
 def _spread_out(ends: list[dict[str, Any]], apart: float) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain import EventLog, TaskSpec
-    from bftrain_replay.results.result import Result
+    from bftrain_replay.results.result import ReplayResult
 
 NODES: Final = "0:1024"
 SKIPPED: Final = 1000
@@ -72,7 +72,7 @@ def finishes(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[Row]:
         yield f"{max_tasks}", _hours(done), f"{published_h:.2f} h", f"{len(done.decisions):,}", *lost[:2]
 
 
-def _hours(result: Result) -> str:
+def _hours(result: ReplayResult) -> str:
     return "never" if result.makespan_s is None else f"{result.makespan_s / 3600:.2f} h"
 
 

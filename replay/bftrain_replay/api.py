@@ -27,28 +27,28 @@ from bftrain_replay.alternatives.advice import AdviceRow, gaining
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, check
 from bftrain_replay.drawing import picture_files
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import Material, of_study
-from bftrain_replay.results.result import Result
+from bftrain_replay.reporting.report_data import ReportData, of_study
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.log_selection import saturating_workload
 from bftrain_replay.simulation.progress_assumptions import agreed
 from bftrain_replay.simulation.replay_options import ReplayOptions
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, Watch, study
+from bftrain_replay.study import ReplayStudy, Watch, study
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
-from bftrain_replay.sweeping.sweep_inputs import LogFile, TaskFile
+from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
 _IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
 _TABLE: Final = "sensitivity"  # as watchers are told
 
 
 @dataclass(frozen=True, repr=False)
-class Replayed(ShortRepr):
+class ReplayOutcome(ShortRepr):
     """A replay and what it is compared with; its results have ``decisions_frame()`` and the like."""
 
-    study: Study
-    source: Source
+    study: ReplayStudy
+    source: InputSource
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
@@ -63,17 +63,17 @@ class Replayed(ShortRepr):
         return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}
 
     @property
-    def result(self) -> Result:
+    def result(self) -> ReplayResult:
         """The replay that was asked for."""
         return self.study.result
 
     @property
-    def baseline(self) -> Result | None:
+    def baseline(self) -> ReplayResult | None:
         """The same with the simple solver, if one was named."""
         return self.study.baseline
 
     @property
-    def ceiling(self) -> Result | None:
+    def ceiling(self) -> ReplayResult | None:
         """The same without costs."""
         return self.study.ceiling
 
@@ -110,7 +110,7 @@ class Replayed(ShortRepr):
         return report.write_figures(self._material, Path(folder), form)
 
     @cached_property
-    def _material(self) -> Material:
+    def _material(self) -> ReportData:
         return of_study(self.study, self.source)
 
 
@@ -124,7 +124,7 @@ def replay(
     watch: Watch | None = None,
     sensitivity: bool = False,
     **options: Unpack[ReplayOptions],
-) -> Replayed:
+) -> ReplayOutcome:
     """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
 
     Without ``tasks`` identical trials are replayed, more than the idle nodes of the log can do.
@@ -162,7 +162,7 @@ def replay(
     if workload is not None:
         tasks = workload.tasks
     specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks or ()
-    source = Source(
+    source = InputSource(
         log=str(log) if isinstance(log, str | Path) else "",
         tasks=str(tasks) if isinstance(tasks, str | Path) else "",
         baseline=baseline,
@@ -171,10 +171,10 @@ def replay(
     done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
     if sensitivity and done.complete:
         done = _with_table(done, how, source, watch)
-    return Replayed(done, source)
+    return ReplayOutcome(done, source)
 
 
-def _with_table(done: Study, how: ReplaySettings, source: Source, watch: Watch | None) -> Study:
+def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, watch: Watch | None) -> ReplayStudy:
     """Return the study with its sensitivity table; what was given as values is written to files for the workers."""
     span_s = done.part.span_s
 
@@ -187,7 +187,7 @@ def _with_table(done: Study, how: ReplaySettings, source: Source, watch: Watch |
             save_log(done.log, log)
         if not source.tasks:
             save_tasks(done.tasks, tasks)
-        files = LogFile(path=str(log.absolute())), TaskFile(path=str(tasks.absolute()))
+        files = SweepLog(path=str(log.absolute())), TaskFile(path=str(tasks.absolute()))
         found = replay_alternatives(plan(done, how, *files), going)
     if found.failed:
         raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)

@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from bftrain.rerun import Difference, Rerun, RerunStep
 from bftrain.values.actions import Action, Release, Start
 from bftrain.values.events import Event, TaskFinished, TaskSubmitted
-from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.decision_log import DecisionColumns
 from bftrain_replay.accounting.harvest_curve import HarvestOverTime
-from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, UnusedReason
 from bftrain_replay.accounting.unused_reason import why_unused
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.simulation.engine import Run
+from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.node_kinds import NodesByKind
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.rules import Realistic, Semantics
+from bftrain_replay.simulation.rules import RealisticRules, ReplayRules
 from bftrain_replay.simulation.task_progress import TaskProgress, carry_out
-from bftrain_replay.study import Study, Watch, check_parts, study_of
+from bftrain_replay.study import ReplayStudy, Watch, check_parts, study_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
     from bftrain.deciding.harvester import Harvester
     from bftrain.journal import Journal
     from bftrain.values.decision import Decision
-    from bftrain_replay.resume.journal_events import Recorded
+    from bftrain_replay.resume.journal_events import JournalEvents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoneThrough:
     """What became of the steps; ``work_samples`` of the tasks that are over is what they did by their curves."""
 
-    run: Run
+    run: EngineRun
     work_samples: Mapping[str, float]
     differences: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rerunning:
+class JournalReplay:
     """A journal gone through: as a study, and what was decided otherwise than recorded."""
 
-    study: Study
+    study: ReplayStudy
     steps: int
     differences: tuple[Difference, ...]
 
 
 def rerun(
     journal: Journal,
-    told: Recorded,
+    told: JournalEvents,
     *,
     baseline: str = "",
     reported: Mapping[str, float] | None = None,
     watch: Watch | None = None,
-) -> Rerunning:
+) -> JournalReplay:
     """Decide ``journal`` anew, and replay the log and tasks that it ``told`` without costs, and with ``baseline``.
 
     ``reported``: samples by task, as far as that is known; its curve is scaled so that it comes to as many.
@@ -74,10 +74,10 @@ def rerun(
     gone = go_through(journal, told, watch=watch)
     tasks = told.with_work(gone.work_samples)
     study = study_of(result_of(gone.run, settings), told.log, tasks, settings, baseline=baseline, watch=watch)
-    return Rerunning(study=study, steps=len(journal), differences=gone.differences)
+    return JournalReplay(study=study, steps=len(journal), differences=gone.differences)
 
 
-def _paces(run: Run, reported: Mapping[str, float]) -> dict[str, float]:
+def _paces(run: EngineRun, reported: Mapping[str, float]) -> dict[str, float]:
     """Give how many times as fast as its curve each task was, where that is known."""
     done = {task.spec.name: task.done_samples for task in run.tasks if isinstance(task, TaskProgress)}
     return {
@@ -85,10 +85,10 @@ def _paces(run: Run, reported: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def go_through(journal: Journal, told: Recorded, *, anew: bool = True, watch: Watch | None = None) -> GoneThrough:
+def go_through(journal: Journal, told: JournalEvents, *, anew: bool = True, watch: Watch | None = None) -> GoneThrough:
     """Go through all steps of ``journal``, and decide them ``anew`` or follow what was decided."""
     again = Rerun(journal, anew=anew)
-    rules = Realistic(ReplaySettings.of(journal.settings_now).progress_kept)
+    rules = RealisticRules(ReplaySettings.of(journal.settings_now).progress_kept)
     books = _Books(told, again.harvester, rules)
     differences = []
     begun = perf_counter()
@@ -107,14 +107,14 @@ def go_through(journal: Journal, told: Recorded, *, anew: bool = True, watch: Wa
 class _Books:
     """The books of the steps gone through so far. Times are seconds since the log's start."""
 
-    told: Recorded
+    told: JournalEvents
     harvester: Harvester
-    rules: Semantics
+    rules: ReplayRules
     now_s: float = 0.0
     decisions: DecisionColumns = field(default_factory=DecisionColumns)
     work_samples: dict[str, float] = field(default_factory=dict)  # of the tasks that are over
     _ledger: Ledger = field(init=False)
-    _allocations: Allocations = field(init=False)
+    _allocations: AllocationRecorder = field(init=False)
     _harvest: HarvestOverTime = field(init=False)
     _tasks: list[TaskProgress] = field(default_factory=list)  # in the order of their submission
     _present: dict[str, TaskProgress] = field(default_factory=dict)  # by the names that they have now
@@ -123,8 +123,8 @@ class _Books:
     )  # of the nodes that a task held last, where kinds are told apart
 
     def __post_init__(self) -> None:
-        self._ledger = Ledger(Unused if self.told.log.kind_names else PLAIN)
-        self._allocations = Allocations(self.told.log.node_names)
+        self._ledger = Ledger(UnusedReason if self.told.log.kind_names else PLAIN)
+        self._allocations = AllocationRecorder(self.told.log.node_names)
         self._harvest = HarvestOverTime(self.told.log.span_s)
         self._ledger.open(0.0, 0, 0, {})
 
@@ -144,7 +144,7 @@ class _Books:
             self._carry_out(decision.actions)
             self._open(decision)
 
-    def close(self, wall_s: float) -> Run:
+    def close(self, wall_s: float) -> EngineRun:
         """Give the run that it was."""
         now_s = self.now_s
         complete = now_s >= self.told.log.span_s
@@ -155,7 +155,7 @@ class _Books:
         self._harvest.close(now_s)
         self._ledger.close(now_s)
         self._ledger.check(self.told.log, (task.node_s for task in self._tasks))
-        return Run(
+        return EngineRun(
             complete=complete,
             tasks=(*self._tasks, *self.told.tasks[len(self._tasks) :]),
             ledger=self._ledger,
@@ -217,7 +217,7 @@ class _Books:
         pool, holding = self.harvester.pool_size, [task for task in self._present.values() if task.size]
         used = sum(task.size for task in holding)
         if decision is None:
-            reason = Unused.UNDECIDED if self._present else Unused.NO_TASK
+            reason = UnusedReason.UNDECIDED if self._present else UnusedReason.NO_TASK
             self._ledger.open(self.now_s, pool, used, {reason: pool - used})
             return
         if self.told.log.kind_names:

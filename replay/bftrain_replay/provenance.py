@@ -16,7 +16,7 @@ from bftrain_datasets.workloads.saturating import SaturatingWorkload
 FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     """How the caller named the inputs: a log, a task file, a baseline. Empty for what was made in memory.
 
     ``options`` are those that say more of the inputs, such as ``--kinds FILE``, or a cluster instead of a log.

@@ -16,10 +16,10 @@ from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.drawing import vega
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.provenance import FORMAT, Source
+from bftrain_replay.provenance import FORMAT, InputSource
 from bftrain_replay.reporting.report import render
 from bftrain_replay.reporting.report_data import LOG_FILE, of_study
-from bftrain_replay.study import Study
+from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables.table_schema import TABLES
 
 CSV: Final = "csv"
@@ -45,9 +45,9 @@ def check_tables(form: str) -> None:
         parquet_tables.pyarrow()
 
 
-def write(study: Study, folder: Path, source: Source | None = None, *, tables: str = CSV) -> None:
+def write(study: ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = CSV) -> None:
     """Write all files of ``study`` into ``folder``, tables as csv or parquet; each appears complete or not at all."""
-    source = source or Source()
+    source = source or InputSource()
     prepare(folder)
     result = study.result
     if tables == PARQUET:
@@ -68,7 +68,7 @@ def write(study: Study, folder: Path, source: Source | None = None, *, tables: s
     write_text(folder / "summary.json", summaries.in_json(material.told))
 
 
-def _rerun(source: Source, tables: str) -> str:
+def _rerun(source: InputSource, tables: str) -> str:
     """Give the command that runs it again, as a comment, if it can be written on one line."""
     words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options]
     if source.tasks:

@@ -22,25 +22,25 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
-from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.alternatives.advice import AdviceRow
 from bftrain_replay.alternatives.sensitivity import SensitivityRow
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
-from bftrain_replay.reference.fluid_shares import Fluid
-from bftrain_replay.reference.ideal_cluster import Ideal, ideal
-from bftrain_replay.reference.overload_detector import Queue, Unwatched
+from bftrain_replay.reference.fluid_shares import FluidShares
+from bftrain_replay.reference.ideal_cluster import IdealCluster, ideal
+from bftrain_replay.reference.overload_detector import NoDetector, QueueDetector
 from bftrain_replay.results import interruption_note
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.headline import Headline, headline_of
+from bftrain_replay.results.headline import HarvestHeadline, headline_of
 from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs, odd_settings
-from bftrain_replay.results.result import Result, Yardsticks
-from bftrain_replay.resume.solver_cache import Answers
+from bftrain_replay.results.result import ReferenceFigures, ReplayResult
+from bftrain_replay.resume.solver_cache import AnswerFile
 from bftrain_replay.simulation import progress_assumptions
-from bftrain_replay.simulation.decision_delay import Pace
-from bftrain_replay.simulation.engine import Gauge, run
-from bftrain_replay.simulation.fixed_cluster import Cluster, Ended, never_held
-from bftrain_replay.simulation.log_selection import Selection, select
+from bftrain_replay.simulation.decision_delay import DecisionDelay
+from bftrain_replay.simulation.engine import QueueWatcher, run
+from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, never_held
+from bftrain_replay.simulation.log_selection import LogSelection, select
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed, semantics_of
 
@@ -52,7 +52,7 @@ DEDICATED = "dedicated pool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Study(ShortRepr):
+class ReplayStudy(ShortRepr):
     """The replay asked for, and what it is compared with: ``None`` where that was not asked for or not reached.
 
     ``log`` is the one that was given, ``part`` the window and nodes of it that were replayed.
@@ -61,16 +61,16 @@ class Study(ShortRepr):
     log: EventLog
     part: EventLog
     tasks: tuple[TaskSpec, ...]
-    result: Result
-    baseline: Result | None = None
-    ceiling: Result | None = None
+    result: ReplayResult
+    baseline: ReplayResult | None = None
+    ceiling: ReplayResult | None = None
     complete: bool = True
-    fixed: Fixed | None = None
+    fixed: FixedClusterFigures | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # what the usual alternatives come to, if that was asked for
     advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried, if any were
 
     @property
-    def headline(self) -> Headline | None:
+    def headline(self) -> HarvestHeadline | None:
         """What came of the nodes that were idle; ``None`` on clusters, whose nodes are no find."""
         if self.fixed is not None:
             return None
@@ -98,15 +98,15 @@ class Study(ShortRepr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
+class FixedClusterFigures:
     """What is told besides where the nodes never leave: the cluster, and why each replay on it ended, by solver.
 
     ``ideal`` is there if it was asked for.
     """
 
-    cluster: Cluster
-    ended: Mapping[str, Ended]
-    ideal: Ideal | None = None
+    cluster: FixedCluster
+    ended: Mapping[str, EndReason]
+    ideal: IdealCluster | None = None
 
 
 def study(
@@ -117,9 +117,9 @@ def study(
     baseline: str = "",
     objective: Objective | None = None,
     watch: Watch | None = None,
-    answers: Answers | None = None,
+    answers: AnswerFile | None = None,
     warn: Callable[[str], None] | None = None,
-) -> Study:
+) -> ReplayStudy:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as yardsticks.
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
@@ -127,28 +127,28 @@ def study(
     ``warn`` is told what is odd about the inputs before anything is replayed; the results tell it too.
     """
     settings = ReplaySettings.of(settings)
-    passes = Passes(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
+    passes = StudyPasses(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
     check_kinds(log, tasks)
     if warn is not None:
         for text in odd_inputs(passes.part, passes.tasks):
             warn(text)
-    main = passes.replay(Allocations(passes.part.node_names))
+    main = passes.replay(AllocationRecorder(passes.part.node_names))
     if main is None:
         raise Fault("the first replay did not begin", where="study")
     return _with_yardsticks(passes, main, baseline)
 
 
 def cluster_study(
-    cluster: Cluster,
+    cluster: FixedCluster,
     tasks: Sequence[TaskSpec],
     settings: Settings,
     *,
     baseline: str = "",
     objective: Objective | None = None,
     watch: Watch | None = None,
-    answers: Answers | None = None,
+    answers: AnswerFile | None = None,
     ideally: bool = False,
-) -> Study:
+) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
 
     There a harvest has no yardsticks; with ``ideally`` the ideal is what it is held against. The log of the study ends
@@ -158,11 +158,11 @@ def cluster_study(
     check_cluster(settings)
     cluster.check(tasks)
     # Whoever says when to end wants to see it until then
-    gauges = Unwatched if cluster.until_s is not None else partial(Queue, cluster.nodes, tasks)
+    gauges = NoDetector if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
     objective = check_parts(settings, baseline, objective)
-    fluid = Fluid(tasks, cluster.nodes, objective, fixed_horizon_s(settings.horizon_s)) if ideally else None
-    passes = Passes(cluster.log(), tasks, settings, objective, watch, answers, gauges=gauges)
-    main = passes.replay(Allocations(passes.part.node_names))
+    fluid = FluidShares(tasks, cluster.nodes, objective, fixed_horizon_s(settings.horizon_s)) if ideally else None
+    passes = StudyPasses(cluster.log(), tasks, settings, objective, watch, answers, gauges=gauges)
+    main = passes.replay(AllocationRecorder(passes.part.node_names))
     if main is None:
         raise Fault("a replay that was not begun was told to stop")
     simple = passes.replay(solver=baseline) if baseline else None
@@ -173,14 +173,14 @@ def cluster_study(
     warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
     results = [replace(each, warnings=warnings) for each in (main, simple) if each is not None]
     ended = {each.settings.solver: each.ended for each in results if each.ended is not None}
-    return Study(
+    return ReplayStudy(
         log=log,
         part=log,
         tasks=passes.tasks,
         result=results[0],
         baseline=results[1] if simple and simple.complete else None,
         complete=passes.going,
-        fixed=Fixed(cluster=cluster, ended=ended, ideal=found),
+        fixed=FixedClusterFigures(cluster=cluster, ended=ended, ideal=found),
     )
 
 
@@ -201,21 +201,21 @@ def check_cluster(settings: ReplaySettings) -> None:
 
 
 def study_of(
-    main: Result,
+    main: ReplayResult,
     log: EventLog,
     tasks: Sequence[TaskSpec],
     settings: ReplaySettings,
     *,
     baseline: str = "",
     watch: Watch | None = None,
-) -> Study:
+) -> ReplayStudy:
     """Hold against its yardsticks what came of ``log`` and ``tasks`` in some other way than by a replay."""
-    passes = Passes(log, tasks, settings, check_parts(settings, baseline), watch)
+    passes = StudyPasses(log, tasks, settings, check_parts(settings, baseline), watch)
     passes.going = main.complete
     return _with_yardsticks(passes, main, baseline)
 
 
-def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
+def _with_yardsticks(passes: StudyPasses, main: ReplayResult, baseline: str) -> ReplayStudy:
     simple = passes.replay(solver=baseline) if baseline else None
     ceiling = passes.ceiling()
     dedicated = passes.dedicated()
@@ -225,10 +225,10 @@ def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
     warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
     yardsticks = passes.yardsticks(ceiling, dedicated)
 
-    def held_against(result: Result) -> Result:
+    def held_against(result: ReplayResult) -> ReplayResult:
         return replace(result, yardsticks=yardsticks, warnings=warnings)
 
-    return Study(
+    return ReplayStudy(
         log=passes.log,
         part=passes.part,
         tasks=passes.tasks,
@@ -240,7 +240,7 @@ def _with_yardsticks(passes: Passes, main: Result, baseline: str) -> Study:
     )
 
 
-def _broken_metrics(*results: Result | None) -> Iterator[BrokenPlugin]:
+def _broken_metrics(*results: ReplayResult | None) -> Iterator[BrokenPlugin]:
     for each in results:
         yield from each.broken_metrics if each is not None else ()
 
@@ -257,7 +257,7 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
     return objective
 
 
-class Passes:
+class StudyPasses:
     """The replays that a study is made of: any of them, one after the other, until told to stop."""
 
     def __init__(
@@ -267,9 +267,9 @@ class Passes:
         settings: ReplaySettings,
         objective: Objective,
         watch: Watch | None = None,
-        answers: Answers | None = None,
+        answers: AnswerFile | None = None,
         *,
-        gauges: Callable[[], Gauge] | None = None,
+        gauges: Callable[[], QueueWatcher] | None = None,
     ) -> None:
         self.log = log
         self._gauges = gauges
@@ -292,12 +292,12 @@ class Passes:
         """Say who decides in the ceiling."""
         return f"{self._ideal.solver} {CEILING}"
 
-    def replay(self, allocations: Allocations | None = None, *, solver: str = "") -> Result | None:
+    def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
         """Replay as asked for, or with another solver; ``None`` if told to stop before."""
         settings = changed(self._settings, solver=solver) if solver else self._settings
         return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
 
-    def ideal(self, fluid: Fluid, nodes: Mapping[str, int]) -> Ideal | None:
+    def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
         """Find the ideal of a cluster; ``None`` if told to stop."""
 
         def keep_going(simulated_s: float, chosen: int) -> bool:
@@ -306,11 +306,11 @@ class Passes:
 
         return ideal(self.tasks, nodes, fluid, keep_going) if self.going else None
 
-    def ceiling(self) -> Result | None:
+    def ceiling(self) -> ReplayResult | None:
         """Replay without costs."""
         return self._pass(CEILING, self._chosen, self._free, self._ideal)
 
-    def dedicated(self) -> Result | None:
+    def dedicated(self) -> ReplayResult | None:
         """Replay in the dedicated pool, if that has any node."""
         pool = dedicated_log(self.part)
         if pool is None:
@@ -318,11 +318,11 @@ class Passes:
         # Whoever sees completions at events only sees them at the same times in the dedicated pool
         return self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
 
-    def yardsticks(self, ceiling: Result | None, dedicated: Result | None) -> Yardsticks | None:
+    def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
         """Give what a harvest is held against, unless these were not completed."""
         if ceiling is None or not self.going:
             return None
-        return Yardsticks(
+        return ReferenceFigures(
             dedicated_nodes=dedicated_nodes(self.part),
             dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
             ceiling_samples=ceiling.harvested_samples,
@@ -331,11 +331,11 @@ class Passes:
     def _pass(
         self,
         name: str,
-        chosen: Selection,
+        chosen: LogSelection,
         tasks: Sequence[TaskSpec],
         settings: ReplaySettings,
-        allocations: Allocations | None = None,
-    ) -> Result | None:
+        allocations: AllocationRecorder | None = None,
+    ) -> ReplayResult | None:
         if not self.going:
             return None
 
@@ -346,7 +346,7 @@ class Passes:
             return self.going
 
         harvester = self._harvester(name, settings)
-        semantics, pace = semantics_of(settings, chosen.event_times_s), Pace.of(settings)
+        semantics, pace = semantics_of(settings, chosen.event_times_s), DecisionDelay.of(settings)
         done = run(
             chosen.log,
             tasks,

@@ -10,12 +10,12 @@ from bftrain.assembly import build_harvester
 from bftrain.taskfiles.files import load_tasks
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.result import Result
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.log_selection import select
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed, semantics_of
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.study import study
 from tests.helpers.published_study import TRIALS, save_published_tasks, save_summit
 
@@ -45,7 +45,7 @@ def settings(max_tasks: int, **more: object) -> ReplaySettings:
     return ReplaySettings(semantics="published", nodes="0:1024", skip_events=1000, max_tasks=max_tasks, **more)  # type: ignore[arg-type]  # the fields' own types
 
 
-def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> Result:
+def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> ReplayResult:
     how = settings(max_tasks, events="chosen")
     part = select(log, how)
     semantics = semantics_of(how, part.event_times_s)
@@ -57,8 +57,8 @@ def test_ten_compete_until_all_are_done(log: EventLog, trials: tuple[TaskSpec, .
     assert result.tasks_finished == 1000
     assert result.makespan_s == pytest.approx(203.52 * 3600, rel=0.01)
     assert len(result.decisions) == pytest.approx(8719, rel=0.01)
-    assert 100 * result.lost_samples[Loss.RESCALING] / WORK == pytest.approx(0.66, abs=0.05)
-    assert 100 * result.lost_samples[Loss.PREEMPTION] / WORK == pytest.approx(2.69, abs=0.1)
+    assert 100 * result.lost_samples[SampleLoss.RESCALING] / WORK == pytest.approx(0.66, abs=0.05)
+    assert 100 * result.lost_samples[SampleLoss.PREEMPTION] / WORK == pytest.approx(2.69, abs=0.1)
 
 
 def test_thirty_five_compete_until_all_are_done(log: EventLog, trials: tuple[TaskSpec, ...]) -> None:

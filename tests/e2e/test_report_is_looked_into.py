@@ -11,9 +11,9 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain_replay.drawing.theme import DARK, LIGHT
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import Material, of_study
+from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
@@ -38,17 +38,17 @@ LOG = log_of(
 
 
 @pytest.fixture(scope="module")
-def material() -> Material:
+def material() -> ReportData:
     tasks = [
         task("long", max_nodes=2, work_samples=1e9),
         task("short", max_nodes=2, work_samples=2e5),
         task("late & <odd>", rate=(10.0, 18.0, 25.0, 31.0), work_samples=1e9, submit_s=9000.0),
     ]
-    return of_study(study(LOG, tasks, Settings(), baseline="equal-share"), Source(log="a.npz", tasks="b.toml"))
+    return of_study(study(LOG, tasks, Settings(), baseline="equal-share"), InputSource(log="a.npz", tasks="b.toml"))
 
 
 @pytest.fixture(scope="module")
-def address(material: Material, tmp_path_factory: pytest.TempPathFactory) -> str:
+def address(material: ReportData, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(report.render(material), encoding="utf-8")
     return path.as_uri()
@@ -108,7 +108,7 @@ def said(time_s: float) -> str:
     return f"{datetime.fromtimestamp(START_S + time_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def owner(material: Material, node: str, time_s: float) -> tuple[str, float, float]:
+def owner(material: ReportData, node: str, time_s: float) -> tuple[str, float, float]:
     """Who had a node, from when to when, told from the table of allocations."""
     held = material.holdings
     for number, row in enumerate(held.node.tolist()):
@@ -118,7 +118,7 @@ def owner(material: Material, node: str, time_s: float) -> tuple[str, float, flo
 
 
 @pytest.mark.parametrize(("node", "time_s"), [("a", 5000.0), ("c", 30_000.0), ("d", 12_100.0), ("b", 39_000.0)])
-def test_the_pointer_is_told_node_task_and_time(page: Page, material: Material, node: str, time_s: float) -> None:
+def test_the_pointer_is_told_node_task_and_time(page: Page, material: ReportData, node: str, time_s: float) -> None:
     row = material.log.node_names.index(node)
     lines = point(page, "holders", time_s / SPAN_S, (row + 0.5) / len(material.log.node_names))
     task_name, from_s, to_s = owner(material, node, time_s)
@@ -127,7 +127,7 @@ def test_the_pointer_is_told_node_task_and_time(page: Page, material: Material, 
     assert said(to_s)[-8:] in lines[2]
 
 
-def test_nobody_and_the_batch_queue_are_told_too(page: Page, material: Material) -> None:
+def test_nobody_and_the_batch_queue_are_told_too(page: Page, material: ReportData) -> None:
     names = material.log.node_names
     row = (names.index("g") + 0.5) / len(names)
     told = ["node g", "the batch queue's", f"{said(0)} to {said(39_900.0)[-8:]} UTC (11.1 h)"]
@@ -137,7 +137,7 @@ def test_nobody_and_the_batch_queue_are_told_too(page: Page, material: Material)
     assert page.evaluate("document.getElementById('tip').hidden")
 
 
-def test_a_task_tells_its_size(page: Page, material: Material) -> None:
+def test_a_task_tells_its_size(page: Page, material: ReportData) -> None:
     rows = [material.holdings.tasks[number] for number in range(3)]
     for row, name in enumerate(rows):
         lines = point(page, "sizes", 12_500.0 / SPAN_S, (row + 0.5) / len(rows))
@@ -152,7 +152,7 @@ def test_a_task_tells_its_size(page: Page, material: Material) -> None:
         assert lines[:2] == [f"task {name}", size]
 
 
-def test_the_curve_tells_how_many_were_idle_and_used(page: Page, material: Material) -> None:
+def test_the_curve_tells_how_many_were_idle_and_used(page: Page, material: ReportData) -> None:
     left, _, width, _ = box(page, "#holders canvas")  # all figures over time stand in line
     _, top, _, height = box(page, "#draw-nodes svg")
     page.mouse("move", left + width * 12_500.0 / SPAN_S, top + height / 2)
@@ -172,7 +172,7 @@ def moment(text: str) -> float:
     return datetime.strptime(text[:19], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() - START_S
 
 
-def test_each_cell_has_the_colour_of_who_had_it(page: Page, material: Material) -> None:
+def test_each_cell_has_the_colour_of_who_had_it(page: Page, material: ReportData) -> None:
     names, tasks = material.log.node_names, material.holdings.tasks
     place = tasks.index(owner(material, "a", 5000.0)[0].removeprefix("task "))
     hue = ("#0072b2", "#e69f00", "#009e73")[place]
@@ -193,7 +193,7 @@ def pixel(page: Page, across: float, down: float) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def test_dragging_over_the_strip_moves_all_figures_over_time(page: Page, material: Material) -> None:
+def test_dragging_over_the_strip_moves_all_figures_over_time(page: Page, material: ReportData) -> None:
     before = {name: ticks(page, name) for name in OVER_TIME}
     left, _, width, _ = box(page, "#holders canvas")
     _, top, _, _ = box(page, "#draw-time svg")
@@ -288,7 +288,7 @@ def test_a_heading_sorts_numbers_texts_and_what_is_missing(page: Page) -> None:
     assert page.evaluate("document.querySelectorAll('#tasks [aria-sort]').length") == 1
 
 
-def test_light_and_dark_follow_the_reader_without_loading_again(page: Page, material: Material) -> None:
+def test_light_and_dark_follow_the_reader_without_loading_again(page: Page, material: ReportData) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     row = (material.log.node_names.index("g") + 0.5) / 7
     light = page.evaluate(ground), pixel(page, 0.1, row)
@@ -365,7 +365,7 @@ def shapes(page: Page) -> dict[str, Any]:
     return found
 
 
-def test_every_figure_has_what_it_shows(page: Page, material: Material) -> None:
+def test_every_figure_has_what_it_shows(page: Page, material: ReportData) -> None:
     counted = shapes(page)
     assert list(counted) == ["waterfall", "time", *OVER_TIME, "completion", "rho", "slowdown", "pieces", "decisions"]
     rows = len(report.page(material).figures[0].spec["data"]["values"])

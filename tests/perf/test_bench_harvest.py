@@ -19,7 +19,7 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Passes, check_parts
+from bftrain_replay.study import StudyPasses, check_parts
 from bftrain_replay.sweeping.executors.local_processes import usable_cpus
 from tests.helpers.published_study import save_summit
 
@@ -46,7 +46,7 @@ def harvested(settings: ReplaySettings, path: Path) -> float:
     """Replay a log by these settings against trials that never run out, and give the samples."""
     log = loaded(path)
     tasks = SaturatingWorkload.of(log.idle_node_s, COMPETING).tasks
-    done = Passes(log, tasks, settings, check_parts(settings)).replay()
+    done = StudyPasses(log, tasks, settings, check_parts(settings)).replay()
     assert done is not None
     return done.harvested_samples
 

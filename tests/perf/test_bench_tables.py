@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.values.actions import Start, Stop
-from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.output.csv_tables import write_allocations
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.bench
 NODES = tuple(f"nid{number:05}" for number in range(4096))
 
 
-def taken(rows: int) -> Allocations:
+def taken(rows: int) -> AllocationRecorder:
     """Let 64 tasks take turns on all nodes."""
-    allocations = Allocations(NODES)
+    allocations = AllocationRecorder(NODES)
     share = len(NODES) // 64
     parts = [NODES[begin : begin + share] for begin in range(0, len(NODES), share)]
     for turn in range(rows // len(NODES)):

@@ -19,12 +19,12 @@ from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
 from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.results.replayed_task import TaskState
-from bftrain_replay.results.result import Result
-from bftrain_replay.simulation.decision_delay import Pace
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.simulation.decision_delay import DecisionDelay
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -70,12 +70,12 @@ objectives = st.sampled_from(("throughput", "deadline"))
 keep_for = st.one_of(st.none(), st.integers(0, 20))
 
 
-def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_after: int | None) -> Result:
+def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_after: int | None) -> ReplayResult:
     def keep_going(_simulated_s: float, decisions: int) -> bool:
         return stop_after is None or decisions < stop_after
 
     how = ReplaySettings.of(how)
-    semantics, pace = semantics_of(how, log.times - log.start_s), Pace.of(how)
+    semantics, pace = semantics_of(how, log.times - log.start_s), DecisionDelay.of(how)
     done = run(log, specs, build_harvester(how), semantics=semantics, pace=pace, keep_going=keep_going)
     return result_of(done, how)
 
@@ -105,7 +105,7 @@ def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySe
         assert math.isclose(booked, log.idle_node_s, rel_tol=1e-9, abs_tol=1e-6)  # times of 1e9 are 2e-7 coarse
     assert min(result.unused_node_s.values()) >= 0.0
     if how.semantics == REALISTIC:  # published costs are taken off at once, whether or not there is time for them
-        spent = math.fsum(result.lost_node_s[loss] for loss in Loss)
+        spent = math.fsum(result.lost_node_s[loss] for loss in SampleLoss)
         assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
     stretches = list(result.over_time_rows())
     for column, node_s in ((2, result.idle_node_s), (3, result.used_node_s)):

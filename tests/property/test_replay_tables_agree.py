@@ -15,11 +15,11 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values import wire
 from bftrain_replay import replay_folder
-from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.resume.solver_cache import Answers, origin_of
+from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
@@ -28,23 +28,23 @@ from tests.property.test_replay_books import logs, solvers, task_lists
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.study import Study
+    from bftrain_replay.study import ReplayStudy
 
 
 MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
 
 
-def files(done: Study, folder: Path) -> dict[str, bytes]:
+def files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
     replay_folder.write(done, folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {"summary": wire.encode(summary_json.repeatable(summary_json.summary(done, Source())))}
+    return content | {"summary": wire.encode(summary_json.repeatable(summary_json.summary(done, InputSource())))}
 
 
 @settings(max_examples=100)
 @given(logs(), task_lists, solvers, st.integers(1, 6))
 def test_the_tables_agree(log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int) -> None:
     how = Settings(solver=solver, max_tasks=max_tasks)
-    taken = Allocations(log.node_names)
+    taken = AllocationRecorder(log.node_names)
     result = result_of(run(log, specs, build_harvester(how), allocations=taken), how)
     held: dict[str, list[float]] = {}
     of_node: dict[int, list[tuple[float, float]]] = {}
@@ -77,7 +77,7 @@ def test_interrupted_anywhere_it_comes_to_the_same_files(
         path = Path(place) / "answers"
         for stop in [*stops, None]:
             asked = iter(range(10**9))
-            with Answers(path, origin_of(log, specs, how, "greedy"), resume=True) as answers:
+            with AnswerFile(path, origin_of(log, specs, how, "greedy"), resume=True) as answers:
                 done = study(
                     log,
                     specs,

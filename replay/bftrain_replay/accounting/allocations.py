@@ -26,8 +26,8 @@ _MEMORY_BYTES: Final = 1 << 25  # before blocks go to a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Some rows: places in ``Allocations.tasks`` and ``Allocations.nodes``, and seconds since the log's start."""
+class AllocationBlock:
+    """Some rows: indices into the recorder's ``tasks`` and ``nodes``, and seconds since the log's start."""
 
     task: NDArray[np.int32]
     node: NDArray[np.int32]
@@ -38,7 +38,7 @@ class Block:
         return len(self.task)
 
 
-class Allocations:
+class AllocationRecorder:
     """Takes down who holds which node, from the actions of a run. Rows stand in the order of their end."""
 
     __slots__ = ("__weakref__", "_file", "_from_s", "_held", "_lengths", "_node", "_places", "_task", "_tasks", "_to_s")
@@ -84,7 +84,7 @@ class Allocations:
         for task in list(self._held):
             self.end(task, now_s)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[AllocationBlock]:
         """Give all rows, block by block."""
         begin = 0
         for rows in self._lengths:
@@ -115,7 +115,7 @@ class Allocations:
 _ROW: Final = np.dtype([("from_s", "f8"), ("to_s", "f8"), ("task", "i4"), ("node", "i4")])
 
 
-def _block(content: bytes, rows: int) -> Block:
+def _block(content: bytes, rows: int) -> AllocationBlock:
     floats = np.frombuffer(content, dtype=np.float64, count=2 * rows)
     numbers = np.frombuffer(content, dtype=np.int32, offset=floats.nbytes)
-    return Block(task=numbers[:rows], node=numbers[rows:], from_s=floats[:rows], to_s=floats[rows:])
+    return AllocationBlock(task=numbers[:rows], node=numbers[rows:], from_s=floats[:rows], to_s=floats[rows:])

@@ -21,7 +21,7 @@ NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are
 _SHORTEST_MS: Final = 1e-4  # of times that are told apart
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
     """Median, 99th percentile and maximum of measured times, milliseconds."""
 
     p50: float
@@ -29,7 +29,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     max: float
 
 
-class Bin(msgspec.Struct, frozen=True, kw_only=True):
+class HistogramBin(msgspec.Struct, frozen=True, kw_only=True):
     """How many measured times were from ``from_ms`` on and below ``to_ms``."""
 
     from_ms: float
@@ -158,15 +158,15 @@ class DecisionColumns:
             )
 
 
-def spread_ms(seconds: array[float]) -> Spread:
+def spread_ms(seconds: array[float]) -> TimeSpread:
     """Summarise measured seconds."""
     if not seconds:
-        return Spread(p50=0.0, p99=0.0, max=0.0)
+        return TimeSpread(p50=0.0, p99=0.0, max=0.0)
     p50, p99, top = (np.percentile(np.array(seconds), (50, 99, 100)) * 1000.0).tolist()
-    return Spread(p50=p50, p99=p99, max=top)
+    return TimeSpread(p50=p50, p99=p99, max=top)
 
 
-def bins_ms(seconds: array[float]) -> tuple[Bin, ...]:
+def bins_ms(seconds: array[float]) -> tuple[HistogramBin, ...]:
     """Count measured seconds in bins that are ten to a factor of ten, from the first to the last that has any."""
     if not seconds:
         return ()
@@ -174,6 +174,6 @@ def bins_ms(seconds: array[float]) -> tuple[Bin, ...]:
     counts = np.bincount(tenths - tenths.min())
     edges = [round(10.0 ** (tenth / 10), 9) for tenth in range(tenths.min(), tenths.max() + 2)]
     return tuple(
-        Bin(from_ms=low, to_ms=high, count=count)
+        HistogramBin(from_ms=low, to_ms=high, count=count)
         for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TOLERANCE: Final = 1e-9  # relative; sums of a million stretches stay far below it
 
 
-class Unused(StrEnum):
+class UnusedReason(StrEnum):
     """Why an idle node did not work."""
 
     NO_TASK = "no_task"  # every task that had arrived was finished
@@ -37,7 +37,9 @@ class Unused(StrEnum):
     OTHER_KIND = "other_kind"  # whoever wants more runs on nodes of other kinds, or holds some; only where kinds differ
 
 
-PLAIN: Final = tuple(reason for reason in Unused if reason is not Unused.OTHER_KIND)  # where nodes are all alike
+PLAIN: Final = tuple(
+    reason for reason in UnusedReason if reason is not UnusedReason.OTHER_KIND
+)  # where nodes are all alike
 
 
 class Ledger:
@@ -45,14 +47,14 @@ class Ledger:
 
     __slots__ = ("_end_s", "_pool", "_times", "_unused", "_used")
 
-    def __init__(self, reasons: Iterable[Unused] = PLAIN) -> None:
+    def __init__(self, reasons: Iterable[UnusedReason] = PLAIN) -> None:
         self._times = array("d")
         self._pool = array("i")
         self._used = array("i")
         self._unused = {reason: array("i") for reason in reasons}
         self._end_s: float | None = None
 
-    def open(self, now_s: float, pool: int, used: int, unused: dict[Unused, int]) -> None:
+    def open(self, now_s: float, pool: int, used: int, unused: dict[UnusedReason, int]) -> None:
         """Begin a stretch in which ``used`` of ``pool`` nodes work; ``unused`` says why the others do not."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
@@ -99,7 +101,7 @@ class Ledger:
         return self._total(self._used)
 
     @property
-    def unused_node_s(self) -> dict[Unused, float]:
+    def unused_node_s(self) -> dict[UnusedReason, float]:
         """Idle node-seconds held by nobody, by reason."""
         return {reason: self._total(column) for reason, column in self._unused.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ def why_unused(
     running: int,
     unfinished: int,
     spec_of: Callable[[str], TaskSpec],
-) -> dict[Unused, int]:
+) -> dict[UnusedReason, int]:
     """Say why ``left`` nodes do not work.
 
     ``room`` is how many nodes the running tasks could still take, ``sizes`` those of all that compete, of which
@@ -39,9 +39,9 @@ def why_unused(
                     too_small = True
     wanted = min(left, room)
     if too_small:
-        reason = Unused.BELOW_MINIMUM
+        reason = UnusedReason.BELOW_MINIMUM
     elif unfinished > len(sizes):
-        reason = Unused.TASK_CAP
+        reason = UnusedReason.TASK_CAP
     else:
-        reason = Unused.AT_MAXIMUM if sizes else Unused.NO_TASK
-    return {Unused.NOT_WORTH: wanted, reason: left - wanted}
+        reason = UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK
+    return {UnusedReason.NOT_WORTH: wanted, reason: left - wanted}

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from bftrain.deciding.node_stay import AUTO
 from bftrain.values import wire
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.simulation.progress_assumptions import MEMORY, ProgressKept
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bftrain_replay.results.result import Summary
+    from bftrain_replay.results.result import ReplaySummary
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 LEAST_GAIN: Final = 0.001  # of the harvest; a change that gains less is no advice
@@ -55,7 +55,7 @@ class AdviceTrial:
     option: str
     settings: ReplaySettings
 
-    def row(self, main: Summary, tried: Summary) -> AdviceRow:
+    def row(self, main: ReplaySummary, tried: ReplaySummary) -> AdviceRow:
         """Return what it gains, from the figures of both replays."""
         samples = tried.harvested - main.harvested
         return AdviceRow(
@@ -70,35 +70,39 @@ class AdviceTrial:
         )
 
 
-def trials(main: Summary, settings: ReplaySettings) -> list[AdviceTrial]:
+def trials(main: ReplaySummary, settings: ReplaySettings) -> list[AdviceTrial]:
     """Return the changes of ``settings`` to try, at most one for each large cause in the figures of the replay."""
     node_h = {**main.unused_node_h, **{cause: lost.node_h for cause, lost in main.lost.items()}}
     least_h = _LARGE * main.idle_node_h
     large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
     if main.tasks > settings.max_tasks:
-        large.add(Unused.TASK_CAP)  # tasks that compete may hold all nodes, and those that wait make more of them
+        large.add(UnusedReason.TASK_CAP)  # tasks that compete may hold all nodes, and those that wait make more of them
     return [each for each in _changes(settings) if each.cause in large]
 
 
 def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
     """Give the change of settings that answers each cause, where there is one."""
     most = 2 * settings.max_tasks
-    yield AdviceTrial(cause=Unused.TASK_CAP, option=f"--max-tasks {most}", settings=replace(settings, max_tasks=most))
+    yield AdviceTrial(
+        cause=UnusedReason.TASK_CAP, option=f"--max-tasks {most}", settings=replace(settings, max_tasks=most)
+    )
     if settings.min_interval_s > 0.0:
         at_once = replace(settings, min_interval_s=0.0)
-        yield AdviceTrial(cause=Unused.UNDECIDED, option="--min-interval 0", settings=at_once)
+        yield AdviceTrial(cause=UnusedReason.UNDECIDED, option="--min-interval 0", settings=at_once)
     if settings.min_interval_s < _MIN_INTERVAL_S:
         rarer = replace(settings, min_interval_s=_MIN_INTERVAL_S)
-        yield AdviceTrial(cause=Loss.RESCALING, option=f"--min-interval {_MIN_INTERVAL_S:g}", settings=rarer)
+        yield AdviceTrial(cause=SampleLoss.RESCALING, option=f"--min-interval {_MIN_INTERVAL_S:g}", settings=rarer)
     if not isinstance(settings.horizon_s, str):
         fitted = replace(settings, horizon_s=AUTO)
-        yield AdviceTrial(cause=Unused.NOT_WORTH, option=f"--horizon {AUTO}", settings=fitted)
+        yield AdviceTrial(cause=UnusedReason.NOT_WORTH, option=f"--horizon {AUTO}", settings=fitted)
     if settings.progress is not None and ProgressKept.parse(settings.progress).kept != MEMORY:
         in_memory = replace(settings, progress=MEMORY)
-        yield AdviceTrial(cause=Loss.PREEMPTION, option=f"--progress {MEMORY}", settings=in_memory)
+        yield AdviceTrial(cause=SampleLoss.PREEMPTION, option=f"--progress {MEMORY}", settings=in_memory)
 
 
-def rows_of(found: Sequence[AdviceTrial], main: Summary, tried: Mapping[int, Summary]) -> tuple[AdviceRow, ...]:
+def rows_of(
+    found: Sequence[AdviceTrial], main: ReplaySummary, tried: Mapping[int, ReplaySummary]
+) -> tuple[AdviceRow, ...]:
     """Return a row for each change that was tried, the largest gain first; ``tried`` has the figures by place."""
     rows = [found[place].row(main, figures) for place, figures in tried.items()]
     return tuple(sorted(rows, key=lambda row: -row.gain))

@@ -16,13 +16,13 @@ from bftrain.values import wire
 from bftrain_replay.simulation.progress_assumptions import MEMORY
 from bftrain_replay.simulation.replay_settings import PUBLISHED
 from bftrain_replay.simulation.rules import as_replayed
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.results.result import Result, Summary
+    from bftrain_replay.results.result import ReplayResult, ReplaySummary
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 PROGRESS: Final = "progress"
@@ -46,7 +46,7 @@ class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class SettingsAlternative:
     """One alternative; without ``settings`` it is what was chosen, or comes to the same."""
 
     what: str
@@ -54,7 +54,7 @@ class Alternative:
     chosen: bool
     settings: ReplaySettings | None = None
 
-    def row(self, figures: Figures, dedicated_samples: float) -> SensitivityRow:
+    def row(self, figures: AlternativeFigures, dedicated_samples: float) -> SensitivityRow:
         """Give its row from the figures of its replay."""
         return SensitivityRow(
             what=self.what,
@@ -67,17 +67,17 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class AlternativeFigures:
     """What is told of one replay."""
 
     harvested: float
     lost_preemption: float | None
 
     @classmethod
-    def of(cls, summary: Summary) -> Self:
+    def of(cls, summary: ReplaySummary) -> Self:
         """Take them from all figures of a replay."""
         idle_h = summary.idle_node_h
-        share = summary.lost[Loss.PREEMPTION].node_h / idle_h if idle_h else None
+        share = summary.lost[SampleLoss.PREEMPTION].node_h / idle_h if idle_h else None
         return cls(harvested=summary.harvested, lost_preemption=share)
 
 
@@ -88,16 +88,16 @@ def check(settings: ReplaySettings) -> None:
         raise UsageError("is for the realistic rules", where="sensitivity", fix=fix)
 
 
-def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Alternative]:
+def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[SettingsAlternative]:
     """Give the usual alternatives to ``settings``, those that come to the same marked so.
 
     A group of which all members come to the same is left out: where nothing costs anything, there is nothing to scale.
     """
     chosen = _inputs(settings, tasks)
-    found: list[Alternative] = []
+    found: list[SettingsAlternative] = []
     for group in (_kept(settings), _factors(settings), _starts(settings, tasks)):
         told = [
-            Alternative(
+            SettingsAlternative(
                 what=what,
                 setting=setting,
                 chosen=is_chosen,
@@ -144,9 +144,11 @@ def _starting(settings: ReplaySettings, start_s: float) -> ReplaySettings:
     return replace(settings, cost_factor=1.0, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=start_s)
 
 
-def rows_of(found: Sequence[Alternative], main: Result, replayed: Mapping[int, Figures]) -> tuple[SensitivityRow, ...]:
+def rows_of(
+    found: Sequence[SettingsAlternative], main: ReplayResult, replayed: Mapping[int, AlternativeFigures]
+) -> tuple[SensitivityRow, ...]:
     """Give the rows: of alternatives that were ``replayed``, by their places; the others are as the main replay."""
-    own = Figures.of(main.summary())
+    own = AlternativeFigures.of(main.summary())
     dedicated = main.yardsticks.dedicated_samples if main.yardsticks else 0.0
     return tuple(each.row(replayed.get(place, own), dedicated) for place, each in enumerate(found))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bftrain_replay.comparing.compared_figures import Figure
+    from bftrain_replay.comparing.compared_figures import ComparedFigure
     from bftrain_replay.comparing.comparison import Comparison
 
 _TWO: Final = 2
@@ -89,33 +89,33 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
 
 
 def _figures(found: Comparison, *, difference: bool, change: bool) -> Iterator[Any]:
-    from bftrain_replay.commands.side_by_side import Row, Rows
+    from bftrain_replay.commands.side_by_side import FigureRow, RowGroup
 
     for group in found.groups:
         rows = [
-            Row(figure.label, _cells(figure, difference=difference), figure.change(1) if change else "")
+            FigureRow(figure.label, _cells(figure, difference=difference), figure.change(1) if change else "")
             for figure in group.figures
         ]
-        yield Rows(group.title, rows)
+        yield RowGroup(group.title, rows)
 
 
-def _cells(figure: Figure, *, difference: bool) -> Sequence[Any]:
-    from bftrain_replay.commands.side_by_side import Cell
+def _cells(figure: ComparedFigure, *, difference: bool) -> Sequence[Any]:
+    from bftrain_replay.commands.side_by_side import ReplayCell
 
     said = figure.said
     if difference:
         said = (said[0], *(figure.change(place) for place in range(1, len(said))))
-    return [Cell(text, place in figure.best) for place, text in enumerate(said)]
+    return [ReplayCell(text, place in figure.best) for place, text in enumerate(said)]
 
 
 def _differences(found: Comparison) -> Any:  # noqa: ANN401 - rows, whose module is imported when they are printed
-    from bftrain_replay.commands.side_by_side import Cell, Row, Rows
+    from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup
 
     rows = [
-        Row(name.removeprefix("settings."), [Cell(_value(value)) for value in values])
+        FigureRow(name.removeprefix("settings."), [ReplayCell(_value(value)) for value in values])
         for name, values in found.making.differs.items()
     ]
-    return Rows("", rows)
+    return RowGroup("", rows)
 
 
 def _same(found: Comparison) -> Iterator[tuple[str, str]]:

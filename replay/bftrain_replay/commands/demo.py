@@ -45,11 +45,11 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     from bftrain_replay.commands.replay_run import leave_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SensitivityTable
     from bftrain_replay.drawing import vega
-    from bftrain_replay.provenance import Source
+    from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
-    source = Source(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
+    source = InputSource(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
     settings, lacking = ReplaySettings(), vega.lacking()
 
     def write_demo(into: Path) -> None:
@@ -100,12 +100,12 @@ def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> Re
     from bftrain.taskfiles.files import load_tasks
     from bftrain_datasets.log.log_files import load_log
     from bftrain_replay import replay_folder
-    from bftrain_replay.output.read_folder import Saved
+    from bftrain_replay.output.read_folder import SavedReplay
 
     log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
     own = False
     if (path / "summary.json").exists():
-        replayed = _replayed_hashes(Saved(path).summary)
+        replayed = _replayed_hashes(SavedReplay(path).summary)
         own = replayed == _hashes(log, tasks)  # a demo that was killed may lack its log and its tasks
         if not own and log_file.exists() and task_file.exists():
             own = replayed == _hashes(load_log(log_file), load_tasks(task_file))  # of another version's demo

@@ -26,11 +26,11 @@ def command(folder: Path, form: str, path: Path, out: Output) -> None:
     """Write what a replay left in DIR in the format of another tool."""
     from bftrain.files import check_replaceable, whole_file
     from bftrain_replay.output import batsim, perfetto
-    from bftrain_replay.output.read_folder import Saved
+    from bftrain_replay.output.read_folder import SavedReplay
 
     module, things = (batsim, "jobs") if form == "batsim" else (perfetto, "events")
     check_replaceable(path, module.is_own)
-    saved = Saved(folder)
+    saved = SavedReplay(folder)
     with whole_file(path) as file:
         count = module.export(saved, file)
     out.result({"file": str(path), things: count}, lambda: f"{path}: {count:,} {things}")

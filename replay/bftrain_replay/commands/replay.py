@@ -15,7 +15,7 @@ from bftrain.errors import UsageError
 from bftrain_datasets.commands.logfiles import kinds_option
 from bftrain_replay.commands import rounds
 from bftrain_replay.commands.cluster_option import ClusterType
-from bftrain_replay.commands.replay_request import Asked
+from bftrain_replay.commands.replay_request import ReplayRequest
 from bftrain_replay.commands.sensitivity import quick_option
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     journal: Path | None = given.pop("journal")
     nodes = {name: given.pop(name) for name in _OF_NODES}
     by_rounds = {name: given.pop(name) for name in rounds.OPTIONS}
-    asked = Asked(
+    asked = ReplayRequest(
         log=log,
         task_file=task_file,
         folder=folder,
@@ -131,7 +131,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         replay_log(asked, out)
 
 
-def _of_journal(journal: Path, asked: Asked, by_rounds: Mapping[str, object], out: Output) -> None:
+def _of_journal(journal: Path, asked: ReplayRequest, by_rounds: Mapping[str, object], out: Output) -> None:
     """Replay a journal, with which nothing else goes that it says itself."""
     from bftrain_replay.commands.replay_journal import replay_journal
 
@@ -151,8 +151,8 @@ def _of_journal(journal: Path, asked: Asked, by_rounds: Mapping[str, object], ou
     replay_journal(journal, asked, out)
 
 
-def _in_rounds(asked: Asked, by_rounds: Mapping[str, object], out: Output) -> None:
+def _in_rounds(asked: ReplayRequest, by_rounds: Mapping[str, object], out: Output) -> None:
     """Share the time of nodes in rounds."""
-    sources = rounds.Sources(log=asked.log, cluster=asked.cluster, kinds=asked.kinds, tasks=asked.task_file)
+    sources = rounds.RoundSources(log=asked.log, cluster=asked.cluster, kinds=asked.kinds, tasks=asked.task_file)
     more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline", "resume")}
     rounds.replay_in_rounds(sources, asked, {**asked.given, **by_rounds, **more}, out)

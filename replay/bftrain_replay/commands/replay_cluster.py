@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.commands.replay_request import Asked
-    from bftrain_replay.resume.solver_cache import Answers
-    from bftrain_replay.simulation.fixed_cluster import Cluster
+    from bftrain_replay.commands.replay_request import ReplayRequest
+    from bftrain_replay.resume.solver_cache import AnswerFile
+    from bftrain_replay.simulation.fixed_cluster import FixedCluster
     from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import Study
+    from bftrain_replay.study import ReplayStudy
 
 
-def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
+def replay_cluster(nodes: Mapping[str, int], asked: ReplayRequest, out: Output) -> None:
     """Replay the tasks of a file on a cluster, and write and show what came of it."""
     _insist_on_cluster_alone(asked)
     task_file, folder = _there(asked.task_file, "--tasks"), _there(asked.folder, "-o")
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay import replay_folder
-    from bftrain_replay.provenance import Source
+    from bftrain_replay.provenance import InputSource
     from bftrain_replay.resume.solver_cache import origin_of
-    from bftrain_replay.simulation.fixed_cluster import Cluster
+    from bftrain_replay.simulation.fixed_cluster import FixedCluster
     from bftrain_replay.study import check_parts
 
     settings = asked.settings
@@ -40,13 +40,13 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
     replay_folder.check_tables(asked.tables)
     specs = load_tasks(task_file)
     try:
-        cluster = Cluster(nodes=nodes, until_s=asked.until_s)
+        cluster = FixedCluster(nodes=nodes, until_s=asked.until_s)
         cluster.check(specs)
     except BadValue as error:
         raise BadValue(error.what, where=option_of("until_s"), fix=error.fix) from error
     except BadInput as error:
         raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
-    source = Source(tasks=str(task_file), baseline=baseline, options=_options(cluster, asked))
+    source = InputSource(tasks=str(task_file), baseline=baseline, options=_options(cluster, asked))
     study, written = run_into(
         folder,
         source,
@@ -64,7 +64,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: Asked, out: Output) -> None:
     leave_if_broken(study.broken_metrics)
 
 
-def _insist_on_cluster_alone(asked: Asked) -> None:
+def _insist_on_cluster_alone(asked: ReplayRequest) -> None:
     """Refuse what a cluster says itself."""
     if asked.log is not None:
         raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
@@ -88,20 +88,20 @@ def _check(settings: ReplaySettings) -> None:
         raise UsageError(error.what, where=option_of(error.where or ""), fix=error.fix) from error
 
 
-def _options(cluster: Cluster, asked: Asked) -> tuple[str, ...]:
+def _options(cluster: FixedCluster, asked: ReplayRequest) -> tuple[str, ...]:
     """Give the options that say the cluster."""
     until = ("--until", repr(asked.until_s)) if asked.until_s is not None else ()
     return ("--cluster", cluster.text, *until, *(("--ideal",) if asked.ideal else ()))
 
 
 def _replay(
-    cluster: Cluster,
+    cluster: FixedCluster,
     specs: Sequence[TaskSpec],
     settings: ReplaySettings,
-    asked: Asked,
+    asked: ReplayRequest,
     out: Output,
-    answers: Answers,
-) -> Study:
+    answers: AnswerFile,
+) -> ReplayStudy:
     """Replay and show how far it is: nobody knows how long it will be, so hours are told without an end."""
     from bftrain_replay.study import cluster_study
 

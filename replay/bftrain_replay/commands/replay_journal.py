@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from bftrain.journal import Journal
     from bftrain.live.model.task_record import LiveTaskRecord
     from bftrain.rerun import Difference
-    from bftrain_replay.commands.replay_request import Asked
-    from bftrain_replay.journal_replay import Rerunning
-    from bftrain_replay.resume.journal_events import Recorded
+    from bftrain_replay.commands.replay_request import ReplayRequest
+    from bftrain_replay.journal_replay import JournalReplay
+    from bftrain_replay.resume.journal_events import JournalEvents
 
 _SHOWN_DIFFERENCES = 10
 
 
-def replay_journal(path: Path, asked: Asked, out: Output) -> None:
+def replay_journal(path: Path, asked: ReplayRequest, out: Output) -> None:
     """Replay a journal, show its figures, and write them into the folder that was asked for, if any."""
     from bftrain.journal import Journal
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
-    from bftrain_replay.provenance import Source
+    from bftrain_replay.provenance import InputSource
     from bftrain_replay.resume.journal_events import recorded
 
     folder, written = asked.folder, False
     replay_folder.check_tables(asked.tables)
-    source = Source(log=str(path), baseline=asked.baseline)
+    source = InputSource(log=str(path), baseline=asked.baseline)
     place = nullcontext() if folder is None else ResultFolder(folder, replay_folder.KIND, overwrite=asked.overwrite)
     with place as result, Journal.open(path) as journal:
         done = _again(journal, recorded(journal), asked.baseline, out)
@@ -51,14 +51,14 @@ def replay_journal(path: Path, asked: Asked, out: Output) -> None:
     out.say(f"{done.steps:,} steps, every decision the same")
 
 
-def _again(journal: Journal, told: Recorded, baseline: str, out: Output) -> Rerunning:
+def _again(journal: Journal, told: JournalEvents, baseline: str, out: Output) -> JournalReplay:
     from bftrain_replay.journal_replay import rerun
 
     with watched(out, told.log.span_s) as watch:
         return rerun(journal, told, baseline=baseline, reported=reported_samples(journal, told), watch=watch)
 
 
-def reported_samples(journal: Journal, told: Recorded) -> dict[str, float]:
+def reported_samples(journal: Journal, told: JournalEvents) -> dict[str, float]:
     """Give how many samples tasks reported, as far as a live run wrote it down."""
     from bftrain.live.tasks.task_store import all_kept
 

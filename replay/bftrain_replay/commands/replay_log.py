@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_datasets.workloads.saturating import SaturatingWorkload
-    from bftrain_replay.commands.replay_request import Asked
+    from bftrain_replay.commands.replay_request import ReplayRequest
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
-def replay_log(asked: Asked, out: Output) -> None:
+def replay_log(asked: ReplayRequest, out: Output) -> None:
     """Replay a log against the tasks of a file, or against trials; write the result and show it."""
     log, folder = _files(asked)
     from bftrain_replay.drawing import vega
     from bftrain_replay.output.summary_json import workload_ran_dry
-    from bftrain_replay.provenance import Source
+    from bftrain_replay.provenance import InputSource
     from bftrain_replay.resume.solver_cache import origin_of
 
     settings = _checked_settings(asked, out)
@@ -35,7 +35,9 @@ def replay_log(asked: Asked, out: Output) -> None:
         workload = _trials(events, settings, out)
         specs = workload.tasks
     options = ("--kinds", str(kinds)) if kinds is not None else ()
-    source = Source(log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload)
+    source = InputSource(
+        log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload
+    )
     table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
     study, written = run_into(
         folder,
@@ -59,7 +61,7 @@ def replay_log(asked: Asked, out: Output) -> None:
     leave_if_broken(study.broken_metrics)
 
 
-def _checked_settings(asked: Asked, out: Output) -> ReplaySettings:
+def _checked_settings(asked: ReplayRequest, out: Output) -> ReplaySettings:
     """Return the settings; raise an error before anything is read if a part that they name is missing."""
     from bftrain_replay import replay_folder
     from bftrain_replay.study import check_parts
@@ -72,7 +74,7 @@ def _checked_settings(asked: Asked, out: Output) -> ReplaySettings:
     return settings
 
 
-def _files(asked: Asked) -> tuple[Path, Path]:
+def _files(asked: ReplayRequest) -> tuple[Path, Path]:
     """Return log and folder; raise ``UsageError`` if one is missing, or for an option of clusters."""
     for name, given, fix in (
         ("--until", asked.until_s, "choose a --window of the log"),

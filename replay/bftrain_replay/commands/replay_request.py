@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReplayRequest:
     """The inputs, where the result goes, and what besides; ``given`` are the settings. ``None``: nothing was said."""
 
     log: Path | None

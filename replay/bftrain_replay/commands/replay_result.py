@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 from bftrain import text_formats
 from bftrain.cli.plot import PartPlot
 from bftrain_replay.commands.sensitivity import sensitivity_table
-from bftrain_replay.commands.side_by_side import Cell, Row, Rows, SideBySide
+from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import RenderableType
 
-    from bftrain_replay.accounting.node_time_ledger import Unused
-    from bftrain_replay.reference.ideal_cluster import Ideal
-    from bftrain_replay.results.result import Result
-    from bftrain_replay.study import Study
+    from bftrain_replay.accounting.node_time_ledger import UnusedReason
+    from bftrain_replay.reference.ideal_cluster import IdealCluster
+    from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.study import ReplayStudy
 
 _REASONS: Final = 2  # why nodes were not used: so many rows, the largest
 _LEAST_SHARE: Final = 0.0005  # of the idle node-time; less would be shown as 0.0 %
@@ -28,7 +28,7 @@ _SECOND_MS: Final = 1000.0
 _TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms
 
 
-def in_words(study: Study, title: str) -> RenderableType:
+def in_words(study: ReplayStudy, title: str) -> RenderableType:
     """Lay the figures of all replays out side by side, over a picture of what was idle and used."""
     from rich.console import Group
     from rich.text import Text
@@ -37,7 +37,7 @@ def in_words(study: Study, title: str) -> RenderableType:
 
     result = study.result
     columns = replays(study)
-    figures = SideBySide("", tuple(columns), (Rows("", tuple(_rows(tuple(columns.values())))),), compact=True)
+    figures = SideBySide("", tuple(columns), (RowGroup("", tuple(_rows(tuple(columns.values())))),), compact=True)
     begin_s = study.part.start_s
     picture = PartPlot(
         "nodes",
@@ -59,7 +59,7 @@ def in_words(study: Study, title: str) -> RenderableType:
     return Group(heading, *said, figures, *ends, *more, *([] if said and not more else [Text("")]), picture)
 
 
-def _deciders(result: Result) -> Iterator[str]:
+def _deciders(result: ReplayResult) -> Iterator[str]:
     """Say who decided where the solver did not."""
     from bftrain_replay.results.decider_counts import sentence
 
@@ -69,7 +69,7 @@ def _deciders(result: Result) -> Iterator[str]:
         yield told
 
 
-def _ends(study: Study) -> Iterator[str]:
+def _ends(study: ReplayStudy) -> Iterator[str]:
     """Say why replays on a cluster ended."""
     from bftrain_replay.simulation.fixed_cluster import WORDS
 
@@ -82,7 +82,7 @@ def _ends(study: Study) -> Iterator[str]:
         yield from _held_against(study, study.fixed.ideal)
 
 
-def _held_against(study: Study, ideal: Ideal) -> Iterator[str]:
+def _held_against(study: ReplayStudy, ideal: IdealCluster) -> Iterator[str]:
     """Say how much longer it took than ideally."""
     from bftrain_replay.output.summary_json import over_ideal
 
@@ -100,7 +100,7 @@ def _as_long(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.3f} times "
 
 
-def replays(study: Study) -> dict[str, Result]:
+def replays(study: ReplayStudy) -> dict[str, ReplayResult]:
     """Name the replays that are compared: by their solver, and the one without costs."""
     from bftrain_replay.results.decider_counts import ceiling_label
 
@@ -114,15 +114,15 @@ def replays(study: Study) -> dict[str, Result]:
     return named
 
 
-def _rows(results: Sequence[Result]) -> Iterator[Row]:
+def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     """Give the rows, few enough that with the picture they fit on a screen of 24 lines."""
     from bftrain import text_formats
     from bftrain_replay.results.headline import RAN_OUT, ran_out
     from bftrain_replay.results.reason_labels import UNUSED
-    from bftrain_replay.simulation.task_progress import Loss
+    from bftrain_replay.simulation.task_progress import SampleLoss
 
-    def row(label: str, tell: Callable[[Result], str]) -> Row:
-        return Row(label, [Cell(tell(each)) for each in results])
+    def row(label: str, tell: Callable[[ReplayResult], str]) -> FigureRow:
+        return FigureRow(label, [ReplayCell(tell(each)) for each in results])
 
     yield row("harvest, samples", lambda each: text_formats.large(each.harvested_samples))
     fixed = any(each.ended for each in results)
@@ -134,11 +134,11 @@ def _rows(results: Sequence[Result]) -> Iterator[Row]:
     all_done = any(each.makespan_s is not None for each in results)
     for reason in islice(_reasons(results), _REASONS - finished - all_done):  # whatever else is told must fit too
         yield row(f"unused: {UNUSED[reason]}", partial(_unused, reason))
-    yield row("lost to preemption", lambda each: text_formats.percent(each.lost_share(Loss.PREEMPTION)))
-    changes = (Loss.RESCALING, Loss.START_UP)
+    yield row("lost to preemption", lambda each: text_formats.percent(each.lost_share(SampleLoss.PREEMPTION)))
+    changes = (SampleLoss.RESCALING, SampleLoss.START_UP)
     yield row("lost to rescaling, start-up", lambda each: text_formats.percent(each.lost_share(*changes)))
-    if any(each.lost_samples[Loss.UNNOTICED] for each in results):
-        yield row("lost unnoticed", lambda each: text_formats.percent(each.lost_share(Loss.UNNOTICED)))
+    if any(each.lost_samples[SampleLoss.UNNOTICED] for each in results):
+        yield row("lost unnoticed", lambda each: text_formats.percent(each.lost_share(SampleLoss.UNNOTICED)))
     yield row("tasks finished", lambda each: f"{each.tasks_finished:,} of {len(each.tasks):,}")
     if finished:
         yield row("completion time / rho, mean", _times)
@@ -152,7 +152,7 @@ def _rows(results: Sequence[Result]) -> Iterator[Row]:
     yield row("decision time, median / p99", _decision_time)
 
 
-def _times(result: Result) -> str:
+def _times(result: ReplayResult) -> str:
     """Say how long tasks took, by the clock and against an n-th part of everything."""
     from bftrain import text_formats
 
@@ -162,17 +162,17 @@ def _times(result: Result) -> str:
     return f"{text_formats.duration(took.mean)} / {text_formats.ratio(rho.mean if rho else None)}"
 
 
-def _reasons(results: Sequence[Result]) -> Iterator[Unused]:
+def _reasons(results: Sequence[ReplayResult]) -> Iterator[UnusedReason]:
     """Name the reasons that left most unused, the most first."""
-    from bftrain_replay.accounting.node_time_ledger import Unused
+    from bftrain_replay.accounting.node_time_ledger import UnusedReason
 
     idle_s = results[0].idle_node_s
-    most = {reason: max(each.unused_node_s.get(reason, 0.0) for each in results) for reason in Unused}
-    large = [reason for reason in Unused if most[reason] >= _LEAST_SHARE * idle_s > 0.0]
+    most = {reason: max(each.unused_node_s.get(reason, 0.0) for each in results) for reason in UnusedReason}
+    large = [reason for reason in UnusedReason if most[reason] >= _LEAST_SHARE * idle_s > 0.0]
     yield from sorted(large, key=lambda reason: -most[reason])
 
 
-def _unused(reason: Unused, result: Result) -> str:
+def _unused(reason: UnusedReason, result: ReplayResult) -> str:
     from bftrain import text_formats
 
     return text_formats.percent(
@@ -180,7 +180,7 @@ def _unused(reason: Unused, result: Result) -> str:
     )
 
 
-def _stretches(result: Result) -> str:
+def _stretches(result: ReplayResult) -> str:
     """Say how much longer what users handed in at one go took than with all nodes to itself."""
     from bftrain_replay.results.campaign_stretch import metric
 
@@ -191,7 +191,7 @@ def _stretches(result: Result) -> str:
     return f"{text_formats.ratio(mean)} / {text_formats.ratio(most)}"
 
 
-def _decision_time(result: Result) -> str:
+def _decision_time(result: ReplayResult) -> str:
     """Give median and 99th percentile in few letters, and in so many that columns are as wide on any machine."""
     spread = result.timings().decide_ms
     if spread.p99 < _SECOND_MS:

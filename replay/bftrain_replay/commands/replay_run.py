@@ -16,47 +16,47 @@ if TYPE_CHECKING:
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.provenance import Source
-    from bftrain_replay.results.result import Result
-    from bftrain_replay.resume.solver_cache import Answers, Origin
-    from bftrain_replay.study import Study
+    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.resume.solver_cache import AnswerFile, AnswerOrigin
+    from bftrain_replay.study import ReplayStudy
 
 
-class Ran(NamedTuple):
+class CommandRun(NamedTuple):
     """A replay that ran, and whether its result was written; a part does not replace a finished one."""
 
-    study: Study
+    study: ReplayStudy
     written: bool
 
 
 def run_into(
     folder: Path,
-    source: Source,
-    origin: Origin,
-    run: Callable[[Answers], Study],
+    source: InputSource,
+    origin: AnswerOrigin,
+    run: Callable[[AnswerFile], ReplayStudy],
     out: Output,
     *,
     tables: str,
     resume: bool,
     overwrite: bool,
-) -> Ran:
+) -> CommandRun:
     """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there."""
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
-    from bftrain_replay.resume.solver_cache import Answers
+    from bftrain_replay.resume.solver_cache import AnswerFile
 
     unfinished = folder / replay_folder.UNFINISHED
     with unterminated(), ResultFolder(folder, replay_folder.KIND, overwrite=overwrite) as result:
         if resume and not unfinished.exists():
             out.say(f"nothing was interrupted in {folder}: starting from the beginning")
-        with Answers(unfinished, origin, resume=resume) as answers:
+        with AnswerFile(unfinished, origin, resume=resume) as answers:
             study = run(answers)
             written = study.complete or not result.holds_finished
             if written:
                 result.replace(lambda draft: replay_folder.write(study, draft, source, tables=tables))
             if study.complete:
                 answers.discard()
-    return Ran(study, written)
+    return CommandRun(study, written)
 
 
 def replay(
@@ -65,8 +65,8 @@ def replay(
     settings: Settings,
     baseline: str,
     out: Output,
-    answers: Answers | None = None,
-) -> Study:
+    answers: AnswerFile | None = None,
+) -> ReplayStudy:
     """Replay a log and show how far it is; warnings come as soon as they are known."""
     from bftrain_replay.study import study
 
@@ -82,7 +82,7 @@ def replay(
     return done
 
 
-def warn_of(result: Result, out: Output, told: Collection[str] = ()) -> None:
+def warn_of(result: ReplayResult, out: Output, told: Collection[str] = ()) -> None:
     """Say what is odd about a replay, apart from what was ``told`` already."""
     for warning in result.warnings:
         if warning not in told:
@@ -91,7 +91,7 @@ def warn_of(result: Result, out: Output, told: Collection[str] = ()) -> None:
         out.detail(f"note at {time_s:g} s: {note}")
 
 
-def show(study: Study, source: Source, out: Output, *, title: str, **more: object) -> None:
+def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **more: object) -> None:
     """Print the figures side by side with a picture, or as JSON with ``more`` added."""
     from bftrain_replay.commands.replay_result import in_words
     from bftrain_replay.output import summary_json
@@ -100,7 +100,7 @@ def show(study: Study, source: Source, out: Output, *, title: str, **more: objec
     out.result(data, lambda: in_words(study, title))
 
 
-def leave_if_interrupted(study: Study, folder: Path, advice: str = "", *, written: bool = True) -> None:
+def leave_if_interrupted(study: ReplayStudy, folder: Path, advice: str = "", *, written: bool = True) -> None:
     """End as interrupted if it was."""
     if not study.complete:
         raise Interrupted(f"interrupted; {what_remains(folder, written=written)}{advice}")

@@ -12,7 +12,7 @@ from bftrain.cli.output import Output, prints_results
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bftrain_replay.drawing.html_page import Page
+    from bftrain_replay.drawing.html_page import HtmlPage
 
 _folder = click.Path(path_type=Path, file_okay=False)
 
@@ -47,7 +47,7 @@ def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, pn
     out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
 
 
-def _write(drawn: Page, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
+def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
     """Write the pictures into folders, by their form, and the page if it has a name; return what was written."""
     from bftrain.result_folder import write_page
     from bftrain_replay import replay_folder
@@ -64,13 +64,13 @@ def _write(drawn: Page, page: Path | None, folders: Mapping[str, Path]) -> list[
     return written
 
 
-def _page_of(folder: Path, title: str) -> Page:
+def _page_of(folder: Path, title: str) -> HtmlPage:
     """Lay out the page of the result in a folder: a replay, or a run in rounds."""
-    from bftrain_replay.output.read_folder import Saved
+    from bftrain_replay.output.read_folder import SavedReplay
     from bftrain_replay.reporting import report, report_data
     from bftrain_replay.rounds import round_page as in_rounds
     from bftrain_replay.rounds.round_folder import FORMAT
 
-    if Saved.form_of(folder) == FORMAT:
+    if SavedReplay.form_of(folder) == FORMAT:
         return in_rounds.page(in_rounds.of_folder(folder), title)
     return report.page(report_data.of_folder(folder), title)

@@ -14,7 +14,7 @@ from bftrain.cli.output import table
 from bftrain.cli.settings import option_of, settings_of_kind
 from bftrain.errors import BadValue, Interrupted, UsageError
 from bftrain_replay.commands.replay_run import leave_if_broken, what_remains
-from bftrain_replay.commands.side_by_side import Cell, Row, spreads_table
+from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, spreads_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.commands.replay_request import Asked
-    from bftrain_replay.metrics.percentiles import Percentiles
-    from bftrain_replay.rounds.round_folder import Origin
-    from bftrain_replay.rounds.round_result import Result
+    from bftrain_replay.commands.replay_request import ReplayRequest
+    from bftrain_replay.metrics.percentiles import TaskPercentiles
+    from bftrain_replay.rounds.round_folder import RoundSource
+    from bftrain_replay.rounds.round_result import RoundResult
     from bftrain_replay.rounds.round_settings import RoundSettings
 
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test.
@@ -58,7 +58,7 @@ _HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class RoundSources:
     """The inputs as they were named: a log or a cluster, kinds of the log's nodes, tasks."""
 
     log: Path | None
@@ -85,7 +85,7 @@ def wanted(config: Path | None, given: Mapping[str, object]) -> bool:
     return False
 
 
-def replay_in_rounds(sources: Sources, asked: Asked, given: Mapping[str, object], out: Output) -> None:
+def replay_in_rounds(sources: RoundSources, asked: ReplayRequest, given: Mapping[str, object], out: Output) -> None:
     """Share the time of nodes in rounds among the tasks of a file; write and show what came of it."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
@@ -116,7 +116,7 @@ def replay_in_rounds(sources: Sources, asked: Asked, given: Mapping[str, object]
     leave_if_broken(result.broken_metrics)
 
 
-def _write(result: Result, folder: Path, origin: Origin, tables: str) -> None:
+def _write(result: RoundResult, folder: Path, origin: RoundSource, tables: str) -> None:
     from bftrain_replay.rounds import round_folder, round_page
 
     round_folder.write(result, folder, origin, form=tables)
@@ -134,9 +134,9 @@ def _for_rounds(given: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if name in known}
 
 
-def _source(sources: Sources) -> tuple[Mapping[str, int] | EventLog, Origin]:
+def _source(sources: RoundSources) -> tuple[Mapping[str, int] | EventLog, RoundSource]:
     """Give the nodes, and how they were named."""
-    from bftrain_replay.rounds.round_folder import Origin
+    from bftrain_replay.rounds.round_folder import RoundSource
 
     log, cluster, kinds, tasks = sources.log, sources.cluster, sources.kinds, str(sources.tasks)
     if cluster is not None:
@@ -144,14 +144,14 @@ def _source(sources: Sources) -> tuple[Mapping[str, int] | EventLog, Origin]:
             raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
         if kinds is not None:
             raise UsageError("a cluster names its kinds itself", where="--kinds", fix="leave it out")
-        return cluster, Origin(cluster=_text(cluster), tasks=tasks)
+        return cluster, RoundSource(cluster=_text(cluster), tasks=tasks)
     if log is None:
         raise UsageError("is missing", where="LOG", fix="name a log, or nodes such as --cluster v100=36,k80=4")
     from bftrain_datasets.log.kind_files import with_kinds
     from bftrain_datasets.log.log_files import load_log
 
     events = load_log(log) if kinds is None else with_kinds(load_log(log), kinds)
-    return events, Origin(log=str(log), log_sha256=events.sha256, kinds=str(kinds or ""), tasks=tasks)
+    return events, RoundSource(log=str(log), log_sha256=events.sha256, kinds=str(kinds or ""), tasks=tasks)
 
 
 def _text(cluster: Mapping[str, int]) -> str:
@@ -160,7 +160,7 @@ def _text(cluster: Mapping[str, int]) -> str:
 
 def _simulate(
     source: Mapping[str, int] | EventLog, specs: Sequence[TaskSpec], settings: RoundSettings, out: Output
-) -> Result:
+) -> RoundResult:
     """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
     from bftrain_replay.rounds.simulation import simulate
 
@@ -198,7 +198,7 @@ def _progress(
     return lambda simulated_s, done: by_tasks.tell(settings.policy, done, int(simulated_s // _HOUR_S))
 
 
-def _warnings(result: Result) -> Iterator[str]:
+def _warnings(result: RoundResult) -> Iterator[str]:
     from bftrain.parts.metrics import notes_on_broken
     from bftrain_replay.results.input_warnings import odd_settings
 
@@ -219,7 +219,7 @@ def _warnings(result: Result) -> Iterator[str]:
         yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means are of the others only"
 
 
-def _words(result: Result, origin: Origin) -> RenderableType:
+def _words(result: RoundResult, origin: RoundSource) -> RenderableType:
     """Lay the figures out."""
     from rich.console import Group
 
@@ -239,7 +239,7 @@ def _words(result: Result, origin: Origin) -> RenderableType:
     return Group(table(title, ("", ""), _rows(result)), spreads_table(rows))
 
 
-def _rows(result: Result) -> Iterator[tuple[str, str]]:
+def _rows(result: RoundResult) -> Iterator[tuple[str, str]]:
     from bftrain import text_formats
 
     summary, figures = result.summary, result.task_figures
@@ -271,6 +271,6 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
         yield name, text_formats.UNKNOWN if value is None else f"{value:,.4g}"
 
 
-def _spread(name: str, spread: Percentiles, digits: tuple[int, ...]) -> Row:
+def _spread(name: str, spread: TaskPercentiles, digits: tuple[int, ...]) -> FigureRow:
     figures = (spread.mean, spread.p50, spread.p95, spread.max)
-    return Row(name, [Cell(f"{value:,.{count}f}") for value, count in zip(figures, digits, strict=True)])
+    return FigureRow(name, [ReplayCell(f"{value:,.{count}f}") for value, count in zip(figures, digits, strict=True)])

@@ -14,7 +14,7 @@ from bftrain.cli.overwrite_option import overwrite_option
 from bftrain.cli.settings import settings_of_kind, with_options
 from bftrain.errors import Interrupted
 from bftrain_replay.commands.replay_run import what_remains
-from bftrain_replay.commands.side_by_side import Cell, Row, spreads_table
+from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, spreads_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -193,12 +193,12 @@ def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
     yield "campaigns beyond their bound", f"{summary.beyond_bound:,} of {summary.campaigns_done:,}"
 
 
-def _spreads(summary: ScheduleSummary) -> Iterator[Row]:
+def _spreads(summary: ScheduleSummary) -> Iterator[FigureRow]:
     from bftrain import text_formats
 
-    def row(name: str, spread: ScheduleSpread) -> Row:
+    def row(name: str, spread: ScheduleSpread) -> FigureRow:
         told = text_formats.duration if name == "wait" else _number
-        return Row(name, [Cell(told(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)])
+        return FigureRow(name, [ReplayCell(told(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)])
 
     yield row("wait", summary.wait_s)
     yield row("slowdown", summary.slowdown)

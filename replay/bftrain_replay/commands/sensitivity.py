@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_replay.alternatives.sensitivity import SensitivityRow
     from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import Study
+    from bftrain_replay.study import ReplayStudy
     from bftrain_replay.sweeping.alternatives import AlternativeReplays
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ class SensitivityTable:
         self._wanted = wanted and settings.semantics != PUBLISHED
         self._interrupted = False
 
-    def added_to(self, study: Study) -> Study:
+    def added_to(self, study: ReplayStudy) -> ReplayStudy:
         """Return a complete ``study`` with table and advice; without them if not wanted, interrupted or failed."""
         if not (self._wanted and study.complete):
             return study
@@ -80,7 +80,7 @@ class SensitivityTable:
             self._out.warn(f"no sensitivity table and no advice: a replay for them failed: {reason}")
         return replace(study, sensitivity=found.rows, advice=found.advice)
 
-    def _replays(self, study: Study, interrupted: Callable[[], bool]) -> AlternativeReplays:
+    def _replays(self, study: ReplayStudy, interrupted: Callable[[], bool]) -> AlternativeReplays:
         """Replay the alternatives; return no rows if interrupted, or if one of them fails."""
         if isinstance(self._tasks, Path):
             return self._replayed(study, self._tasks, interrupted)
@@ -90,12 +90,12 @@ class SensitivityTable:
             save_tasks(self._tasks, Path(folder) / "tasks.toml")
             return self._replayed(study, Path(folder) / "tasks.toml", interrupted)
 
-    def _replayed(self, study: Study, task_file: Path, interrupted: Callable[[], bool]) -> AlternativeReplays:
+    def _replayed(self, study: ReplayStudy, task_file: Path, interrupted: Callable[[], bool]) -> AlternativeReplays:
         from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
-        from bftrain_replay.sweeping.sweep_inputs import LogFile, TaskFile
+        from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
         kinds = str(self._kinds.absolute()) if self._kinds else ""
-        log, tasks = LogFile(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(task_file.absolute()))
+        log, tasks = SweepLog(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(task_file.absolute()))
         planned = plan(study, self._settings, log, tasks)
         self._out.say(
             f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays, "

@@ -17,7 +17,7 @@ BEST: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReplayCell:
     """What a replay has in a row, and whether that is the best."""
 
     text: str
@@ -25,20 +25,20 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """A figure of all replays; ``more`` is what stands after them in a table with a column a replay."""
 
     label: str
-    cells: Sequence[Cell]
+    cells: Sequence[ReplayCell]
     more: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowGroup:
     """Rows that belong together."""
 
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[FigureRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SideBySide:
 
     title: str
     names: Sequence[str]
-    groups: Sequence[Rows]
+    groups: Sequence[RowGroup]
     more: str = ""  # heading of the last column
     compact: bool = False  # no room to waste: nothing above, below and beside the table
 
@@ -82,18 +82,18 @@ class SideBySide:
         some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
         return 1 + len(BEST) if some else 0
 
-    def _turned(self, group: Rows, width: int) -> Iterator[RenderableType]:
+    def _turned(self, group: RowGroup, width: int) -> Iterator[RenderableType]:
         """A row a replay; as many figures as there is room for, then the next."""
         columns = [(row.label, _marked(row.cells, self._marks)) for row in group.rows]
         return parts("", self.names, columns, width, title=group.title, compact=self.compact)
 
 
-def spreads_table(rows: Sequence[Row]) -> SideBySide:
+def spreads_table(rows: Sequence[FigureRow]) -> SideBySide:
     """Lay figures out that are not one number but many: mean, median, and how far they reach."""
-    return SideBySide("", ("mean", "median", "95 %", "most"), (Rows("", rows),))
+    return SideBySide("", ("mean", "median", "95 %", "most"), (RowGroup("", rows),))
 
 
-def _marked(cells: Iterable[Cell], marks: int) -> list[Text]:
+def _marked(cells: Iterable[ReplayCell], marks: int) -> list[Text]:
     """Put the mark behind the best, and nothing as wide behind the others, so that figures stand under each other."""
     from rich.text import Text
 

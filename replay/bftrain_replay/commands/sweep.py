@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bftrain_replay.sweeping.executors import Executor
-    from bftrain_replay.sweeping.run_outcomes import Outcomes
-    from bftrain_replay.sweeping.sweep import Sweep, Swept
-    from bftrain_replay.sweeping.sweep_table import Row
+    from bftrain_replay.sweeping.executors import PassExecutor
+    from bftrain_replay.sweeping.run_outcomes import OutcomeFile
+    from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
+    from bftrain_replay.sweeping.sweep_table import PointRow
 
 SLURM: Final = "slurm"
 _SLURM_JOBS: Final = 8
@@ -88,17 +88,17 @@ def command(  # noqa: PLR0913 - one argument for each option
     """Replay every combination of options that SPEC.toml asks for, side by side."""
     from bftrain.cli.interruption import unterminated
     from bftrain_replay import replay_folder
-    from bftrain_replay.sweeping.run_outcomes import Outcomes, known_in
-    from bftrain_replay.sweeping.sweep import Sweep, result_folder
+    from bftrain_replay.sweeping.run_outcomes import OutcomeFile, known_in
+    from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
 
     replay_folder.check_tables(tables)
     executor = _executor(folder, jobs, dask, dask_options)
-    sweep = Sweep.of(spec)
+    sweep = PreparedSweep.of(spec)
     if dry_run:
         known = known_in(folder)
         _show(sweep.swept(known), out, to_do=len(sweep.open(known, retry_failed=retry_failed)))
         return
-    with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, Outcomes(folder) as outcomes:
+    with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, OutcomeFile(folder) as outcomes:
         _run(sweep, outcomes, executor, out, retry_failed=retry_failed)
         done = sweep.swept(outcomes.known)
         written = done.complete or not result.holds_finished
@@ -111,25 +111,27 @@ def command(  # noqa: PLR0913 - one argument for each option
     _leave(done, folder)
 
 
-def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> Executor:
+def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
     """Choose who does the work."""
-    from bftrain_replay.sweeping.executors.dask_client import Address, Dask
-    from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
+    from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
+    from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
     from bftrain_replay.sweeping.executors.slurm_jobs import SlurmJobs, option
     from bftrain_replay.sweeping.sweep import PRINTS
 
     if options and dask != SLURM:
         raise UsageError("is for --dask slurm", where="--dask-option")
     if dask == SLURM:
-        return Dask(SlurmJobs(jobs or _SLURM_JOBS, map(option, options), folder))
+        return DaskExecutor(SlurmJobs(jobs or _SLURM_JOBS, map(option, options), folder))
     if dask:
         if jobs:
             raise UsageError("is not ours to choose with a Dask cluster that runs already", where="--jobs")
-        return Dask(Address(dask))
-    return Local(jobs or usable_cpus(), folder / PRINTS)
+        return DaskExecutor(ClusterAddress(dask))
+    return LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
 
 
-def _run(sweep: Sweep, outcomes: Outcomes, executor: Executor, out: Output, *, retry_failed: bool) -> None:
+def _run(
+    sweep: PreparedSweep, outcomes: OutcomeFile, executor: PassExecutor, out: Output, *, retry_failed: bool
+) -> None:
     """Do what is to be done and show how far it is; Ctrl-C or SIGTERM end it early."""
     from bftrain.cli.interruption import interruption
     from bftrain_replay.commands.sweep_progress import progress
@@ -138,7 +140,7 @@ def _run(sweep: Sweep, outcomes: Outcomes, executor: Executor, out: Output, *, r
         sweep.run(outcomes, executor, retry_failed=retry_failed, watch=shown.tell, stopping=interrupted)
 
 
-def _draw(done: Swept, wanted: Mapping[str, Path | None]) -> None:
+def _draw(done: SweepResult, wanted: Mapping[str, Path | None]) -> None:
     """Write the plots as files."""
     from bftrain_replay import replay_folder
     from bftrain_replay.sweeping.sweep_page import write_figures
@@ -149,11 +151,11 @@ def _draw(done: Swept, wanted: Mapping[str, Path | None]) -> None:
             write_figures(done, folder, form)
 
 
-def _show(done: Swept, out: Output, to_do: int | None = None) -> None:
+def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
     """Print the table, and how many replays are to be done if that is asked."""
     for words, passes in done.warnings.items():
         out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
-    reasons: dict[str, Row] = {row.error: row for row in reversed(done.failed)}
+    reasons: dict[str, PointRow] = {row.error: row for row in reversed(done.failed)}
     for reason, row in list(reversed(reasons.items()))[:_MOST_REASONS]:
         out.warn(f"failed: {row.point.words}: {reason}")
     if len(reasons) > _MOST_REASONS:
@@ -163,19 +165,19 @@ def _show(done: Swept, out: Output, to_do: int | None = None) -> None:
     out.result(data, lambda: _words(done, to_do))
 
 
-def _records(done: Swept) -> list[dict[str, Any]]:
+def _records(done: SweepResult) -> list[dict[str, Any]]:
     return [{column.name: row.cells.get(column.name) for column in done.columns} for row in done.rows]
 
 
-def _words(done: Swept, to_do: int | None) -> RenderableType:
+def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     """Lay the most important figures out."""
-    from bftrain_replay.sweeping.sweep_table import State
+    from bftrain_replay.sweeping.sweep_table import PointState
     from bftrain_replay.sweeping.table_metrics import metric_of
 
     swept = list(done.sweep.spec.swept)
     wanted = done.sweep.spec.plot or _usual(done)  # what is to be drawn is what is asked about
     told = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
-    with_states = any(row.state is not State.DONE for row in done.rows)
+    with_states = any(row.state is not PointState.DONE for row in done.rows)
     rows = [
         [
             *(_plain(row.point.options[name]) for name in swept),
@@ -198,7 +200,7 @@ def _words(done: Swept, to_do: int | None) -> RenderableType:
     return NarrowTable(title, columns, rows, naming=len(swept), left=left)
 
 
-def _usual(done: Swept) -> tuple[str, ...]:
+def _usual(done: SweepResult) -> tuple[str, ...]:
     """Name the figures that tell most: of idle nodes the harvest, else when tasks were done."""
     if all(row.point.in_rounds or row.point.cluster for row in done.rows):
         return _PRINTED_OF_TIMES
@@ -209,7 +211,7 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _marked(name: str, row: Row) -> str:
+def _marked(name: str, row: PointRow) -> str:
     """Return a figure in words, marked where it only says that there were too few tasks."""
     from bftrain_replay.results.headline import RAN_OUT
     from bftrain_replay.sweeping.table_metrics import metric_of, tasks_ran_out
@@ -235,12 +237,12 @@ def _figure(name: str, value: object) -> str:
             return text_formats.duration(value)
 
 
-def _leave(done: Swept, folder: Path) -> None:
+def _leave(done: SweepResult, folder: Path) -> None:
     """End as interrupted if points are open, and as partly failed if some failed."""
-    from bftrain_replay.sweeping.sweep_table import State
+    from bftrain_replay.sweeping.sweep_table import PointState
 
     if not done.complete:
-        still = sum(row.state is State.OPEN for row in done.rows)
+        still = sum(row.state is PointState.OPEN for row in done.rows)
         kept = f"{len(done.rows) - still:,} of {len(done.rows):,} points are done and kept in {folder}"
         raise Interrupted(f"interrupted; {kept}; the same command goes on")
     if done.failed:

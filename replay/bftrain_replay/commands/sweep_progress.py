@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain_replay.sweeping.executors import AtWork
-    from bftrain_replay.sweeping.sweep import Standing
+    from bftrain_replay.sweeping.sweep import SweepStatus
 
 _REDRAW_S: Final = 0.1
 _LINE_EVERY_S: Final = 30.0
@@ -35,7 +35,7 @@ class SweepProgress:
         self._begun_s = self._told_s = time.monotonic()
         self._done_at_first = 0.0
 
-    def tell(self, standing: Standing) -> None:
+    def tell(self, standing: SweepStatus) -> None:
         """Show how far it is, if that was not shown a moment ago."""
         now_s = time.monotonic()
         done = standing.passes_over + sum(what.share for what in standing.at_work.values() if what.job)
@@ -65,7 +65,7 @@ class SweepProgress:
         self._bars.update(bar, completed=what.share * _STEPS)
         self._shown[what.worker] = what
 
-    def _line(self, standing: Standing, done: float, now_s: float) -> str:
+    def _line(self, standing: SweepStatus, done: float, now_s: float) -> str:
         at_work = sum(what.job is not None for what in standing.at_work.values())
         gained = done - self._done_at_first
         left_s = (now_s - self._begun_s) * (standing.passes - done) / gained if gained > 0 else None
@@ -73,7 +73,7 @@ class SweepProgress:
         return f"{_points(standing)}, {at_work} at work{left}"
 
 
-def _points(standing: Standing) -> str:
+def _points(standing: SweepStatus) -> str:
     failed = f", {standing.failed:,} failed" if standing.failed else ""
     return f"{standing.over:,} of {standing.points:,} points{failed}"
 

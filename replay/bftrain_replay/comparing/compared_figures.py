@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.accounting.node_time_ledger import Unused
-from bftrain_replay.comparing.compared_run import Told, ToldInRounds
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
+from bftrain_replay.comparing.compared_run import SummaryFigures, ToldInRounds
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.results.reason_labels import LOST, UNUSED
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from bftrain_replay.comparing.compared_run import Side
+    from bftrain_replay.comparing.compared_run import ComparedRun
     from bftrain_replay.metrics.task_columns import TaskColumns
 
 _SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
 
 
-class Unit(StrEnum):
+class FigureUnit(StrEnum):
     """What a figure counts."""
 
     SAMPLES = "samples"
@@ -42,33 +42,33 @@ class Unit(StrEnum):
     RATIO = "ratio"
 
 
-class Better(StrEnum):
+class BetterDirection(StrEnum):
     """Whether more of it is better, or less."""
 
     MORE = "more"
     LESS = "less"
 
 
-_SAID: Final[Mapping[Unit, Callable[[float], str]]] = {
-    Unit.SAMPLES: text_formats.large,
-    Unit.SHARE: text_formats.percent,
-    Unit.NODE_HOURS: text_formats.count,
-    Unit.SECONDS: text_formats.duration,
-    Unit.MILLISECONDS: text_formats.milliseconds,
-    Unit.COUNT: text_formats.count,
-    Unit.RATIO: text_formats.ratio,
+_SAID: Final[Mapping[FigureUnit, Callable[[float], str]]] = {
+    FigureUnit.SAMPLES: text_formats.large,
+    FigureUnit.SHARE: text_formats.percent,
+    FigureUnit.NODE_HOURS: text_formats.count,
+    FigureUnit.SECONDS: text_formats.duration,
+    FigureUnit.MILLISECONDS: text_formats.milliseconds,
+    FigureUnit.COUNT: text_formats.count,
+    FigureUnit.RATIO: text_formats.ratio,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class ComparedFigure:
     """One row: a value for each replay (``None`` where it cannot be told), and the places of the best of them."""
 
     name: str
     label: str
-    unit: Unit
+    unit: FigureUnit
     amounts: tuple[float | None, ...]
-    better: Better | None = None
+    better: BetterDirection | None = None
     best: tuple[int, ...] = ()
     marks: tuple[str, ...] = ()  # what stands behind each value, if anything
     compares: bool = True  # otherwise no change is given, since the values do not measure the same
@@ -84,7 +84,7 @@ class Figure:
         first, value = self.amounts[0], self.amounts[place]
         if first is None or value is None or not self.compares:
             return text_formats.UNKNOWN
-        if self.unit is Unit.SHARE:
+        if self.unit is FigureUnit.SHARE:
             points = round(100.0 * (value - first), 1)
             return f"{points:+.1f} points" if points else "same"
         if first == value:
@@ -98,16 +98,16 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class FigureGroup:
     """Figures that belong together."""
 
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[ComparedFigure, ...]
 
 
-def groups_of(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
+def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[FigureGroup, ...]:
     """Give all figures. Unless the work is ``comparable`` the best is marked among decision times only."""
-    replays = [side.told for side in sides if isinstance(side.told, Told)]
+    replays = [side.told for side in sides if isinstance(side.told, SummaryFigures)]
     if len(replays) < len(sides):
         return _in_rounds(sides, comparable=comparable)
     every = {
@@ -117,15 +117,17 @@ def groups_of(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
         "Tasks": _tasks(sides, comparable=comparable),
     }
     groups = [
-        Group(title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures))
+        FigureGroup(
+            title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures)
+        )
         for title, figures in every.items()
     ]
-    decisions = Group(title="Decisions", figures=tuple(_decisions(replays)))
+    decisions = FigureGroup(title="Decisions", figures=tuple(_decisions(replays)))
     own = tuple(_own(replays))
-    return (*groups, Group(title="Metrics asked for", figures=own), decisions) if own else (*groups, decisions)
+    return (*groups, FigureGroup(title="Metrics asked for", figures=own), decisions) if own else (*groups, decisions)
 
 
-def _in_rounds(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
+def _in_rounds(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[FigureGroup, ...]:
     """Give the figures where time is shared in rounds in some of them: those that all have, and those of rounds."""
     every = {
         "Tasks": _tasks(sides, comparable=comparable),
@@ -136,177 +138,203 @@ def _in_rounds(sides: Sequence[Side], *, comparable: bool) -> tuple[Group, ...]:
     if own:
         every["Metrics asked for"] = iter(own)
     return tuple(
-        Group(title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures))
+        FigureGroup(
+            title=title, figures=tuple(figure if comparable else replace(figure, best=()) for figure in figures)
+        )
         for title, figures in every.items()
     )
 
 
-def _row(name: str, label: str, unit: Unit, values: Sequence[float | None], better: Better | None = None) -> Figure:
+def _row(
+    name: str, label: str, unit: FigureUnit, values: Sequence[float | None], better: BetterDirection | None = None
+) -> ComparedFigure:
     given = tuple(values)
-    row = Figure(name=name, label=label, unit=unit, amounts=given, better=better)
+    row = ComparedFigure(name=name, label=label, unit=unit, amounts=given, better=better)
     known = [value for value in given if value is not None]
     if better is None or len(known) < 2:  # noqa: PLR2004 - who is alone is not best
         return row
-    chosen = max(known) if better is Better.MORE else min(known)
+    chosen = max(known) if better is BetterDirection.MORE else min(known)
     said = row.said
     wanted = said[given.index(chosen)]  # what is said alike is as good
     best = tuple(place for place, value in enumerate(given) if value is not None and said[place] == wanted)
     return replace(row, best=best if len(best) < len(known) else ())
 
 
-def _own(told: Sequence[Told | ToldInRounds]) -> Iterator[Figure]:
+def _own(told: Sequence[SummaryFigures | ToldInRounds]) -> Iterator[ComparedFigure]:
     """Give the figures of metrics that somebody asked for; who knows which way they are better?"""
     for name in dict.fromkeys(name for each in told for name in each.metrics):
-        yield _row(f"metrics.{name}", name, Unit.RATIO, [each.metrics.get(name) for each in told])
+        yield _row(f"metrics.{name}", name, FigureUnit.RATIO, [each.metrics.get(name) for each in told])
 
 
-def _nodes(sides: Sequence[Side]) -> Iterator[Figure]:
+def _nodes(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
     told = [side.told for side in sides]
-    yield _row("simulated_s", "time simulated", Unit.SECONDS, [each.simulated_s for each in told])
-    yield _row("idle_node_h", "node-hours there", Unit.NODE_HOURS, [each.idle_node_h for each in told])
-    yield _row("used_node_h", "node-hours held", Unit.NODE_HOURS, [each.used_node_h for each in told])
-    yield _row("coverage", "held of them", Unit.SHARE, [each.coverage for each in told])
+    yield _row("simulated_s", "time simulated", FigureUnit.SECONDS, [each.simulated_s for each in told])
+    yield _row("idle_node_h", "node-hours there", FigureUnit.NODE_HOURS, [each.idle_node_h for each in told])
+    yield _row("used_node_h", "node-hours held", FigureUnit.NODE_HOURS, [each.used_node_h for each in told])
+    yield _row("coverage", "held of them", FigureUnit.SHARE, [each.coverage for each in told])
     for kind in dict.fromkeys(kind for each in told for kind in each.kinds if kind):
         shares = [each.kinds[kind].coverage if kind in each.kinds else None for each in told]
-        yield _row(f"kinds.{kind}.coverage", f"of '{kind}'", Unit.SHARE, shares)
+        yield _row(f"kinds.{kind}.coverage", f"of '{kind}'", FigureUnit.SHARE, shares)
 
 
-def _of_rounds(sides: Sequence[Side]) -> Iterator[Figure]:
+def _of_rounds(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
     """Give the figures that rounds alone have."""
     told = [side.told if isinstance(side.told, ToldInRounds) else None for side in sides]
 
     def counts(name: str) -> list[float | None]:
         return [None if each is None else getattr(each, name) for each in told]
 
-    yield _row("rounds", "rounds", Unit.COUNT, counts("rounds"))
+    yield _row("rounds", "rounds", FigureUnit.COUNT, counts("rounds"))
     for part, said in (("mean", "mean"), ("p95", "p95")):
         row = [getattr(each.responsiveness_s, part) if each and each.responsiveness_s else None for each in told]
-        yield _row(f"responsiveness_s.{part}", f"first round over after, {said}", Unit.SECONDS, row, Better.LESS)
-    yield _row("moves", "moves to another kind", Unit.COUNT, counts("moves"))
-    yield _row("taken", "preempted by leaving nodes", Unit.COUNT, counts("taken"))
-    yield _row("wall_s", "simulated in", Unit.SECONDS, [side.told.wall_s for side in sides])
+        yield _row(
+            f"responsiveness_s.{part}", f"first round over after, {said}", FigureUnit.SECONDS, row, BetterDirection.LESS
+        )
+    yield _row("moves", "moves to another kind", FigureUnit.COUNT, counts("moves"))
+    yield _row("taken", "preempted by leaving nodes", FigureUnit.COUNT, counts("taken"))
+    yield _row("wall_s", "simulated in", FigureUnit.SECONDS, [side.told.wall_s for side in sides])
 
 
-def _harvest(told: Sequence[Told]) -> Iterator[Figure]:
+def _harvest(told: Sequence[SummaryFigures]) -> Iterator[ComparedFigure]:
     if not all(each.complete for each in told) or len({each.simulated_s for each in told}) > 1:
-        yield _row("simulated_s", "replayed", Unit.SECONDS, [each.simulated_s for each in told])
-    yield _row("harvested", "harvest, samples", Unit.SAMPLES, [each.harvested for each in told], Better.MORE)
+        yield _row("simulated_s", "replayed", FigureUnit.SECONDS, [each.simulated_s for each in told])
+    yield _row(
+        "harvested", "harvest, samples", FigureUnit.SAMPLES, [each.harvested for each in told], BetterDirection.MORE
+    )
     hours = [harvest_node_h(each) for each in told]
-    yield _row("harvest_node_h", "harvest, node-hours", Unit.NODE_HOURS, hours)
+    yield _row("harvest_node_h", "harvest, node-hours", FigureUnit.NODE_HOURS, hours)
     shares = [_share(hours_of, each.idle_node_h) for hours_of, each in zip(hours, told, strict=True)]
-    yield _row("harvest_share", "of the idle node-hours", Unit.SHARE, shares)
+    yield _row("harvest_share", "of the idle node-hours", FigureUnit.SHARE, shares)
     lacking = [ran_out(each) for each in told]
     for row in _shares_of_yardsticks(told):
         yield replace(row, compares=False, best=(), marks=_marks(row, lacking)) if any(lacking) else row
 
 
-def _shares_of_yardsticks(told: Sequence[Told]) -> Iterator[Figure]:
+def _shares_of_yardsticks(told: Sequence[SummaryFigures]) -> Iterator[ComparedFigure]:
     """Give the harvest as shares of what the same tasks do elsewhere; where tasks run out that depends on the tasks."""
-    yield _row("efficiency", "efficiency U", Unit.SHARE, [each.efficiency for each in told], Better.MORE)
-    yield _row("ceiling_efficiency", "U without costs", Unit.SHARE, [each.ceiling_efficiency for each in told])
+    yield _row("efficiency", "efficiency U", FigureUnit.SHARE, [each.efficiency for each in told], BetterDirection.MORE)
+    yield _row("ceiling_efficiency", "U without costs", FigureUnit.SHARE, [each.ceiling_efficiency for each in told])
     shares = [_share(each.harvested, each.ceiling_samples) for each in told]
-    yield _row("harvested_of_ceiling", "harvest / without costs", Unit.SHARE, shares, Better.MORE)
+    yield _row("harvested_of_ceiling", "harvest / without costs", FigureUnit.SHARE, shares, BetterDirection.MORE)
 
 
-def _marks(row: Figure, lacking: Sequence[bool]) -> tuple[str, ...]:
+def _marks(row: ComparedFigure, lacking: Sequence[bool]) -> tuple[str, ...]:
     known = (amount is not None for amount in row.amounts)
     return tuple(RAN_OUT if without and there else "" for without, there in zip(lacking, known, strict=True))
 
 
-def _node_time(told: Sequence[Told]) -> Iterator[Figure]:
-    yield _row("idle_node_h", "idle node-hours", Unit.NODE_HOURS, [each.idle_node_h for each in told])
+def _node_time(told: Sequence[SummaryFigures]) -> Iterator[ComparedFigure]:
+    yield _row("idle_node_h", "idle node-hours", FigureUnit.NODE_HOURS, [each.idle_node_h for each in told])
     doubtful = [each.doubtful.share if each.doubtful else None for each in told]
     if any(doubtful):
-        yield _row("doubtful_share", "doubtful of them", Unit.SHARE, doubtful)
-    yield _row("coverage", "used of them", Unit.SHARE, [each.coverage for each in told], Better.MORE)
-    for reason in Unused:
+        yield _row("doubtful_share", "doubtful of them", FigureUnit.SHARE, doubtful)
+    yield _row("coverage", "used of them", FigureUnit.SHARE, [each.coverage for each in told], BetterDirection.MORE)
+    for reason in UnusedReason:
         shares = [_share(each.unused_node_h.get(reason, 0.0), each.idle_node_h) for each in told]
         if any(shares):
-            yield _row(f"unused.{reason}", f"unused: {UNUSED[reason]}", Unit.SHARE, shares)
+            yield _row(f"unused.{reason}", f"unused: {UNUSED[reason]}", FigureUnit.SHARE, shares)
 
 
-def _losses(told: Sequence[Told]) -> Iterator[Figure]:
-    yield _row("lost", "lost in all", Unit.SHARE, [_lost(each, *Loss) for each in told], Better.LESS)
-    for loss in Loss:
+def _losses(told: Sequence[SummaryFigures]) -> Iterator[ComparedFigure]:
+    yield _row(
+        "lost", "lost in all", FigureUnit.SHARE, [_lost(each, *SampleLoss) for each in told], BetterDirection.LESS
+    )
+    for loss in SampleLoss:
         shares = [_lost(each, loss) for each in told]
-        if any(shares) or loss is not Loss.UNNOTICED:
-            yield _row(f"lost.{loss}", f"lost: {LOST[loss]}", Unit.SHARE, shares, Better.LESS)
+        if any(shares) or loss is not SampleLoss.UNNOTICED:
+            yield _row(f"lost.{loss}", f"lost: {LOST[loss]}", FigureUnit.SHARE, shares, BetterDirection.LESS)
 
 
-def _tasks(sides: Sequence[Side], *, comparable: bool) -> Iterator[Figure]:
+def _tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> Iterator[ComparedFigure]:
     told, times = [side.told for side in sides], [side.tasks for side in sides]
     if len({each.tasks for each in told}) > 1:
-        yield _row("tasks", "tasks", Unit.COUNT, [each.tasks for each in told])
-    yield _row("tasks_finished", "tasks finished", Unit.COUNT, [each.tasks_finished for each in told], Better.MORE)
+        yield _row("tasks", "tasks", FigureUnit.COUNT, [each.tasks for each in told])
+    yield _row(
+        "tasks_finished",
+        "tasks finished",
+        FigureUnit.COUNT,
+        [each.tasks_finished for each in told],
+        BetterDirection.MORE,
+    )
     if len({each.tasks_unfinished for each in told}) > 1:
         unfinished = [each.tasks_unfinished for each in told]
-        yield _row("tasks_unfinished", "not finished in the end", Unit.COUNT, unfinished, Better.LESS)
+        yield _row("tasks_unfinished", "not finished in the end", FigureUnit.COUNT, unfinished, BetterDirection.LESS)
     makespans = [each.makespan_s for each in told]
     if any(value is not None for value in makespans):
-        yield _row("makespan_s", "all finished after", Unit.SECONDS, makespans, Better.LESS)
+        yield _row("makespan_s", "all finished after", FigureUnit.SECONDS, makespans, BetterDirection.LESS)
     finished = [each.columns.chosen(each.columns.finished) for each in times]
     if comparable:
         # A task that is slow here and unfinished there would be held against those who finish it
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
-        yield _row("tasks_finished_by_all", "finished in all", Unit.COUNT, [len(common)] * len(sides))
-    yield from _spread("time_to_finish_s", "time to finish", Unit.SECONDS, [each.completion_s for each in finished])
+        yield _row("tasks_finished_by_all", "finished in all", FigureUnit.COUNT, [len(common)] * len(sides))
+    yield from _spread(
+        "time_to_finish_s", "time to finish", FigureUnit.SECONDS, [each.completion_s for each in finished]
+    )
     if len({each.tasks_unfinished for each in told}) > 1:
         least = [each.completion_at_least_s for each in told]
-        yield _row("completion_at_least_s", "of all, at least, mean", Unit.SECONDS, least, Better.LESS)
+        yield _row("completion_at_least_s", "of all, at least, mean", FigureUnit.SECONDS, least, BetterDirection.LESS)
     response = [None if each.response_s is None else each.response_s.mean for each in told]
-    yield _row("response_s.mean", "first node after, mean", Unit.SECONDS, response, Better.LESS)
+    yield _row("response_s.mean", "first node after, mean", FigureUnit.SECONDS, response, BetterDirection.LESS)
     waited = [None if np.isnan(each.waited_s).all() else float(np.nanmean(each.waited_s)) for each in times]
-    yield _row("waited_s.mean", "waiting, mean of a task", Unit.SECONDS, waited, Better.LESS)
+    yield _row("waited_s.mean", "waiting, mean of a task", FigureUnit.SECONDS, waited, BetterDirection.LESS)
     yield from _fairness(finished)
     if any(each.deadlines for each in told):
         missed = [each.deadlines_missed for each in told]
-        yield _row("deadlines_missed", "deadlines missed", Unit.COUNT, missed, Better.LESS)
+        yield _row("deadlines_missed", "deadlines missed", FigureUnit.COUNT, missed, BetterDirection.LESS)
     costs = [each.cost if each.settings.get("prices") else None for each in told]
     if any(cost is not None for cost in costs):
-        yield _row("cost", "cost", Unit.COUNT, costs, Better.LESS)
-    yield _row("waits", "waits", Unit.COUNT, [each.waits for each in times])
-    yield _row("starts", "starts", Unit.COUNT, [each.starts for each in told])
+        yield _row("cost", "cost", FigureUnit.COUNT, costs, BetterDirection.LESS)
+    yield _row("waits", "waits", FigureUnit.COUNT, [each.waits for each in times])
+    yield _row("starts", "starts", FigureUnit.COUNT, [each.starts for each in told])
     if not all(side.in_rounds for side in sides):
-        rescales = [each.rescales if isinstance(each, Told) else None for each in told]
-        yield _row("rescales", "rescales", Unit.COUNT, rescales)
-    yield _row("preemptions", "preemptions", Unit.COUNT, [each.preemptions for each in told])
+        rescales = [each.rescales if isinstance(each, SummaryFigures) else None for each in told]
+        yield _row("rescales", "rescales", FigureUnit.COUNT, rescales)
+    yield _row("preemptions", "preemptions", FigureUnit.COUNT, [each.preemptions for each in told])
 
 
-def _fairness(finished: Sequence[TaskColumns]) -> Iterator[Figure]:
+def _fairness(finished: Sequence[TaskColumns]) -> Iterator[ComparedFigure]:
     """Give how the finished tasks stand against the machine to themselves, and against an n-th part of it."""
     if not any(len(each) for each in finished):
         return
-    yield from _spread("slowdown", "slowdown", Unit.RATIO, [each.slowdown for each in finished])
-    yield from _spread("rho", "rho", Unit.RATIO, [each.rho for each in finished])
+    yield from _spread("slowdown", "slowdown", FigureUnit.RATIO, [each.slowdown for each in finished])
+    yield from _spread("rho", "rho", FigureUnit.RATIO, [each.rho for each in finished])
     above = [_share(float((each.rho > 1.0).sum()), float((~np.isnan(each.rho)).sum())) for each in finished]
-    yield _row("rho_over_1", "rho above 1", Unit.SHARE, above, Better.LESS)
+    yield _row("rho_over_1", "rho above 1", FigureUnit.SHARE, above, BetterDirection.LESS)
 
 
-def _spread(name: str, label: str, unit: Unit, values: Sequence[NDArray[np.float64]]) -> Iterator[Figure]:
-    spreads = [Percentiles.of(each) for each in values]
-    middle = ("p50", "median") if unit is Unit.SECONDS else ("max", "most")  # of ratios the worst tells most
+def _spread(name: str, label: str, unit: FigureUnit, values: Sequence[NDArray[np.float64]]) -> Iterator[ComparedFigure]:
+    spreads = [TaskPercentiles.of(each) for each in values]
+    middle = ("p50", "median") if unit is FigureUnit.SECONDS else ("max", "most")  # of ratios the worst tells most
     for part, said in (("mean", "mean"), middle, ("p95", "p95")):
         row = [None if each is None else float(getattr(each, part)) for each in spreads]
-        yield _row(f"{name}.{part}", f"{label}, {said}", unit, row, Better.LESS)
+        yield _row(f"{name}.{part}", f"{label}, {said}", unit, row, BetterDirection.LESS)
 
 
-def _decisions(told: Sequence[Told]) -> Iterator[Figure]:
-    yield _row("decisions", "decisions", Unit.COUNT, [each.decisions for each in told])
+def _decisions(told: Sequence[SummaryFigures]) -> Iterator[ComparedFigure]:
+    yield _row("decisions", "decisions", FigureUnit.COUNT, [each.decisions for each in told])
     if any(each.fallbacks for each in told):
-        yield _row("fallbacks", "not the solver's own", Unit.COUNT, [each.fallbacks for each in told], Better.LESS)
+        yield _row(
+            "fallbacks",
+            "not the solver's own",
+            FigureUnit.COUNT,
+            [each.fallbacks for each in told],
+            BetterDirection.LESS,
+        )
     if any(each.infeasible_decisions for each in told):
         infeasible = [each.infeasible_decisions for each in told]
-        yield _row("infeasible_decisions", "of these: there was no plan", Unit.COUNT, infeasible, Better.LESS)
+        yield _row(
+            "infeasible_decisions", "of these: there was no plan", FigureUnit.COUNT, infeasible, BetterDirection.LESS
+        )
     medians, slowest = [each.decide_ms.p50 for each in told], [each.decide_ms.p99 for each in told]
-    yield _row("decide_ms.p50", "decision time, median", Unit.MILLISECONDS, medians, Better.LESS)
-    yield _row("decide_ms.p99", "decision time, p99", Unit.MILLISECONDS, slowest, Better.LESS)
-    yield _row("wall_s", "replayed in", Unit.SECONDS, [each.wall_s for each in told])
+    yield _row("decide_ms.p50", "decision time, median", FigureUnit.MILLISECONDS, medians, BetterDirection.LESS)
+    yield _row("decide_ms.p99", "decision time, p99", FigureUnit.MILLISECONDS, slowest, BetterDirection.LESS)
+    yield _row("wall_s", "replayed in", FigureUnit.SECONDS, [each.wall_s for each in told])
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _lost(told: Told, *losses: Loss) -> float | None:
+def _lost(told: SummaryFigures, *losses: SampleLoss) -> float | None:
     return _share(math.fsum(told.lost[loss].node_h for loss in losses), told.idle_node_h)

@@ -13,15 +13,15 @@ import numpy as np
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain_replay.accounting.node_time_ledger import PLAIN
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output.read_folder import Saved
+from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.reporting.report_data import log_of_folder
-from bftrain_replay.results.result import Result, Summary
+from bftrain_replay.results.result import ReplayResult, ReplaySummary
 from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
 from bftrain_replay.rounds.round_page import READ, TABLES, plain
 from bftrain_replay.rounds.round_result import RoundSummary
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.tables import table_schema
 
 if TYPE_CHECKING:
@@ -30,40 +30,40 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.api import Replayed
+    from bftrain_replay.api import ReplayOutcome
 
 # Gives these columns of a table, row by row
 Rows = Callable[..., Iterable[Sequence[Any]]]
 
-_TABLES: Final[dict[str, Callable[[Result], Iterable[Sequence[Any]]]]] = {
-    "tasks": Result.task_rows,
-    "over_time": Result.over_time_rows,
+_TABLES: Final[dict[str, Callable[[ReplayResult], Iterable[Sequence[Any]]]]] = {
+    "tasks": ReplayResult.task_rows,
+    "over_time": ReplayResult.over_time_rows,
 }
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Median and 99th percentile of measured times, milliseconds."""
 
     p50: float
     p99: float
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
+class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay was made from."""
 
     name: str
     sha256: str
 
 
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The log or the cluster (rounds) and the tasks of a replay."""
 
-    log: Input
-    tasks: Input
+    log: InputFile
+    tasks: InputFile
     cluster: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+class BaselineFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The simple replay beside the one that was asked for."""
 
     solver: str
@@ -77,7 +77,7 @@ class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
     ended: dict[str, str]
 
 
-class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
+class DoubtfulShare(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the idle node-time is doubtful, and whether the log comes from records."""
 
     source: str
@@ -85,20 +85,20 @@ class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
     caveats: tuple[str, ...]
 
 
-class Told(Summary, frozen=True, kw_only=True):
+class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
     """What is read of a replay's ``summary.json``."""
 
     wall_s: float
-    decide_ms: Times
-    solve_ms: Times
-    baseline: Baseline | None
+    decide_ms: MeasuredTimes
+    solve_ms: MeasuredTimes
+    baseline: BaselineFigures | None
     warnings: tuple[str, ...]
-    inputs: Inputs
+    inputs: ComparedInputs
     settings: dict[str, Any]
     versions: dict[str, str]
     figures_sha256: str
     cluster: OnCluster | None = None
-    doubtful: Doubtful | None = None  # earlier versions wrote none
+    doubtful: DoubtfulShare | None = None  # earlier versions wrote none
 
     @property
     def nodes(self) -> Mapping[str, int]:
@@ -117,7 +117,7 @@ class Told(Summary, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Make sure of every cause and reason that is compared."""
-        for known, told, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (Loss, self.lost, "lost")):
+        for known, told, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (SampleLoss, self.lost, "lost")):
             missing = [str(each) for each in known if each not in told]
             if missing:
                 raise ValueError(f"{name} lacks {missing[0]}")
@@ -128,17 +128,17 @@ class ToldInRounds(RoundSummary, frozen=True, kw_only=True):
 
     tasks_unfinished: int
     completion_at_least_s: float | None
-    response_s: Percentiles | None
-    rho: Percentiles | None
+    response_s: TaskPercentiles | None
+    rho: TaskPercentiles | None
     rho_over_1: float | None
     deadlines: int
     deadlines_missed: int
     wall_s: float
-    inputs: Inputs
+    inputs: ComparedInputs
     settings: dict[str, Any]
     versions: dict[str, str]
     figures_sha256: str
-    baseline: Baseline | None = None
+    baseline: BaselineFigures | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -188,11 +188,11 @@ class OverTime:
     harvested: NDArray[np.float64]
 
 
-class Side:
+class ComparedRun:
     """One of the replays. Tables are read when they are asked for."""
 
     def __init__(
-        self, label: str, place: str, told: Told | ToldInRounds, rows: Rows, log: Callable[[], EventLog]
+        self, label: str, place: str, told: SummaryFigures | ToldInRounds, rows: Rows, log: Callable[[], EventLog]
     ) -> None:
         self.label = label
         self.place = place  # its folder; "" for one in memory
@@ -227,33 +227,33 @@ class Side:
         return OverTime(**{name: _numbers(column) for name, column in zip(columns, read, strict=True)})
 
 
-def side_of_folder(label: str, folder: Path) -> Side:
+def side_of_folder(label: str, folder: Path) -> ComparedRun:
     """Read the folder of a replay, or of time shared in rounds."""
-    in_rounds = Saved.form_of(folder) == ROUNDS
-    saved = Saved(folder, ROUNDS, TABLES) if in_rounds else Saved(folder)
+    in_rounds = SavedReplay.form_of(folder) == ROUNDS
+    saved = SavedReplay(folder, ROUNDS, TABLES) if in_rounds else SavedReplay(folder)
     where = str(folder / "summary.json")
     try:
         told = _told(saved, where, in_rounds=in_rounds)
     except BadInput as error:
         what = f"not the summary of a replay: {error.what}"
         raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
-    return Side(label, str(folder), told, saved.rows, partial(log_of_folder, folder))
+    return ComparedRun(label, str(folder), told, saved.rows, partial(log_of_folder, folder))
 
 
-def _told(saved: Saved, where: str, *, in_rounds: bool) -> Told | ToldInRounds:
+def _told(saved: SavedReplay, where: str, *, in_rounds: bool) -> SummaryFigures | ToldInRounds:
     if in_rounds:
         return wire.convert(saved.summary, ToldInRounds, where=where)
-    return wire.convert(saved.summary, Told, where=where)
+    return wire.convert(saved.summary, SummaryFigures, where=where)
 
 
-def side_of_replayed(label: str, done: Replayed) -> Side:
+def side_of_replayed(label: str, done: ReplayOutcome) -> ComparedRun:
     """Take a replay that was made in this process."""
 
     def rows(name: str, *columns: str) -> Iterable[Sequence[Any]]:
         places = [[column.name for column in table_schema.TABLES[name]].index(column) for column in columns]
         return ([row[place] for place in places] for row in _TABLES[name](done.result))
 
-    return Side(label, "", wire.convert(done.summary, Told), rows, lambda: done.study.part)
+    return ComparedRun(label, "", wire.convert(done.summary, SummaryFigures), rows, lambda: done.study.part)
 
 
 def _columns(rows: Iterable[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
 from bftrain.short_repr import ShortRepr
-from bftrain_replay.api import Replayed
+from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.comparing import folder_labels as naming
-from bftrain_replay.comparing.compared_figures import Figure, Group, groups_of
-from bftrain_replay.comparing.compared_run import Side, Told, ToldInRounds, side_of_folder, side_of_replayed
+from bftrain_replay.comparing.compared_figures import ComparedFigure, FigureGroup, groups_of
+from bftrain_replay.comparing.compared_run import (
+    ComparedRun,
+    SummaryFigures,
+    ToldInRounds,
+    side_of_folder,
+    side_of_replayed,
+)
 from bftrain_replay.comparing.settings_differences import (
-    Making,
+    SettingDifference,
     comparable,
     hindrances,
     making_of,
@@ -42,9 +48,9 @@ class Comparison(ShortRepr):
     ``forced`` says why they should not be compared, if that was asked for all the same.
     """
 
-    sides: tuple[Side, ...]
-    groups: tuple[Group, ...]
-    making: Making
+    sides: tuple[ComparedRun, ...]
+    groups: tuple[FigureGroup, ...]
+    making: SettingDifference
     notes: tuple[str, ...] = ()
     forced: str = ""
 
@@ -59,7 +65,7 @@ class Comparison(ShortRepr):
         return tuple(side.label for side in self.sides)
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[ComparedFigure, ...]:
         """All figures, in order."""
         return tuple(figure for group in self.groups for figure in group.figures)
 
@@ -111,7 +117,9 @@ class Comparison(ShortRepr):
 
 
 def compare(
-    *replays: str | Path | Replayed | Sequence[str | Path | Replayed], labels: Sequence[str] = (), force: bool = False
+    *replays: str | Path | ReplayOutcome | Sequence[str | Path | ReplayOutcome],
+    labels: Sequence[str] = (),
+    force: bool = False,
 ) -> Comparison:
     """Put the figures of several replays side by side: folders that ``bftrain replay`` wrote, or what it gave.
 
@@ -144,11 +152,11 @@ def compare(
     )
 
 
-def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | Replayed, ...]:
+def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | ReplayOutcome, ...]:
     """Return the replays out of lists; refuse what is neither a replay nor the name of a folder."""
-    found: list[str | Path | Replayed] = []
+    found: list[str | Path | ReplayOutcome] = []
     for each in replays:
-        if isinstance(each, str | Path | Replayed):
+        if isinstance(each, str | Path | ReplayOutcome):
             found.append(each)
         elif isinstance(each, Sequence):
             found += _one_by_one(each)
@@ -158,29 +166,29 @@ def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | Replayed, ...]:
     return tuple(found)
 
 
-def _sides(replays: Sequence[str | Path | Replayed], labels: Sequence[str]) -> tuple[Side, ...]:
-    folders = [Path(each) for each in replays if not isinstance(each, Replayed)]
+def _sides(replays: Sequence[str | Path | ReplayOutcome], labels: Sequence[str]) -> tuple[ComparedRun, ...]:
+    folders = [Path(each) for each in replays if not isinstance(each, ReplayOutcome)]
     if labels or len(folders) == len(replays):
         named = naming.labels_of([Path(str(place)) for place in range(len(replays))] if labels else folders, labels)
     else:
         found = iter(naming.labels_of(folders) if folders else ())
         named = naming.numbered(
-            [each.result.settings.solver if isinstance(each, Replayed) else next(found) for each in replays]
+            [each.result.settings.solver if isinstance(each, ReplayOutcome) else next(found) for each in replays]
         )
     return tuple(
-        side_of_replayed(label, each) if isinstance(each, Replayed) else side_of_folder(label, Path(each))
+        side_of_replayed(label, each) if isinstance(each, ReplayOutcome) else side_of_folder(label, Path(each))
         for label, each in zip(named, replays, strict=True)
     )
 
 
-def _notes(sides: Sequence[Side]) -> Iterator[str]:
+def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     for side in sides:
         if not side.told.complete:
             covered = text_formats.duration(side.told.simulated_s)
             why = side.told.ended if isinstance(side.told, ToldInRounds) else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
             yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
-        if isinstance(side.told, Told):
+        if isinstance(side.told, SummaryFigures):
             told = side.told
             decided = sentence(told.solver, told.decisions, told.fallback_causes, told.decided_by)
             if decided:
@@ -201,31 +209,31 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
         yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"
 
 
-def _doubts(sides: Sequence[Side]) -> Iterator[str]:
+def _doubts(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Name simulated and derived logs, and how much of their idle node-time is doubtful; once if it holds for all."""
     said: dict[str, list[str]] = {}
     for side in sides:
-        if isinstance(side.told, Told) and side.told.doubtful is not None:
+        if isinstance(side.told, SummaryFigures) and side.told.doubtful is not None:
             for text in side.told.doubtful.caveats:
                 said.setdefault(text, []).append(side.label)
     for text, labels in said.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
 
 
-def _ran_out(sides: Sequence[Side]) -> Iterator[str]:
+def _ran_out(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Name the replays whose tasks ran out, unless every task finished in all of them."""
-    short = [side.label for side in sides if isinstance(side.told, Told) and ran_out(side.told)]
+    short = [side.label for side in sides if isinstance(side.told, SummaryFigures) and ran_out(side.told)]
     if short and not _all_finished(sides):
         yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"
 
 
-def _all_finished(sides: Sequence[Side]) -> bool:
+def _all_finished(sides: Sequence[ComparedRun]) -> bool:
     if any(side.in_rounds for side in sides):
         return False
     return all(0 < side.told.tasks == side.told.tasks_finished for side in sides)
 
 
-def _until(side: Side) -> str:
+def _until(side: ComparedRun) -> str:
     """Say until when it went at most."""
     until_s = side.told.until_s
     return f"{side.label}: " + ("no bound" if until_s is None else text_formats.duration(until_s))

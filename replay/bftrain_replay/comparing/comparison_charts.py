@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.comparing.compared_run import Told
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Html
-from bftrain_replay.drawing.series import Series
-from bftrain_replay.drawing.time_axis import Moments
-from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time
-from bftrain_replay.reporting.loss_causes import CAUSES, Cause
+from bftrain_replay.comparing.compared_run import SummaryFigures
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlText
+from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.time_axis import TimeAxis
+from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
+from bftrain_replay.reporting.loss_causes import CAUSES, IdleCause
 from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bftrain_replay.comparing.compared_run import Side
+    from bftrain_replay.comparing.compared_run import ComparedRun
 
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # of a line
@@ -33,9 +33,9 @@ _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1
 _USEFUL: Final = "Work that counts"
 
 
-def strip(sides: Sequence[Side], moments: Moments) -> Figure:
+def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Give the strip: the idle nodes over all of the time, small, with a brush."""
-    return Figure(
+    return ChartFigure(
         name="time",
         title="",
         alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
@@ -56,13 +56,13 @@ def strip(sides: Sequence[Side], moments: Moments) -> Figure:
     )
 
 
-def used_nodes(sides: Sequence[Side], moments: Moments) -> Iterator[Figure]:
+def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[ChartFigure]:
     """Give one picture a replay, all to one scale: lines across each other could not be told apart."""
     highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
     for place, side in enumerate(sides):
         hours = side.told.simulated_s / SECONDS_AN_HOUR or 1.0
         used = f"{text_formats.percent(side.told.coverage)} of the {'' if side.in_rounds else 'idle '}node-time used"
-        yield Figure(
+        yield ChartFigure(
             name=f"used-{place + 1}",
             title=f"{side.label}: {used}",
             alt=(
@@ -86,11 +86,11 @@ def used_nodes(sides: Sequence[Side], moments: Moments) -> Iterator[Figure]:
         )
 
 
-def harvests(sides: Sequence[Side], moments: Moments) -> Figure:
+def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Give the harvest so far, a line each."""
     unit, name = _size(max(side.told.harvested for side in sides))
     told = "; ".join(f"{side.label} {text_formats.large(side.told.harvested)} samples" for side in sides)
-    return Figure(
+    return ChartFigure(
         name="harvest",
         title="Harvest so far",
         alt=f"Samples done up to each moment by each replay. In the end: {told}.",
@@ -102,7 +102,7 @@ def harvests(sides: Sequence[Side], moments: Moments) -> Figure:
     )
 
 
-def leads(sides: Sequence[Side], moments: Moments) -> Figure:
+def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Give how far each is ahead of the first: where lines of the harvest lie on each other, these do not."""
     first_s, first = _times(sides[0]), _harvest(sides[0])
     ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
@@ -112,7 +112,7 @@ def leads(sides: Sequence[Side], moments: Moments) -> Figure:
         f"{side.label} {text_formats.large(abs(float(each[-1])))} {'ahead' if each[-1] >= 0.0 else 'behind'}"
         for side, each in zip(sides[1:], ahead[1:], strict=True)
     )
-    return Figure(
+    return ChartFigure(
         name="ahead",
         title=f"Ahead of {label}",
         alt=f"How many samples more than {label} each replay had done up to each moment. In the end: {told}.",
@@ -125,12 +125,12 @@ def leads(sides: Sequence[Side], moments: Moments) -> Figure:
     )
 
 
-def node_time(sides: Sequence[Side]) -> tuple[()] | tuple[Html, Figure]:
+def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, ChartFigure]:
     """Give one bar a replay, of work that counts, what was lost, and what was not used; and the key to its colours.
 
     In rounds nobody says why nodes were left.
     """
-    replays = [(side, side.told) for side in sides if isinstance(side.told, Told)]
+    replays = [(side, side.told) for side in sides if isinstance(side.told, SummaryFigures)]
     if len(replays) < len(sides):
         return ()
     rows = [row for side, told in replays for row in _bar(side, told)]
@@ -138,7 +138,7 @@ def node_time(sides: Sequence[Side]) -> tuple[()] | tuple[Html, Figure]:
     shown = [name for name in order if any(row["part"] == name for row in rows)]
     looks = {_USEFUL: ("@used", 1.0), **{cause.name: (cause.colour, _strength(cause)) for cause in CAUSES}}
     said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
-    figure = Figure(
+    figure = ChartFigure(
         name="node-time",
         title="",
         alt=f"Where the idle node-time of each replay went. {said}.",
@@ -177,18 +177,18 @@ def node_time(sides: Sequence[Side]) -> tuple[()] | tuple[Html, Figure]:
     return key([(name, *looks[name]) for name in shown]), figure
 
 
-def key(entries: Iterable[tuple[str, str, float]]) -> Html:
+def key(entries: Iterable[tuple[str, str, float]]) -> HtmlText:
     """Give the key to colours, by their role and strength; unlike one in a picture it breaks into lines."""
     items = "".join(
         f'<span><i style="background:var(--{role.removeprefix("@")});opacity:{strength:.2f}"></i>{escape(name)}</span>'
         for name, role, strength in entries
     )
-    return Html(f'<p class="key">{items}</p>')
+    return HtmlText(f'<p class="key">{items}</p>')
 
 
-def completions(sides: Sequence[Side]) -> Figure | None:
+def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     """Give the share of tasks that were done within a time from coming; none where nobody finished any."""
-    lines = [Line(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
+    lines = [CumulativeLine(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
     if not any(line.known.any() for line in lines):
         return None
     told = "; ".join(
@@ -196,7 +196,7 @@ def completions(sides: Sequence[Side]) -> Figure | None:
         + (f", half of these within {text_formats.duration(float(np.median(line.known)))}" if line.known.size else "")
         for line in lines
     )
-    return Figure(
+    return ChartFigure(
         name="finished",
         title="Tasks finished within a time from coming",
         alt=f"The share of all tasks that were finished within a time from when they came. {told}.",
@@ -207,9 +207,9 @@ def completions(sides: Sequence[Side]) -> Figure | None:
     )
 
 
-def fairness(sides: Sequence[Side]) -> Figure | None:
+def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     """Give the share of tasks below each rho; none where it is known of nobody."""
-    lines = [Line(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
+    lines = [CumulativeLine(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
     if not any(line.known.size for line in lines):
         return None
     told = "; ".join(
@@ -221,7 +221,7 @@ def fairness(sides: Sequence[Side]) -> Figure | None:
         for side in sides
         if side.told.rho is not None
     )
-    return Figure(
+    return ChartFigure(
         name="rho",
         title="Finish-time fairness",
         alt=f"The share of all tasks below each rho. {told}.",
@@ -232,29 +232,29 @@ def fairness(sides: Sequence[Side]) -> Figure | None:
     )
 
 
-def _nodes(side: Side) -> Series:
+def _nodes(side: ComparedRun) -> StepSeries:
     course = side.over_time
-    return Series(
+    return StepSeries(
         times_s=course.from_s, end_s=float(course.to_s[-1]), columns={"idle": course.idle, "used": course.used}
     )
 
 
-def _harvest(side: Side) -> np.ndarray:
+def _harvest(side: ComparedRun) -> np.ndarray:
     return np.concatenate(([0.0], side.over_time.harvested))
 
 
-def _times(side: Side) -> np.ndarray:
+def _times(side: ComparedRun) -> np.ndarray:
     return np.concatenate(([0.0], side.over_time.to_s))
 
 
-def _line(side: Side, amounts: np.ndarray, name: str) -> Series:
+def _line(side: ComparedRun, amounts: np.ndarray, name: str) -> StepSeries:
     """Thin a line out to as many points as are drawn apart: its first, its last, and some between."""
     times = _times(side)
     kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
-    return Series(times_s=times[kept], end_s=float(times[-1]), columns={name: amounts[kept]}, of=side.label)
+    return StepSeries(times_s=times[kept], end_s=float(times[-1]), columns={name: amounts[kept]}, of=side.label)
 
 
-def _lines(sides: Sequence[Side], moments: Moments, name: str) -> dict[str, Any]:
+def _lines(sides: Sequence[ComparedRun], moments: TimeAxis, name: str) -> dict[str, Any]:
     return {
         "mark": {"type": "line", "strokeWidth": 2, "clip": True},
         "encoding": {
@@ -265,7 +265,7 @@ def _lines(sides: Sequence[Side], moments: Moments, name: str) -> dict[str, Any]
     }
 
 
-def _told_apart(sides: Sequence[Side]) -> dict[str, Any]:
+def _told_apart(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     """Give each replay a hue; when hues run out they come again with dashes."""
     labels = [side.label for side in sides]
     hues = [_HUES[place % len(_HUES)] for place in range(len(labels))]
@@ -279,7 +279,7 @@ def _told_apart(sides: Sequence[Side]) -> dict[str, Any]:
     return apart
 
 
-def _bare(moments: Moments) -> dict[str, Any]:
+def _bare(moments: TimeAxis) -> dict[str, Any]:
     """Leave the words out below pictures that stand close above each other."""
     axis = moments.axis()
     return {**axis, "axis": {**axis["axis"], "title": None}}
@@ -290,7 +290,7 @@ def _nodes_axis(highest: float) -> dict[str, Any]:
     return {"type": "quantitative", "title": "nodes", "scale": scale, "axis": {"tickCount": 3}}
 
 
-def _replays_axis(sides: Sequence[Side]) -> dict[str, Any]:
+def _replays_axis(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
     labels = [side.label for side in sides]
     return {
@@ -303,7 +303,7 @@ def _replays_axis(sides: Sequence[Side]) -> dict[str, Any]:
     }
 
 
-def _bar(side: Side, told: Told) -> Iterator[dict[str, Any]]:
+def _bar(side: ComparedRun, told: SummaryFigures) -> Iterator[dict[str, Any]]:
     useful = told.used_node_h - sum(each.node_h for each in told.lost.values())
     yield _piece(side, _USEFUL, max(useful, 0.0))
     for cause in CAUSES:
@@ -312,17 +312,17 @@ def _bar(side: Side, told: Told) -> Iterator[dict[str, Any]]:
             yield _piece(side, cause.name, hours)
 
 
-def _strength(cause: Cause) -> float:
+def _strength(cause: IdleCause) -> float:
     """All that is unused is grey, and one reason must be told from the next."""
     unused = [each for each in CAUSES if not each.lost]
     return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)
 
 
-def _hours(told: Told, cause: Cause) -> float:
+def _hours(told: SummaryFigures, cause: IdleCause) -> float:
     return told.lost[cause.key].node_h if cause.lost else told.unused_node_h.get(cause.key, 0.0)
 
 
-def _piece(side: Side, part: str, hours: float) -> dict[str, Any]:
+def _piece(side: ComparedRun, part: str, hours: float) -> dict[str, Any]:
     share = text_formats.percent(hours / side.told.idle_node_h if side.told.idle_node_h else None)
     short = f"{text_formats.count(hours)} h, {share}"
     told = f"{side.label}, {part}: {short} of the idle node-time"

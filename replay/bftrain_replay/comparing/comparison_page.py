@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from bftrain import text_formats
 from bftrain.result_folder import write_page
 from bftrain_replay.comparing import comparison_charts
-from bftrain_replay.comparing.compared_figures import Figure as Row
-from bftrain_replay.comparing.compared_run import Told
+from bftrain_replay.comparing.compared_figures import ComparedFigure as Row
+from bftrain_replay.comparing.compared_run import SummaryFigures
 from bftrain_replay.comparing.settings_differences import cluster_text
-from bftrain_replay.drawing.html_page import Card, Html, Page, Section, Table, html
-from bftrain_replay.drawing.time_axis import Moments
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
+from bftrain_replay.drawing.time_axis import TimeAxis
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from bftrain_replay.comparing.compared_figures import Group
-    from bftrain_replay.comparing.compared_run import Side
-    from bftrain_replay.comparing.settings_differences import Making
-    from bftrain_replay.drawing.figure import Figure
+    from bftrain_replay.comparing.compared_figures import FigureGroup
+    from bftrain_replay.comparing.compared_run import ComparedRun
+    from bftrain_replay.comparing.settings_differences import SettingDifference
+    from bftrain_replay.drawing.figure import ChartFigure
 
 
 class ComparedReplays(Protocol):
     """The comparison that a page shows."""
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[ComparedRun, ...]:
         """Return the replays."""
         ...
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[FigureGroup, ...]:
         """Return their figures by group."""
         ...
 
@@ -50,7 +50,7 @@ class ComparedReplays(Protocol):
         ...
 
     @property
-    def making(self) -> Making:
+    def making(self) -> SettingDifference:
         """Return how they were made."""
         ...
 
@@ -84,7 +84,7 @@ def write(comparison: ComparedReplays, path: Path) -> None:
     write_page(path, html(page(comparison)))
 
 
-def page(comparison: ComparedReplays) -> Page:
+def page(comparison: ComparedReplays) -> HtmlPage:
     """Lay the page out."""
     sides = comparison.sides
     moments = _moments(comparison)
@@ -92,49 +92,49 @@ def page(comparison: ComparedReplays) -> Page:
     done = [
         part for part in (comparison_charts.completions(sides), comparison_charts.fairness(sides)) if part is not None
     ]
-    done_section = Section(heading="When tasks were done", parts=done) if done else None
-    over_time: list[Figure] = [
+    done_section = PageSection(heading="When tasks were done", parts=done) if done else None
+    over_time: list[ChartFigure] = [
         comparison_charts.strip(sides, moments),
         comparison_charts.harvests(sides, moments),
         *([] if comparison.forced else [comparison_charts.leads(sides, moments)]),
         *comparison_charts.used_nodes(sides, moments),
     ]
     forced = [f"These replays do not compare: {comparison.forced}."] if comparison.forced else []
-    return Page(
+    return HtmlPage(
         title="Replays side by side",
         subtitle=_subtitle(comparison),
         lead=_lead(comparison),
         warnings=[*forced, *(f"{note[:1].upper()}{note[1:]}." for note in comparison.notes)],
         cards=[_card(side, of_times=_in_rounds(sides)) for side in sides],
         sections=(
-            *([Section(heading="Where the idle node-time went", intro=_OF_NODE_TIME, parts=bars)] if bars else ()),
+            *([PageSection(heading="Where the idle node-time went", intro=_OF_NODE_TIME, parts=bars)] if bars else ()),
             *([done_section] if done_section and _in_rounds(sides) else ()),
-            Section(heading="Over time", parts=over_time),
+            PageSection(heading="Over time", parts=over_time),
             *([done_section] if done_section and not _in_rounds(sides) else ()),
-            Section(heading="Figures", intro=_figures_intro(sides), parts=(_figures(comparison),)),
-            Section(heading="How they were made", parts=tuple(_making(comparison))),
+            PageSection(heading="Figures", intro=_figures_intro(sides), parts=(_figures(comparison),)),
+            PageSection(heading="How they were made", parts=tuple(_making(comparison))),
         ),
     )
 
 
-def _in_rounds(sides: Sequence[Side]) -> bool:
+def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
     """Whether time was shared in rounds in some of them: then what counts is when tasks were done."""
     return any(side.in_rounds for side in sides)
 
 
-def _figures_intro(sides: Sequence[Side]) -> str:
+def _figures_intro(sides: Sequence[ComparedRun]) -> str:
     if _in_rounds(sides):
         return _MARKS + "Times to finish, slowdown and rho are of the measured tasks that finished in all."
     return _MARKS + _OF_HARVESTS
 
 
-def _moments(comparison: ComparedReplays) -> Moments:
+def _moments(comparison: ComparedReplays) -> TimeAxis:
     """Put the time on an axis: on the calendar, unless the logs are of different times; rounds count from 0."""
     if _in_rounds(comparison.sides):
-        return Moments(0.0, max(side.told.simulated_s for side in comparison.sides))
+        return TimeAxis(0.0, max(side.told.simulated_s for side in comparison.sides))
     logs = [side.log for side in comparison.sides]
     starts = {log.start_s for log in logs}
-    return Moments(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
+    return TimeAxis(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
 
 
 def _subtitle(comparison: ComparedReplays) -> str:
@@ -150,18 +150,18 @@ def _subtitle(comparison: ComparedReplays) -> str:
         f"{len(comparison.sides)} replays of {text_formats.count(len(log.node_names))} nodes over "
         f"{text_formats.duration(log.span_s)}"
     )
-    if Moments(log.start_s, log.span_s).on_calendar:
+    if TimeAxis(log.start_s, log.span_s).on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
     return f"{text}, with {text_formats.count(first.told.idle_node_h)} idle node-hours."
 
 
-def _lead(comparison: ComparedReplays) -> Html:
+def _lead(comparison: ComparedReplays) -> HtmlText:
     """Say who harvested most, how much more than the least, and how much was possible."""
     if _in_rounds(comparison.sides):
         return _soonest(comparison)
     row = next(row for row in comparison.figures if row.name == "harvested")
     if not row.best:
-        return Html("")
+        return HtmlText("")
     sides = comparison.sides
     best, least = (choose(sides, key=lambda side: side.told.harvested) for choose in (max, min))
     named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]
@@ -169,32 +169,32 @@ def _lead(comparison: ComparedReplays) -> Html:
     if least.told.harvested > 0.0:
         more = text_formats.percent(best.told.harvested / least.told.harvested - 1.0)
         text += f", {more} more than {escape(least.label)}"
-    if isinstance(best.told, Told) and best.told.ceiling_samples:
+    if isinstance(best.told, SummaryFigures) and best.told.ceiling_samples:
         possible = text_formats.percent(best.told.harvested / best.told.ceiling_samples)
         text += f", and {possible} of what could be had without any costs"
-    return Html(f"{text}.")
+    return HtmlText(f"{text}.")
 
 
-def _soonest(comparison: ComparedReplays) -> Html:
+def _soonest(comparison: ComparedReplays) -> HtmlText:
     """Say whose tasks were done soonest on average, and how much later those of the last were."""
     row = next((row for row in comparison.figures if row.name == _SOONEST), None)
     if row is None or not row.best:
-        return Html("")
+        return HtmlText("")
     known = {amount: side for amount, side in zip(row.amounts, comparison.sides, strict=True) if amount is not None}
     best, most = min(known), max(known)
     named = " and ".join(f"<strong>{escape(comparison.sides[place].label)}</strong>" for place in row.best)
-    return Html(
+    return HtmlText(
         f"Tasks were done soonest with {named}: after <strong>{text_formats.duration(best)}</strong> on average; with "
         f"{escape(known[most].label)} it took {text_formats.percent(most / best - 1.0)} longer."
     )
 
 
-def _card(side: Side, *, of_times: bool) -> Card:
+def _card(side: ComparedRun, *, of_times: bool) -> FigureCard:
     told = side.told
-    if of_times or not isinstance(told, Told):
-        found = Percentiles.of(side.tasks.columns.completion_s)
+    if of_times or not isinstance(told, SummaryFigures):
+        found = TaskPercentiles.of(side.tasks.columns.completion_s)
         held = f"{text_formats.percent(told.coverage)} of the node-time held"
-        return Card(
+        return FigureCard(
             name=side.label,
             figure=text_formats.UNKNOWN if found is None else text_formats.duration(found.mean),
             note=f"to finish, mean of a task; {told.tasks_finished:,} of {told.tasks:,} finished; {held}",
@@ -207,36 +207,36 @@ def _card(side: Side, *, of_times: bool) -> Card:
     )
     if told.efficiency is not None:
         note += f"; {RAN_OUT}" if ran_out(told) else f"; efficiency U {text_formats.percent(told.efficiency)}"
-    return Card(name=side.label, figure=text_formats.large(told.harvested), note=note)
+    return FigureCard(name=side.label, figure=text_formats.large(told.harvested), note=note)
 
 
-def _figures(comparison: ComparedReplays) -> Table:
+def _figures(comparison: ComparedReplays) -> HtmlTable:
     two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
     rows: list[Sequence[str]] = []
     for group in comparison.groups:
         rows.append((group.title,))
         rows += [(row.label, *_cells(row), *((row.change(1),) if two else ())) for row in group.figures]
     headings = ("", *comparison.labels, *(("change",) if two else ()))
-    return Table(label="Figures", headings=headings, rows=rows, css="compare")
+    return HtmlTable(label="Figures", headings=headings, rows=rows, css="compare")
 
 
 def _cells(row: Row) -> Iterator[str]:
     for place, said in enumerate(row.said):
-        yield Html(f"<strong>{escape(said)} {BEST}</strong>") if place in row.best else said
+        yield HtmlText(f"<strong>{escape(said)} {BEST}</strong>") if place in row.best else said
 
 
-def _making(comparison: ComparedReplays) -> Iterator[Table | Html]:
+def _making(comparison: ComparedReplays) -> Iterator[HtmlTable | HtmlText]:
     making = comparison.making
     if making.differs:
-        yield Table(
+        yield HtmlTable(
             label="What differs",
             headings=("what differs", *comparison.labels),
             rows=[(_plain(name), *map(_value, values)) for name, values in making.differs.items()],
             css="plain",
         )
     else:
-        yield Html("<p>Nothing differs in how they were made.</p>")
-    yield Table(
+        yield HtmlText("<p>Nothing differs in how they were made.</p>")
+    yield HtmlTable(
         label="What is the same",
         headings=("the same in all", ""),
         rows=[(_plain(name), _value(value)) for name, value in making.same.items()],

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain.values import wire
 from bftrain_replay.comparing.compared_run import ToldInRounds
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.simulation.fixed_cluster import Ended
+from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bftrain_replay.comparing.compared_run import Side, Told
+    from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 
 _PART: Final = ("window", "nodes", "skip_events")  # settings that say which part of a log is replayed
 _TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that say what it was
@@ -25,14 +25,14 @@ _SHORT_SUM: Final = 12  # letters of a SHA-256 that tell files apart for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
+class SettingDifference:
     """By name (``settings.solver``, ``tasks``, ``versions.numpy``): ``differs`` for each replay, ``same`` once."""
 
     differs: Mapping[str, tuple[Any, ...]]
     same: Mapping[str, Any]
 
 
-def making_of(sides: Sequence[Side]) -> Making:
+def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Hold the settings, inputs, baselines and versions of all against each other."""
     # Settings of a replay and of rounds are others: of those that only one side has, what nobody set tells nothing
     mixed = len({side.in_rounds for side in sides}) > 1
@@ -46,10 +46,10 @@ def making_of(sides: Sequence[Side]) -> Making:
     names = list(dict.fromkeys(name for each in told for name in each))
     rows = {name: tuple(each.get(name) for each in told) for name in names}
     same = {name: values[0] for name, values in rows.items() if all(value == values[0] for value in values)}
-    return Making(differs={name: values for name, values in rows.items() if name not in same}, same=same)
+    return SettingDifference(differs={name: values for name, values in rows.items() if name not in same}, same=same)
 
 
-def hindrances(sides: Sequence[Side]) -> Iterator[str]:
+def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Say why these replays are not of one and the same idle time; nothing if they are."""
     logs = {_nodes_of(side.told) for side in sides}
     if len(logs) > 1:
@@ -64,27 +64,27 @@ def hindrances(sides: Sequence[Side]) -> Iterator[str]:
         yield "they are of different parts of the log (window, nodes or skip_events)"
 
 
-def same_tasks(sides: Sequence[Side]) -> bool:
+def same_tasks(sides: Sequence[ComparedRun]) -> bool:
     """Whether all were given the same tasks."""
     return len({side.told.inputs.tasks.sha256 for side in sides}) == 1
 
 
-def rules_of(sides: Sequence[Side]) -> list[str]:
+def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
     """Name the rules by which tasks advanced."""
     return sorted({_IN_ROUNDS if side.in_rounds else str(side.told.settings.get("semantics")) for side in sides})
 
 
-def measured_of(sides: Sequence[Side]) -> list[str]:
+def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
     """Say over which tasks means are taken: all, or in rounds perhaps some of them."""
     return list(dict.fromkeys(side.told.settings.get(_MEASURE) or "" for side in sides))
 
 
-def same_end(sides: Sequence[Side]) -> bool:
+def same_end(sides: Sequence[ComparedRun]) -> bool:
     """Whether all had as much time: what was cut off by then is held against what went no further."""
-    return len({side.told.until_s for side in sides}) == 1 or all(side.told.why != Ended.UNTIL for side in sides)
+    return len({side.told.until_s for side in sides}) == 1 or all(side.told.why != EndReason.UNTIL for side in sides)
 
 
-def comparable(sides: Sequence[Side]) -> bool:
+def comparable(sides: Sequence[ComparedRun]) -> bool:
     """Whether more harvest, or less loss, is better: of the same work, over the same time, by the same rules.
 
     On nodes that never leave it takes as long as it takes. Where time is shared in rounds no harvests are compared, but
@@ -103,14 +103,14 @@ def cluster_text(nodes: Mapping[str, int]) -> str:
     return ",".join(f"{kind}={count}" if kind else str(count) for kind, count in nodes.items())
 
 
-def _nodes_of(told: Told | ToldInRounds) -> str:
+def _nodes_of(told: SummaryFigures | ToldInRounds) -> str:
     """Tell the idle nodes of one replay from those of another."""
     if not told.nodes:
         return told.inputs.log.sha256
     return f"cluster {cluster_text(dict(sorted(told.nodes.items())))}"  # in whatever order its kinds were written
 
 
-def _told(told: Told | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]]:
+def _told(told: SummaryFigures | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]]:
     if told.nodes:
         yield "log", f"cluster {cluster_text(told.nodes)}"
     else:
@@ -128,7 +128,7 @@ def _told(told: Told | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]
         yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
 
 
-def usual_settings(told: Told | ToldInRounds) -> Mapping[str, Any]:
+def usual_settings(told: SummaryFigures | ToldInRounds) -> Mapping[str, Any]:
     """Give the settings as they are where nobody set them."""
     usual: Mapping[str, Any] = wire.plain(RoundSettings() if isinstance(told, ToldInRounds) else ReplaySettings())
     return usual

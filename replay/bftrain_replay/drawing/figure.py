@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bftrain_replay.drawing.raster import Raster
-from bftrain_replay.drawing.series import Series
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.raster import StateRaster
+from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.time_axis import TimeAxis
 
 _IMAGE: Final = {
     "type": "image",
@@ -27,7 +27,7 @@ _IMAGE: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class ChartFigure:
     """One picture.
 
     ``name`` is its file name and its place in a page; ``alt`` says what it shows to those who cannot see it; ``says``
@@ -45,9 +45,9 @@ class Figure:
     says: str = ""
     caption: str = ""
     height: int = 260
-    moments: Moments | None = None
-    series: Sequence[Series] = ()
-    raster: Raster | None = None
+    moments: TimeAxis | None = None
+    series: Sequence[StepSeries] = ()
+    raster: StateRaster | None = None
     chooses_time: bool = False  # its selection "brush" is the part of the time that all figures over time show
     stepped: bool = True  # draw each step; False: points at the begin of each
     width: int | None = None  # pixels at most, for what would look lost when wide

@@ -14,7 +14,7 @@ import msgspec
 from bftrain.result_folder import PAGE_MARK
 from bftrain.version import __version__
 from bftrain_replay.drawing import vega
-from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
@@ -35,14 +35,14 @@ _LOOKS: Final = (
 )
 
 
-class Html(str):
+class HtmlText(str):
     """Text that is HTML already, made by us."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HtmlCell:
     """One cell of a table: what is read, and what it is sorted by (nothing: it has no value and comes last)."""
 
     text: str
@@ -50,7 +50,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class HtmlTable:
     """Rows under headings; the first cell of a row names it, and alone it names the rows below it.
 
     ``css`` may be ``plain`` (words) or ``compare``. One that is ``folded`` shows only these words until it is opened.
@@ -58,14 +58,14 @@ class Table:
 
     label: str
     headings: Sequence[str]
-    rows: Iterable[Sequence[str | Cell]]
+    rows: Iterable[Sequence[str | HtmlCell]]
     sortable: bool = False
     css: str = ""
     folded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class FigureCard:
     """One figure that is seen at first glance."""
 
     name: str
@@ -74,32 +74,32 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A heading, a sentence or two, and what they are about."""
 
     heading: str
     intro: str = ""
-    parts: Sequence[Figure | Table | Html] = ()
+    parts: Sequence[ChartFigure | HtmlTable | HtmlText] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class HtmlPage:
     """A page from top to bottom."""
 
     title: str
     subtitle: str = ""
-    lead: Html | str = ""
+    lead: HtmlText | str = ""
     warnings: Sequence[str] = ()
-    cards: Sequence[Card] = ()
-    sections: Sequence[Section] = ()
+    cards: Sequence[FigureCard] = ()
+    sections: Sequence[PageSection] = ()
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[ChartFigure, ...]:
         """All figures, in order."""
-        return tuple(part for section in self.sections for part in section.parts if isinstance(part, Figure))
+        return tuple(part for section in self.sections for part in section.parts if isinstance(part, ChartFigure))
 
 
-def html(page: Page) -> str:
+def html(page: HtmlPage) -> str:
     """Give the whole file."""
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
@@ -138,7 +138,7 @@ def _part_of_us(name: str) -> str:
     return files("bftrain_replay.drawing").joinpath(name).read_text(encoding="utf-8")
 
 
-def _packed(figures: Iterable[Figure]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _packed(figures: Iterable[ChartFigure]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Give what page.js draws figures from, and the series that they name by number; one of several figures once."""
     told, found, series = {}, dict[int, int](), list[dict[str, Any]]()
     for figure in figures:
@@ -153,31 +153,31 @@ def _packed(figures: Iterable[Figure]) -> tuple[dict[str, Any], list[dict[str, A
     return told, series
 
 
-def _nav(sections: Sequence[Section]) -> str:
+def _nav(sections: Sequence[PageSection]) -> str:
     if len(sections) < _MANY:
         return ""
     links = "".join(f'<a href="#{_place(section)}">{escape(section.heading)}</a>' for section in sections)
     return f'<nav aria-label="On this page">{links}</nav>'
 
 
-def _place(section: Section) -> str:
+def _place(section: PageSection) -> str:
     """Give the name of a section in addresses."""
     return re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
 
 
-def _section(section: Section) -> str:
+def _section(section: PageSection) -> str:
     intro = f'<p class="soft">{_words(section.intro)}</p>' if section.intro else ""
     parts = "".join(_part(part, section) for part in section.parts)
     return f'<section id="{_place(section)}"><h2>{escape(section.heading)}</h2>{intro}{parts}</section>'
 
 
-def _part(part: Figure | Table | Html, section: Section) -> str:
-    if isinstance(part, Figure):
+def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str:
+    if isinstance(part, ChartFigure):
         return _figure(part, titled=part.title not in {"", section.heading})
-    return _table(part) if isinstance(part, Table) else part
+    return _table(part) if isinstance(part, HtmlTable) else part
 
 
-def _figure(figure: Figure, *, titled: bool) -> str:
+def _figure(figure: ChartFigure, *, titled: bool) -> str:
     title = f"<h3>{escape(figure.title)}</h3>" if titled else ""
     says = f'<p class="says">{_words(figure.says)}</p>' if figure.says else ""
     caption = f"<figcaption>{_words(figure.caption)}</figcaption>" if figure.caption else ""
@@ -196,7 +196,7 @@ def _figure(figure: Figure, *, titled: bool) -> str:
     )
 
 
-def _raster_look(figure: Figure) -> str:
+def _raster_look(figure: ChartFigure) -> str:
     return " of-raster" if figure.raster is not None else ""
 
 
@@ -208,7 +208,7 @@ def _looks() -> str:
     return f'<div class="looks">{buttons}<span id="shown-time" aria-live="polite">all of the time</span></div>'
 
 
-def _cards(cards: Sequence[Card]) -> str:
+def _cards(cards: Sequence[FigureCard]) -> str:
     every = "".join(
         f'<div class="card"><dt>{escape(card.name)}</dt><dd class="figure">{escape(card.figure)}</dd>'
         f'<dd class="note">{_words(card.note)}</dd></div>'
@@ -218,7 +218,7 @@ def _cards(cards: Sequence[Card]) -> str:
     return f'<dl class="cards{six}">{every}</dl>' if every else ""
 
 
-def _table(table: Table) -> str:
+def _table(table: HtmlTable) -> str:
     head = "".join(
         f'<th scope="col"><button type="button">{escape(heading)}</button></th>'
         if table.sortable
@@ -234,15 +234,15 @@ def _table(table: Table) -> str:
     return f"<details><summary>{escape(table.folded)}</summary>{whole}</details>" if table.folded else whole
 
 
-def _row(row: Sequence[str | Cell], columns: int) -> str:
+def _row(row: Sequence[str | HtmlCell], columns: int) -> str:
     if len(row) == 1 < columns:
         return f'<tr class="group"><th colspan="{columns}" scope="rowgroup">{escape(str(row[0]))}</th></tr>'
     return f"<tr>{''.join(map(_cell, row, range(len(row))))}</tr>"
 
 
-def _cell(cell: str | Cell, column: int) -> str:
+def _cell(cell: str | HtmlCell, column: int) -> str:
     key = ""
-    if isinstance(cell, Cell):
+    if isinstance(cell, HtmlCell):
         key = "" if cell.key is None else f' data-key="{escape(str(cell.key))}"'
         cell = cell.text
     return f"<td{key}>{_words(cell)}</td>" if column else f'<th scope="row"{key}>{escape(cell)}</th>'
@@ -250,7 +250,7 @@ def _cell(cell: str | Cell, column: int) -> str:
 
 def _words(text: str) -> str:
     """Escape what is not HTML, and keep a figure and its unit on one line."""
-    html = text if isinstance(text, Html) else escape(text)
+    html = text if isinstance(text, HtmlText) else escape(text)
     return re.sub(r" (%|ms|s|h|min|days)(?![\w-])", r"&nbsp;\1", html)
 
 

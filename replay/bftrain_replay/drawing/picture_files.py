@@ -11,7 +11,7 @@ from typing import Final
 
 from bftrain.files import HEAD_BYTES, check_replaceable, head_of, whole_file
 from bftrain_replay.drawing import vega
-from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.figure import ChartFigure
 
 FORMS: Final = ("svg", "png")
 _SVG_MARK: Final = "<!-- drawn by bftrain -->"
@@ -21,7 +21,7 @@ _TEXT: Final = b"tEXt"
 _PNG_MARK: Final = _TEXT + b"Software\0bftrain"
 
 
-def write(figures: Iterable[Figure], folder: Path, form: str) -> list[Path]:
+def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]:
     """Write every figure that stands for itself, without a page around it, as ``NAME.svg`` or ``NAME.png``.
 
     If any of these files is there and was not drawn by bftrain, it is named and nothing is written.
@@ -46,7 +46,7 @@ def is_own(path: Path) -> bool:
         return _SVG_MARK.encode() in file.read()
 
 
-def _png(figure: Figure) -> bytes:
+def _png(figure: ChartFigure) -> bytes:
     """Draw a figure, and say after its first chunk, the header, by which program."""
     drawn = vega.png(figure)
     size, sum_ = struct.pack(">I", len(_PNG_MARK) - len(_TEXT)), struct.pack(">I", zlib.crc32(_PNG_MARK))

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from bftrain_replay.drawing.packed_numbers import counts, floats
 from bftrain_replay.drawing.theme import coloured
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.time_axis import TimeAxis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Changes:
+class StateChanges:
     """From ``since_s[i]`` on ``row[i]`` is in state ``state[i]``, until its next change, or ``end_s``.
 
     They stand by row and then by time, and each row has one at 0.
@@ -38,7 +38,7 @@ class Changes:
 
 def in_order(
     row: NDArray[Any], since_s: NDArray[np.float64], state: NDArray[Any], *, rows: int, end_s: float
-) -> Changes:
+) -> StateChanges:
     """Put changes in order; of several at one moment in one row the last counts. Rows begin in state 0."""
     inside = since_s < (end_s or 1.0)
     row = np.concatenate((np.arange(rows), row[inside])).astype(np.int64)
@@ -49,11 +49,11 @@ def in_order(
     last = np.append((np.diff(row) != 0) | (np.diff(since_s) != 0.0), True)
     row, since_s, state = row[last], since_s[last], state[last]
     new = np.append(True, (np.diff(row) != 0) | (np.diff(state) != 0))
-    return Changes(row=row[new], since_s=since_s[new], state=state[new], end_s=end_s)
+    return StateChanges(row=row[new], since_s=since_s[new], state=state[new], end_s=end_s)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Raster:
+class StateRaster:
     """Rows and how they change: states are places in ``labels``, of which the first says that there is nothing to see.
 
     ``rows`` says what each row is, and ``thing`` what all are; ``colours`` (roles such as ``@used``, or hex) belong to
@@ -61,7 +61,7 @@ class Raster:
     ``follows``, a page that shows a part of the time leaves out the first and last rows that have nothing in it.
     """
 
-    changes: Changes
+    changes: StateChanges
     rows: Sequence[str]
     labels: Sequence[str]
     colours: Sequence[str]
@@ -91,7 +91,7 @@ class Raster:
         """How many letters the changes take in a page."""
         return sum(map(len, self.steps.values()))
 
-    def packed(self, moments: Moments) -> dict[str, Any]:
+    def packed(self, moments: TimeAxis) -> dict[str, Any]:
         """Give what page.js makes a picture of."""
         return {
             **self.steps,

@@ -30,7 +30,7 @@ _SINCE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class TimeAxis:
     """Where moments of a log stand on an axis. Times are given in seconds since the log's start."""
 
     start_s: float

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import NotAvailable
 from bftrain.files import whole_file
-from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ PAPER_WIDTH: Final = 760  # pixels
 PNG_SCALE: Final = 2.5  # of a pixel
 
 
-def svg(figure: Figure, theme: Mapping[str, str] = LIGHT) -> str:
+def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> str:
     """Draw a figure as SVG."""
     drawn = str(_library().vegalite_to_svg(_on_paper(figure, theme), vl_version=VERSION))
     numbers: dict[str, str] = {}  # it counts parts on from figure to figure; here each figure begins at 0
     return _NUMBERED.sub(lambda found: found[1] + numbers.setdefault(found[2], str(len(numbers))), drawn)
 
 
-def png(figure: Figure, theme: Mapping[str, str] = LIGHT) -> bytes:
+def png(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> bytes:
     """Draw a figure as PNG, on the colour of the page."""
     spec = {**_on_paper(figure, theme), "background": theme["page"]}
     return bytes(_library().vegalite_to_png(spec, vl_version=VERSION, scale=PNG_SCALE))
@@ -100,7 +100,7 @@ def _seal(script: str) -> str:
     return f"// {hashlib.sha256(script.encode()).hexdigest()}\n"
 
 
-def _on_paper(figure: Figure, theme: Mapping[str, str]) -> dict[str, Any]:
+def _on_paper(figure: ChartFigure, theme: Mapping[str, str]) -> dict[str, Any]:
     width = min(figure.width or PAPER_WIDTH, PAPER_WIDTH)
     spec = {
         "$schema": SCHEMA,

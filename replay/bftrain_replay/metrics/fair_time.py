@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.values.kinds import ANY_KIND, curve_on
-from bftrain_replay.metrics.speed_on_part import Uses
+from bftrain_replay.metrics.speed_on_part import ConcaveSpeeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _Class = tuple["tuple[tuple[str, SpeedCurve], ...]", int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
+class IdlePools:
     """Idle nodes over time: ``counts[kind][i]`` from ``times_s[i]`` to the next, the last to ``end_s``."""
 
     times_s: NDArray[np.float64]
@@ -45,7 +45,7 @@ class Pools:
     end_s: float
 
     @classmethod
-    def of_one_kind(cls, times_s: NDArray[np.float64], nodes: NDArray[np.int64], end_s: float) -> Pools:
+    def of_one_kind(cls, times_s: NDArray[np.float64], nodes: NDArray[np.int64], end_s: float) -> IdlePools:
         """Give a pool in which kinds are not told apart."""
         return cls(times_s, {ANY_KIND: nodes}, end_s)
 
@@ -73,7 +73,7 @@ def shortest_s(spec: TaskSpec, largest: Mapping[str, int]) -> float | None:
     return spec.work_samples / fastest if fastest > 0.0 else None
 
 
-def alone_s(specs: Sequence[TaskSpec], pools: Pools) -> list[float | None]:
+def alone_s(specs: Sequence[TaskSpec], pools: IdlePools) -> list[float | None]:
     """Give for each task how long its work would take on its n-th part; ``None`` where it has no end, or none there.
 
     Times count from the first of the pool. After the end of the pool it stays as it was on average.
@@ -95,13 +95,13 @@ def _fastest(spec: TaskSpec, curve: SpeedCurve | None, most: int) -> float:
 class _Division:
     """The run in thought. Tasks with the same curves and sizes are of one class: all of it advance alike."""
 
-    def __init__(self, specs: Sequence[TaskSpec], pools: Pools) -> None:
+    def __init__(self, specs: Sequence[TaskSpec], pools: IdlePools) -> None:
         self._specs = specs
         self._pools = pools
         self._begins = [max(spec.submit_s, 0.0) for spec in specs]
         self._coming = sorted(range(len(specs)), key=self._begins.__getitem__, reverse=True)
         self._class_of: list[int] = []
-        self._classes: list[list[tuple[str, Uses]]] = []
+        self._classes: list[list[tuple[str, ConcaveSpeeds]]] = []
         self._largest = pools.largest
         known: dict[_Class, int] = {}
         for spec in specs:
@@ -110,7 +110,8 @@ class _Division:
             if key not in known:
                 known[key] = len(self._classes)
                 uses = [
-                    (kind, Uses(curve, spec.min_nodes, spec.max_nodes, self._largest[kind])) for kind, curve in by_kind
+                    (kind, ConcaveSpeeds(curve, spec.min_nodes, spec.max_nodes, self._largest[kind]))
+                    for kind, curve in by_kind
                 ]
                 self._classes.append([(kind, each) for kind, each in uses if each.possible])
             self._class_of.append(known[key])

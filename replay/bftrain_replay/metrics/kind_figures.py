@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bftrain_replay.metrics.fair_time import Pools
+    from bftrain_replay.metrics.fair_time import IdlePools
 
 _HOUR_S: Final = 3600.0
 
@@ -24,7 +24,7 @@ class KindFigures(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
 
 
-def kind_figures(pools: Pools, used_node_s: Mapping[str, float]) -> dict[str, KindFigures]:
+def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str, KindFigures]:
     """Give the figures of every kind of the pool."""
     lengths_s = np.diff(pools.times_s, append=pools.end_s)
     found = {}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many tasks a figure is known, its mean, its median, what 95 in 100 stay below, and the largest."""
 
     count: int

@@ -31,7 +31,7 @@ _Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Use:
+class ConcaveSpeed:
     """The least concave curve over the sizes of a task that there are nodes for."""
 
     nodes: Floats
@@ -54,12 +54,12 @@ class Use:
         return float(np.interp(part, self.nodes, self.rate))
 
 
-class Uses:
+class ConcaveSpeeds:
     """The uses of one task on the nodes of one kind, of which there are ``most`` at most."""
 
     def __init__(self, curve: SpeedCurve, smallest: int, largest: int, most: int) -> None:
         self._curve, self._smallest, self._largest = curve, smallest, largest
-        self._by_count: dict[int, Use | None] = {}  # where it is not the whole
+        self._by_count: dict[int, ConcaveSpeed | None] = {}  # where it is not the whole
         points = self._points(largest)
         self._whole = _hull(points)
         #: Numbers of nodes between which a size counts that does not where there are more
@@ -69,7 +69,7 @@ class Uses:
         self._first, self._steep = (0.0, 0.0) if self._whole is None else (self._whole.steady, self._whole.steep)
         self._enough = self._first if self._bends and self._bends[0][0] == 0.0 else smallest
 
-    def within(self, count: int) -> Use | None:
+    def within(self, count: int) -> ConcaveSpeed | None:
         """Give the use where there are so many nodes; ``None`` if it does not run on them."""
         whole = self._whole
         if count < self._smallest or whole is None or count >= whole.nodes[-1]:
@@ -124,7 +124,7 @@ class Uses:
         return [(float(size), self._curve.speed(size)) for size in sorted({self._smallest, largest, *between})]
 
 
-def _hull(points: Sequence[_Point]) -> Use | None:
+def _hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
     """Leave out the sizes below a straight line between two others, and those that are no faster than a smaller one."""
     kept: list[_Point] = [(0.0, 0.0)]
     for point in points:
@@ -136,14 +136,14 @@ def _hull(points: Sequence[_Point]) -> Use | None:
     if len(kept) == 1:
         return None
     nodes, rate = (np.array(column) for column in zip(*kept, strict=True))
-    return Use(nodes, rate)
+    return ConcaveSpeed(nodes, rate)
 
 
 def _slope(one: _Point, two: _Point) -> float:
     return (two[1] - one[1]) / (two[0] - one[0])
 
 
-def _bends(points: Sequence[_Point], hull: Use) -> list[_Point]:
+def _bends(points: Sequence[_Point], hull: ConcaveSpeed) -> list[_Point]:
     """Give the stretches of the hull that have a size below them."""
     found = []
     for (low, slow), (high, fast) in pairwise(zip(hull.nodes.tolist(), hull.rate.tolist(), strict=True)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 
 if TYPE_CHECKING:
     from bftrain_replay.metrics.task_columns import TaskColumns
@@ -21,9 +21,9 @@ class UserFigures(msgspec.Struct, frozen=True, kw_only=True):
     tasks_finished: int
     node_h: float
     share: float | None
-    completion_s: Percentiles | None
-    slowdown: Percentiles | None
-    rho: Percentiles | None
+    completion_s: TaskPercentiles | None
+    slowdown: TaskPercentiles | None
+    rho: TaskPercentiles | None
 
 
 class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,16 +32,16 @@ class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
     tasks_endless: int
     tasks_unfinished: int
     tasks_never_started: int
-    completion_s: Percentiles | None
+    completion_s: TaskPercentiles | None
     completion_at_least_s: float | None
-    response_s: Percentiles | None
-    waited_s: Percentiles | None
-    slowdown: Percentiles | None
-    rho: Percentiles | None
+    response_s: TaskPercentiles | None
+    waited_s: TaskPercentiles | None
+    slowdown: TaskPercentiles | None
+    rho: TaskPercentiles | None
     rho_over_1: float | None
     deadlines: int
     deadlines_missed: int
-    late_s: Percentiles | None
+    late_s: TaskPercentiles | None
     users: dict[str, UserFigures]
 
 
@@ -53,16 +53,16 @@ def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
         tasks_endless=int((tasks.arrived & ~tasks.ends).sum()),
         tasks_unfinished=int(tasks.unfinished.sum()),
         tasks_never_started=int((tasks.arrived & np.isnan(tasks.first_start_s)).sum()),
-        completion_s=Percentiles.of(tasks.completion_s),
+        completion_s=TaskPercentiles.of(tasks.completion_s),
         completion_at_least_s=_at_least(tasks, end_s),
-        response_s=Percentiles.of(tasks.response_s),
-        waited_s=Percentiles.of(tasks.waiting_s),
-        slowdown=Percentiles.of(tasks.slowdown),
-        rho=Percentiles.of(rho),
+        response_s=TaskPercentiles.of(tasks.response_s),
+        waited_s=TaskPercentiles.of(tasks.waiting_s),
+        slowdown=TaskPercentiles.of(tasks.slowdown),
+        rho=TaskPercentiles.of(rho),
         rho_over_1=float((known > 1.0).mean()) if known.size else None,
         deadlines=int((~np.isnan(tasks.deadline_s)).sum()),
         deadlines_missed=int((~np.isnan(late_s)).sum()),
-        late_s=Percentiles.of(late_s),
+        late_s=TaskPercentiles.of(late_s),
         users=user_figures(tasks),
     )
 
@@ -83,9 +83,9 @@ def _of_user(tasks: TaskColumns, held_h: float) -> UserFigures:
         tasks_finished=int(tasks.finished.sum()),
         node_h=node_h,
         share=node_h / held_h if held_h else None,
-        completion_s=Percentiles.of(tasks.completion_s),
-        slowdown=Percentiles.of(tasks.slowdown),
-        rho=Percentiles.of(tasks.rho),
+        completion_s=TaskPercentiles.of(tasks.completion_s),
+        slowdown=TaskPercentiles.of(tasks.slowdown),
+        rho=TaskPercentiles.of(tasks.rho),
     )
 
 

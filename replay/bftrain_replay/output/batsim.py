@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from bftrain_replay.output.read_folder import Saved
+    from bftrain_replay.output.read_folder import SavedReplay
 
 COLUMNS: Final = (
     "job_id",
@@ -43,7 +43,7 @@ _WORKLOAD: Final = "bftrain"
 _UNKNOWN: Final = -1  # what Batsim writes where there is no wall time and no measured energy
 
 
-def export(saved: Saved, file: IO[bytes]) -> int:
+def export(saved: SavedReplay, file: IO[bytes]) -> int:
     """Write all stretches, task by task; gives how many there are."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     count = 0
@@ -64,7 +64,7 @@ def is_own(path: Path) -> bool:
     return header == ",".join(COLUMNS).encode() and (not rows or f",{_WORKLOAD},".encode() in rows)
 
 
-def _rows(saved: Saved) -> Iterator[tuple[object, ...]]:
+def _rows(saved: SavedReplay) -> Iterator[tuple[object, ...]]:
     ends = {
         name: (submit_s, finish_s) for name, submit_s, finish_s in saved.rows("tasks", "name", "submit_s", "finish_s")
     }

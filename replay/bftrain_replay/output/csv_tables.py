@@ -11,7 +11,7 @@ import numpy as np
 from bftrain.files import whole_file
 from bftrain.values import wire
 from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import Kind
+from bftrain_replay.tables.table_schema import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_replay.accounting.allocations import Allocations
-    from bftrain_replay.results.result import Result
-    from bftrain_replay.tables.table_schema import Column
+    from bftrain_replay.accounting.allocations import AllocationRecorder
+    from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.tables.table_schema import TableColumn
 
 SUFFIX: Final = ".csv"
 
 
-def write(result: Result, folder: Path) -> None:
+def write(result: ReplayResult, folder: Path) -> None:
     """Write all tables; each appears complete or not at all."""
     write_rows(folder / "decisions.csv", table_schema.DECISIONS, result.decision_rows())
     write_rows(folder / "tasks.csv", table_schema.TASKS, result.task_rows())
@@ -36,9 +36,9 @@ def write(result: Result, folder: Path) -> None:
         write_allocations(folder / "allocations.csv", result.allocations)
 
 
-def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+def write_rows(path: Path, columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> None:
     """Write a table row by row; it appears complete or not at all."""
-    sizes = {place for place, column in enumerate(columns) if column.kind is Kind.SIZES}
+    sizes = {place for place, column in enumerate(columns) if column.kind is ColumnType.SIZES}
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
@@ -52,7 +52,7 @@ def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[ob
         text.detach()
 
 
-def write_allocations(path: Path, allocations: Allocations) -> None:
+def write_allocations(path: Path, allocations: AllocationRecorder) -> None:
     """Write the table of allocations, block by block: it may have a great many rows, of few names and times."""
     task_names, node_names = _cells(allocations.tasks), _cells(allocations.nodes)
     with whole_file(path) as file:

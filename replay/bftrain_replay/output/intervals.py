@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bftrain_replay.output.read_folder import Holdings
+    from bftrain_replay.output.read_folder import AllocationTable
 
 
-class Stretch(NamedTuple):
-    """``nodes`` are places in ``Holdings.nodes``."""
+class NodeInterval(NamedTuple):
+    """``nodes`` are places in ``AllocationTable.nodes``."""
 
     from_s: float
     to_s: float
     nodes: frozenset[int]
 
 
-def rows_by_task(holdings: Holdings) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def rows_by_task(holdings: AllocationTable) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Give each task that held a node, and which rows are its own."""
     if not holdings.tasks:
         return
@@ -31,7 +31,7 @@ def rows_by_task(holdings: Holdings) -> Iterator[tuple[str, NDArray[np.int64]]]:
     yield from zip(holdings.tasks, np.split(order, ends[:-1]), strict=True)
 
 
-def stretches(holdings: Holdings, rows: NDArray[np.int64]) -> Iterator[Stretch]:
+def stretches(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[NodeInterval]:
     """Give the stretches in which the task of these rows held the same nodes, in order; none if it held nothing."""
     rows = rows[holdings.to_s[rows] > holdings.from_s[rows]]
     times = np.concatenate((holdings.from_s[rows], holdings.to_s[rows]))
@@ -43,7 +43,7 @@ def stretches(holdings: Holdings, rows: NDArray[np.int64]) -> Iterator[Stretch]:
     for time_s, node, is_taken in zip(times[order].tolist(), nodes[order].tolist(), taken[order].tolist(), strict=True):
         if time_s > since_s:
             if held:
-                yield Stretch(since_s, time_s, frozenset(held))
+                yield NodeInterval(since_s, time_s, frozenset(held))
             since_s = time_s
         if is_taken:
             held.add(node)
@@ -51,7 +51,7 @@ def stretches(holdings: Holdings, rows: NDArray[np.int64]) -> Iterator[Stretch]:
             held.discard(node)
 
 
-def sizes(holdings: Holdings, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
+def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
     """Give the stretches in which the task of these rows held as many nodes: begin, end and how many."""
     times, places = np.unique(np.concatenate((holdings.from_s[rows], holdings.to_s[rows])), return_inverse=True)
     changes = np.zeros(len(times), dtype=np.int64)

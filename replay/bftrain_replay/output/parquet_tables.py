@@ -11,15 +11,15 @@ from bftrain.errors import BadInput
 from bftrain.files import whole_file
 from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
 from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import Kind
+from bftrain_replay.tables.table_schema import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from bftrain_replay.accounting.allocations import Allocations
-    from bftrain_replay.results.result import Result
-    from bftrain_replay.tables.table_schema import Column
+    from bftrain_replay.accounting.allocations import AllocationRecorder
+    from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.tables.table_schema import TableColumn
 
 SUFFIX: Final = ".parquet"
 _ROWS_AT_ONCE: Final = 8192
@@ -46,7 +46,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         raise BadInput(f"not the table it should be: {error}", where=str(path), fix=_READ_AGAIN) from error
 
 
-def write(result: Result, folder: Path, file_format: str) -> None:
+def write(result: ReplayResult, folder: Path, file_format: str) -> None:
     """Write all tables; each appears complete or not at all, and names its ``file_format`` in its metadata."""
     pa = pyarrow()
     rows = {
@@ -62,7 +62,7 @@ def write(result: Result, folder: Path, file_format: str) -> None:
             _write_allocations(pa, result.allocations, add)
 
 
-def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]], file_format: str) -> None:
+def write_rows(path: Path, columns: Sequence[TableColumn], rows: Iterable[Sequence[object]], file_format: str) -> None:
     """Write a table row by row; it appears complete or not at all, and names its ``file_format`` in its metadata."""
     pa = pyarrow()
     with _writer(pa, path, columns, file_format) as add:
@@ -70,7 +70,12 @@ def write_rows(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[ob
 
 
 @contextmanager
-def _writer(pa: Any, path: Path, columns: Sequence[Column], file_format: str) -> Iterator[Callable[[list[Any]], None]]:  # noqa: ANN401 - a module without types
+def _writer(
+    pa: Any,  # noqa: ANN401 - a module without types
+    path: Path,
+    columns: Sequence[TableColumn],
+    file_format: str,
+) -> Iterator[Callable[[list[Any]], None]]:
     """Give a function that appends one group of rows, column by column."""
     schema = pa.schema(
         [(column.name, _type_of(pa, column)) for column in columns], metadata={FORMAT_KEY: file_format.encode()}
@@ -79,21 +84,21 @@ def _writer(pa: Any, path: Path, columns: Sequence[Column], file_format: str) ->
         yield lambda arrays: writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def _type_of(pa: Any, column: Column) -> Any:  # noqa: ANN401 - a module without types
+def _type_of(pa: Any, column: TableColumn) -> Any:  # noqa: ANN401 - a module without types
     names = pa.dictionary(pa.int32(), pa.string())
-    if column in table_schema.ALLOCATIONS and column.kind is Kind.TEXT:
+    if column in table_schema.ALLOCATIONS and column.kind is ColumnType.TEXT:
         return names  # a handful of names, each many times
     return {
-        Kind.TEXT: pa.string(),
-        Kind.NUMBER: pa.float64(),
-        Kind.WHOLE: pa.int64(),
-        Kind.SIZES: pa.map_(pa.string(), pa.int32()),
+        ColumnType.TEXT: pa.string(),
+        ColumnType.NUMBER: pa.float64(),
+        ColumnType.WHOLE: pa.int64(),
+        ColumnType.SIZES: pa.map_(pa.string(), pa.int32()),
     }[column.kind]
 
 
 def _add_rows(
     pa: Any,  # noqa: ANN401 - a module without types
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Iterable[Sequence[object]],
     add: Callable[[list[Any]], None],
 ) -> None:
@@ -101,12 +106,12 @@ def _add_rows(
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
         arrays = []
         for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
-            content = [list(cell.items()) for cell in cells] if column.kind is Kind.SIZES else cells
+            content = [list(cell.items()) for cell in cells] if column.kind is ColumnType.SIZES else cells
             arrays.append(pa.array(content, type=_type_of(pa, column)))
         add(arrays)
 
 
-def _write_allocations(pa: Any, allocations: Allocations, add: Callable[[list[Any]], None]) -> None:  # noqa: ANN401 - a module without types
+def _write_allocations(pa: Any, allocations: AllocationRecorder, add: Callable[[list[Any]], None]) -> None:  # noqa: ANN401 - a module without types
     task_names, node_names = pa.array(allocations.tasks, pa.string()), pa.array(allocations.nodes, pa.string())
     for block in allocations.blocks():
         named = [

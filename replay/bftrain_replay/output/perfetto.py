@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bftrain_replay.output.read_folder import Saved
+    from bftrain_replay.output.read_folder import SavedReplay
 
 _BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
 _TASKS: Final = 1
 _NODES: Final = 2
 
 
-def export(saved: Saved, file: IO[bytes]) -> int:
+def export(saved: SavedReplay, file: IO[bytes]) -> int:
     """Write all events; gives how many there are."""
     file.write(_BEGIN)
     file.write(wire.encode({"made_by": saved.summary["format"], "solver": saved.summary["solver"]}))
@@ -42,7 +42,7 @@ def is_own(path: Path) -> bool:
     return head.startswith(_BEGIN) and b'"made_by":"bftrain ' in head
 
 
-def _events(saved: Saved) -> Iterator[dict[str, Any]]:
+def _events(saved: SavedReplay) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _NODES, 0, "nodes")
     for time_s, pool, used in saved.rows("decisions", "time_s", "pool", "used"):
         for name, value in (("idle nodes", pool), ("used nodes", used)):

@@ -15,7 +15,7 @@ from bftrain.values import wire
 from bftrain_replay.output import parquet_tables
 from bftrain_replay.provenance import FORMAT
 from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import Column, Kind
+from bftrain_replay.tables.table_schema import ColumnType, TableColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,16 +28,16 @@ _READ_ANEW: Final = "run the replay again with this version"
 _IN_ROUNDS: Final = (
     "a run in rounds has figures, tables and a page: docs/rounds.md; this is for replays without --round"
 )
-_PARSERS: Final[Mapping[Kind, Callable[[str], Any]]] = {
-    Kind.TEXT: str,
-    Kind.NUMBER: float,
-    Kind.WHOLE: int,
-    Kind.SIZES: lambda text: wire.decode(text, dict[str, int]),
+_PARSERS: Final[Mapping[ColumnType, Callable[[str], Any]]] = {
+    ColumnType.TEXT: str,
+    ColumnType.NUMBER: float,
+    ColumnType.WHOLE: int,
+    ColumnType.SIZES: lambda text: wire.decode(text, dict[str, int]),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
+class AllocationTable:
     """The table of allocations, column by column: places in ``tasks`` and ``nodes``, seconds since the log's start."""
 
     tasks: tuple[str, ...]
@@ -56,11 +56,11 @@ def _fix_of(form: object) -> str:
     return _READ_ANEW if told.startswith("bftrain replay") else "name the folder of a replay"
 
 
-class Saved:
+class SavedReplay:
     """The folder of a replay; or of something like it, whose ``form`` and tables (name -> columns) are given."""
 
     def __init__(
-        self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[Column]] = table_schema.TABLES
+        self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[TableColumn]] = table_schema.TABLES
     ) -> None:
         settle(folder)
         path = folder / "summary.json"
@@ -97,7 +97,7 @@ class Saved:
         if missing:
             raise BadInput(f"has no column '{missing[0]}'", where=file.where, fix=_READ_AGAIN)
         wanted = [
-            (file.header.index(column), _PARSERS[kinds[column]], kinds[column] is Kind.TEXT) for column in columns
+            (file.header.index(column), _PARSERS[kinds[column]], kinds[column] is ColumnType.TEXT) for column in columns
         ]
         width = len(file.header)
         for row in file.rows():
@@ -108,7 +108,7 @@ class Saved:
             except ValueError as error:
                 raise BadInput(f"not what its column says: {error}", where=file.where, fix=_READ_AGAIN) from error
 
-    def holdings(self) -> Holdings:
+    def holdings(self) -> AllocationTable:
         """Read the table of allocations; each row takes 24 bytes."""
         task, node, from_s, to_s = array("i"), array("i"), array("d"), array("d")
         tasks: dict[str, int] = {}
@@ -121,7 +121,7 @@ class Saved:
             node.append(nodes.setdefault(node_name, len(nodes)))
             from_s.append(begin_s)
             to_s.append(end_s)
-        return Holdings(
+        return AllocationTable(
             tasks=tuple(tasks),
             nodes=tuple(nodes),
             task=np.asarray(task),

@@ -13,22 +13,22 @@ from typing import Any, Final
 from bftrain import summaries
 from bftrain.values import wire
 from bftrain_datasets.log.idle_doubts import doubts_of
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.alternatives import advice, sensitivity
-from bftrain_replay.provenance import FORMAT, Source, tasks_sha256, versions_with
-from bftrain_replay.reference.ideal_cluster import Ideal
-from bftrain_replay.results.result import Result, Timings
+from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256, versions_with
+from bftrain_replay.reference.ideal_cluster import IdealCluster
+from bftrain_replay.results.result import MeasuredTimings, ReplayResult
 from bftrain_replay.simulation import progress_assumptions
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study
+from bftrain_replay.study import ReplayStudy
 
 # What a real clock measured, and so differs from run to run
-MEASURED: Final = frozenset(Timings.__struct_fields__)
+MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
 # What is not part of the figures' sum: these, what --quick leaves out, and what is told of them in words
 _NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "doubtful"}
 
 
-def summary(study: Study, source: Source) -> dict[str, Any]:
+def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     """Give what ``summary.json`` holds."""
     on_log = study.fixed is None
     told: dict[str, Any] = {
@@ -67,7 +67,7 @@ def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
     return summaries.lasting(told, MEASURED)
 
 
-def _workload(study: Study, source: Source) -> dict[str, Any] | None:
+def _workload(study: ReplayStudy, source: InputSource) -> dict[str, Any] | None:
     """Return what was replayed where no tasks were given."""
     found = source.workload
     if found is None:
@@ -76,41 +76,41 @@ def _workload(study: Study, source: Source) -> dict[str, Any] | None:
     return {**wire.plain(found), **more}
 
 
-def workload_ran_dry(study: Study) -> bool:
+def workload_ran_dry(study: ReplayStudy) -> bool:
     """Return whether there was a time without any task left, which a workload without end must not have."""
-    return study.result.unused_node_s.get(Unused.NO_TASK, 0.0) > 0.0
+    return study.result.unused_node_s.get(UnusedReason.NO_TASK, 0.0) > 0.0
 
 
-def assumed_progress(study: Study) -> dict[str, Any]:
+def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
     """Return how tasks were assumed to keep their progress, with a sentence that says so."""
     progress = ReplaySettings.progress_in(study.result.settings)
     return progress_assumptions.told(progress, nodes_leave=study.fixed is None)
 
 
-def _settings(study: Study) -> dict[str, Any]:
+def _settings(study: ReplayStudy) -> dict[str, Any]:
     """Give all settings but the one that is only another way to say ``progress``."""
     found: dict[str, Any] = wire.plain(study.result.settings)
     found.pop("checkpoint_interval_s", None)
     return found
 
 
-def _log_sha256(study: Study) -> str:
+def _log_sha256(study: ReplayStudy) -> str:
     """Give the hash of the log; that of a cluster does not tell how long tasks were on it, so that policies compare."""
     if study.fixed is not None:
         return replace(study.fixed.cluster, until_s=None).log().sha256
     return study.log.sha256
 
 
-def _figures(result: Result) -> dict[str, Any]:
+def _figures(result: ReplayResult) -> dict[str, Any]:
     return {**wire.plain(result.summary()), **wire.plain(result.timings())}
 
 
-def _ideal(study: Study) -> dict[str, Any] | None:
+def _ideal(study: ReplayStudy) -> dict[str, Any] | None:
     found = study.fixed.ideal if study.fixed is not None else None
     return None if found is None else {**wire.plain(found), **over_ideal(study, found)}
 
 
-def over_ideal(study: Study, found: Ideal) -> dict[str, float | None]:
+def over_ideal(study: ReplayStudy, found: IdealCluster) -> dict[str, float | None]:
     """Give how many times as long as ideally the replay took; nothing of one that did not finish all tasks."""
     figures = study.result.summary()
     mean_s = figures.completion_s.mean if figures.completion_s and figures.makespan_s is not None else None

@@ -38,7 +38,7 @@ _NEAR: Final = 1e-9  # relative: what is left of a task's work by rounding
 _TIED: Final = {name: name for name in ("max-min", "water-filling", "makespan")} | {"max-min-now": "max-min"}
 
 
-class Fluid:
+class FluidShares:
     """Tasks that all have an end, on nodes that never leave. Times are seconds since the begin."""
 
     def __init__(

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.reference.fluid_shares import Fluid, KeepGoing
+    from bftrain_replay.reference.fluid_shares import FluidShares, KeepGoing
 
 
-class Ideal(msgspec.Struct, frozen=True, kw_only=True):
+class IdealCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Mean completion time and makespan, seconds: of the fluid (``None``: not all would finish), and the least."""
 
     objective: str
@@ -51,7 +51,9 @@ def _ratio(taken_s: float | None, ideal_s: float | None) -> float | None:
     return taken_s / ideal_s if taken_s is not None and ideal_s else None
 
 
-def ideal(tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: Fluid, keep_going: KeepGoing) -> Ideal | None:
+def ideal(
+    tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: FluidShares, keep_going: KeepGoing
+) -> IdealCluster | None:
     """Find both figures for tasks that all have an end and run somewhere; ``None`` if told to stop."""
     came = [max(spec.submit_s, 0.0) for spec in tasks]
     told = [True]
@@ -66,7 +68,7 @@ def ideal(tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: Fluid, kee
     done = [finish[spec.name] for spec in tasks if spec.name in finish]
     all_done = len(done) == len(tasks)
     least = least_of(tasks, nodes)
-    return Ideal(
+    return IdealCluster(
         objective=fluid.objective,
         fluid_completion_s=_mean([end - begin for end, begin in zip(done, came, strict=True)]) if all_done else None,
         fluid_makespan_s=max(done) - min(came) if all_done else None,
@@ -76,21 +78,21 @@ def ideal(tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: Fluid, kee
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class LowerBounds:
     """The mean completion time and the makespan that nobody can go below, seconds."""
 
     completion_s: float
     makespan_s: float
 
 
-def least_of(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> Least:
+def least_of(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> LowerBounds:
     """Bound them by a single machine as fast as all nodes, and by each task alone on its best nodes."""
     came = [max(spec.submit_s, 0.0) for spec in tasks]
     alone = [shortest_s(spec, nodes) or 0.0 for spec in tasks]
     ends = _one_machine(came, costs(tasks, nodes).tolist())
     shared = _mean([end - begin for end, begin in zip(ends, came, strict=True)])
     last = max(*ends, *(begin + lasts for begin, lasts in zip(came, alone, strict=True)))
-    return Least(max(shared, _mean(alone)), last - min(came))
+    return LowerBounds(max(shared, _mean(alone)), last - min(came))
 
 
 def _one_machine(came: Sequence[float], cost: Sequence[float]) -> list[float]:

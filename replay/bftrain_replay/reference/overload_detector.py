@@ -27,7 +27,7 @@ DEVIATIONS: Final = 3.0
 _QUARTERS: Final = (0.25, 0.5, 0.75)
 
 
-class Queue:
+class QueueDetector:
     """Watches arrivals and the queue."""
 
     __slots__ = ("_cost", "_costs", "_empty_s", "_squares", "_times", "_waiting")
@@ -68,7 +68,7 @@ class Queue:
         return self._waiting[place - 1] if place else 0
 
 
-class Unwatched:
+class NoDetector:
     """Lets a queue grow: for whoever says when to end."""
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:

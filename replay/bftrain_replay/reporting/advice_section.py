@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from bftrain import text_formats
 from bftrain_replay.alternatives.advice import LEAST_GAIN, AdviceRow
-from bftrain_replay.drawing.html_page import Html
+from bftrain_replay.drawing.html_page import HtmlText
 from bftrain_replay.reporting.loss_causes import CAUSES
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.reporting.waterfall import hints
 
 _NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
@@ -26,7 +26,7 @@ _WITHOUT_GAIN: Final = f"with a gain below {text_formats.percent(LEAST_GAIN)} of
 _DEPENDS: Final = "What the largest of the other steps depend on; what a change of it brings is not tried here:"
 
 
-def advice(material: Material) -> Html:
+def advice(material: ReportData) -> HtmlText:
     """Write the changes that were tried and gain, the largest gain first, then what the other large steps depend on."""
     parts = [_of_settings(material.told)]
     explained = "".join(_explanations(material))
@@ -34,7 +34,7 @@ def advice(material: Material) -> Html:
         parts.append(f'<p class="soft">{_DEPENDS}</p><ul class="advice">{explained}</ul>')
     if not hints(material) and not material.told.get("advice"):
         parts = ["<p>Hardly anything: nearly all idle node-time became work that counts.</p>"]
-    return Html("".join(parts))
+    return HtmlText("".join(parts))
 
 
 def _of_settings(told: Mapping[str, Any]) -> str:
@@ -71,7 +71,7 @@ def _sentence(row: AdviceRow) -> str:
     return f"<code>{escape(row.option)}</code>: <strong>{_joined(gain)}</strong>{takes}. {answers}"
 
 
-def _explanations(material: Material) -> Iterator[str]:
+def _explanations(material: ReportData) -> Iterator[str]:
     """Give what each large step without advice depends on, where that is more than settings that are tried."""
     answered = {row["cause"] for row in material.told.get("advice") or ()}
     idle_h = float(material.told["idle_node_h"])

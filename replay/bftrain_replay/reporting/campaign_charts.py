@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Cell, Html, Section, Table
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.reporting.cumulative import Line, over_ratios, told_apart
+from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, told_apart
 from bftrain_replay.reporting.user_shares import BOUND, OTHERS, named
 from bftrain_replay.results.campaign_stretch import CampaignRow
 
@@ -20,7 +20,7 @@ _LINES: Final = len(HUES) - 1  # of users; what is beyond is one
 _WORST: Final = 50  # campaigns that are named one by one
 
 
-def campaigns(rows: Sequence[CampaignRow]) -> Section | None:
+def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
     """Give the section; none where tasks are nobody's, or no campaign came to its end."""
     finished = [row for row in rows if row.stretch is not None]
     if not finished:
@@ -37,10 +37,10 @@ def campaigns(rows: Sequence[CampaignRow]) -> Section | None:
         _by_user(rows),
         *((worst,) if worst is not None else ()),
     )
-    return Section(heading="Campaigns", intro=intro, parts=parts)
+    return PageSection(heading="Campaigns", intro=intro, parts=parts)
 
 
-def _said(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> Html:
+def _said(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> HtmlText:
     stretch = f"<strong>{text_formats.ratio(float(_column(finished, 'stretch').mean()))}</strong>"
     within = sum(bool(row.within) for row in finished)
     if len(finished) == 1:
@@ -52,16 +52,16 @@ def _said(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> Html:
             "their end, with a stretch of "
         )
         text += f"{stretch} on average; {text_formats.count(within)} of them within their bound."
-    return Html(f'<p class="says">{text}</p>')
+    return HtmlText(f'<p class="says">{text}</p>')
 
 
-def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> Figure:
+def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> ChartFigure:
     """Give a line a user, of those with most node-time, and the bounds of all as far as stretches go."""
     hues = dict(zip([name for name, _ in _groups(rows)], HUES, strict=False))
-    lines = [Line(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in _groups(rows)]
+    lines = [CumulativeLine(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in _groups(rows)]
     lines = [line for line in lines if line.known.size]
     bounds, end = _column(finished, "stretch_bound"), max(float(line.known[-1]) for line in lines)
-    bound = Line(BOUND, np.where(bounds <= end, bounds, np.nan), len(finished))
+    bound = CumulativeLine(BOUND, np.where(bounds <= end, bounds, np.nan), len(finished))
     shown = [*lines, *([bound] if bound.known.size else [])]
     drawn = [hues[line.name] if len(lines) > 1 else "@used" for line in lines]
     known = np.sort(_column(finished, "stretch"))
@@ -70,7 +70,7 @@ def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> 
         f"{text_formats.ratio(float(np.median(known)))}, the largest "
     )
     says += f"is {text_formats.ratio(float(known[-1]))}."
-    return Figure(
+    return ChartFigure(
         name="stretch",
         title="Stretch by user" if len(lines) > 1 else "Stretch",
         says=says,
@@ -98,9 +98,9 @@ def _groups(rows: Sequence[CampaignRow]) -> list[tuple[str, list[CampaignRow]]]:
     return [*((named(user), found[user]) for user in kept), *([(OTHERS, others)] if others else [])]
 
 
-def _by_user(rows: Sequence[CampaignRow]) -> Table:
+def _by_user(rows: Sequence[CampaignRow]) -> HtmlTable:
     users = sorted({row.user for row in rows})
-    return Table(
+    return HtmlTable(
         label="Campaigns by user",
         headings=(
             "user",
@@ -117,31 +117,31 @@ def _by_user(rows: Sequence[CampaignRow]) -> Table:
     )
 
 
-def _user(user: str, rows: Sequence[CampaignRow]) -> tuple[Cell, ...]:
+def _user(user: str, rows: Sequence[CampaignRow]) -> tuple[HtmlCell, ...]:
     stretches = _known(rows, "stretch")
     parts = [row.stretch / row.stretch_bound for row in rows if row.stretch is not None and row.stretch_bound]
     node_h = sum(row.node_h for row in rows)
     within = sum(bool(row.within) for row in rows)
     return (
-        Cell(named(user), user),
-        Cell(text_formats.count(len(rows)), len(rows)),
-        Cell(text_formats.count(stretches.size), stretches.size),
-        Cell(text_formats.count(node_h), node_h),
+        HtmlCell(named(user), user),
+        HtmlCell(text_formats.count(len(rows)), len(rows)),
+        HtmlCell(text_formats.count(stretches.size), stretches.size),
+        HtmlCell(text_formats.count(node_h), node_h),
         _ratio(float(stretches.mean()) if stretches.size else None),
         _ratio(float(stretches.max()) if stretches.size else None),
         _share(max(parts, default=None)),
-        Cell(f"{within:,} of {stretches.size:,}", within / stretches.size) if stretches.size else _ratio(None),
+        HtmlCell(f"{within:,} of {stretches.size:,}", within / stretches.size) if stretches.size else _ratio(None),
     )
 
 
-def _worst(finished: Sequence[CampaignRow]) -> Table | None:
+def _worst(finished: Sequence[CampaignRow]) -> HtmlTable | None:
     """Name the campaigns that waited most for others."""
     ordered = sorted(finished, key=lambda row: -(row.stretch or 0.0))[:_WORST]
     if len(finished) == 1:
         return None
     some = len(ordered) < len(finished)
     told = f"The {len(ordered)} campaigns with the largest stretch" if some else "All campaigns, one by one"
-    return Table(
+    return HtmlTable(
         label="Campaigns with the largest stretch",
         headings=("campaign", "user", "tasks", "created", "took", "alone", "stretch", "bound", "within it"),
         rows=[_row(row) for row in ordered],
@@ -150,25 +150,25 @@ def _worst(finished: Sequence[CampaignRow]) -> Table | None:
     )
 
 
-def _row(row: CampaignRow) -> tuple[Cell, ...]:
+def _row(row: CampaignRow) -> tuple[HtmlCell, ...]:
     took_s = None if row.end_s is None else row.end_s - row.created_s
     return (
-        Cell(row.campaign or f"no. {row.number}", row.number),
-        Cell(named(row.user), row.user),
-        Cell(text_formats.count(row.tasks), row.tasks),
-        *(Cell(text_formats.duration(seconds), seconds) for seconds in (row.created_s, took_s, row.least_s)),
+        HtmlCell(row.campaign or f"no. {row.number}", row.number),
+        HtmlCell(named(row.user), row.user),
+        HtmlCell(text_formats.count(row.tasks), row.tasks),
+        *(HtmlCell(text_formats.duration(seconds), seconds) for seconds in (row.created_s, took_s, row.least_s)),
         _ratio(row.stretch),
         _ratio(row.stretch_bound),
-        Cell("yes" if row.within else "no", float(bool(row.within))),
+        HtmlCell("yes" if row.within else "no", float(bool(row.within))),
     )
 
 
-def _ratio(value: float | None) -> Cell:
-    return Cell(text_formats.ratio(value), value)
+def _ratio(value: float | None) -> HtmlCell:
+    return HtmlCell(text_formats.ratio(value), value)
 
 
-def _share(value: float | None) -> Cell:
-    return Cell(text_formats.percent(value), value)
+def _share(value: float | None) -> HtmlCell:
+    return HtmlCell(text_formats.percent(value), value)
 
 
 def _column(rows: Sequence[CampaignRow], name: str) -> NDArray[np.float64]:

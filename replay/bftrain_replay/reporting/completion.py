@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Html, Section, Table
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time, told_apart
+from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time, told_apart
 from bftrain_replay.reporting.user_shares import by_user, user_table
 
 _SPREADS: Final = (
@@ -26,7 +26,7 @@ _SPREADS: Final = (
 )
 
 
-class Ran(Protocol):
+class CompletionFigures(Protocol):
     """What is told of any run with tasks."""
 
     @property
@@ -40,7 +40,7 @@ class Ran(Protocol):
         ...
 
 
-def completion(material: Ran) -> Section | None:
+def completion(material: CompletionFigures) -> PageSection | None:
     """Give the section; none where no task could finish, or none came."""
     told = material.told
     if not told["tasks_finished"] and not told["tasks_unfinished"]:
@@ -52,14 +52,14 @@ def completion(material: Ran) -> Section | None:
         "the machine were the task's alone; rho that over what it takes on its n-th part of everything, with n the "
         "tasks that are there: nobody above 1 means that nobody paid for others."
     )
-    return Section(
+    return PageSection(
         heading="How long tasks took", intro=intro, parts=[_said(told), *(part for part in parts if part is not None)]
     )
 
 
-def _said(told: Mapping[str, Any]) -> Html:
+def _said(told: Mapping[str, Any]) -> HtmlText:
     """Say it, and who is missing from it."""
-    return Html(f'<p class="says">{" ".join(_sentences(told))}</p>')
+    return HtmlText(f'<p class="says">{" ".join(_sentences(told))}</p>')
 
 
 def _sentences(told: Mapping[str, Any]) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _sentences(told: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _spreads(told: Mapping[str, Any]) -> Table:
+def _spreads(told: Mapping[str, Any]) -> HtmlTable:
     rows = [
         (
             label,
@@ -102,15 +102,15 @@ def _spreads(told: Mapping[str, Any]) -> Table:
         for name, label, said in _SPREADS
         if told[name] is not None
     ]
-    return Table(
+    return HtmlTable(
         label="How long tasks took", headings=("", "mean", "median", "95 in 100", "most", "of tasks"), rows=rows
     )
 
 
-def _finished(tasks: TaskColumns) -> Figure | None:
+def _finished(tasks: TaskColumns) -> ChartFigure | None:
     came = int((tasks.arrived & tasks.ends).sum())
-    started = Line("started", np.where(tasks.ends, tasks.response_s, np.nan), came)
-    finished = Line("finished", tasks.completion_s, came)
+    started = CumulativeLine("started", np.where(tasks.ends, tasks.response_s, np.nan), came)
+    finished = CumulativeLine("finished", tasks.completion_s, came)
     if not came or not finished.known.size or not finished.known[-1] > 0.0:
         return None
     says = f"Of {text_formats.counted(came, 'task')} {started.known.size:,} began, half of these within "
@@ -119,7 +119,7 @@ def _finished(tasks: TaskColumns) -> Figure | None:
         "of these within "
     )
     says += f"{text_formats.duration(float(np.median(finished.known)))}."
-    return Figure(
+    return ChartFigure(
         name="completion",
         title="Tasks begun and finished within a time from submission",
         says=says,
@@ -131,9 +131,9 @@ def _finished(tasks: TaskColumns) -> Figure | None:
     )
 
 
-def _rho(tasks: TaskColumns) -> Figure | None:
+def _rho(tasks: TaskColumns) -> ChartFigure | None:
     ends = int((tasks.arrived & tasks.ends).sum())
-    line = Line("all tasks", tasks.rho, ends)
+    line = CumulativeLine("all tasks", tasks.rho, ends)
     known = line.known
     if not known.size:
         return None
@@ -143,7 +143,7 @@ def _rho(tasks: TaskColumns) -> Figure | None:
         "the largest is "
     )
     says += f"{text_formats.ratio(float(known[-1]))}; {text_formats.percent(above)} are above 1."
-    return Figure(
+    return ChartFigure(
         name="rho",
         title="Finish-time fairness",
         says=says,
@@ -157,21 +157,21 @@ def _rho(tasks: TaskColumns) -> Figure | None:
     )
 
 
-def _slowdown(tasks: TaskColumns) -> Figure | None:
+def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
     """Give a line a user, of the largest ones; campaigns are too many for that."""
     if not (~np.isnan(tasks.slowdown)).any():
         return None
     ending = tasks.arrived & tasks.ends
     groups = [(user, which & ending) for user, which in by_user(tasks, len(HUES) - 1)]
-    lines = [Line(name, tasks.slowdown[which], int(which.sum())) for name, which in groups if which.any()]
+    lines = [CumulativeLine(name, tasks.slowdown[which], int(which.sum())) for name, which in groups if which.any()]
     lines = [line for line in lines if line.known.size]
-    whole = Line("", tasks.slowdown, len(tasks)).known
+    whole = CumulativeLine("", tasks.slowdown, len(tasks)).known
     says = (
         f"Half of the finished tasks took at most {text_formats.ratio(float(np.median(whole)))} times as long as the "
     )
     says += f"shortest possible, the slowest {text_formats.ratio(float(whole[-1]))} times."
     hues = ["@used"] if len(lines) == 1 else list(HUES)
-    return Figure(
+    return ChartFigure(
         name="slowdown",
         title="Slowdown" if len(lines) == 1 else "Slowdown by user",
         says=says,

@@ -7,11 +7,11 @@ from typing import Any
 
 from bftrain import text_formats
 from bftrain.values import wire
-from bftrain_replay.drawing.html_page import Html, Table
+from bftrain_replay.drawing.html_page import HtmlTable, HtmlText
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
-def configuration(told: Mapping[str, Any]) -> Iterator[Table | Html]:
+def configuration(told: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
     """Give the tables: inputs, settings that somebody chose, versions, and settings that are as by default."""
     inputs = [
         (name, f"{one['name'] or 'made in memory'} (SHA-256 {one['sha256']})") for name, one in told["inputs"].items()
@@ -25,21 +25,21 @@ def tables(
     settings: Mapping[str, Any],
     defaults: Mapping[str, Any],
     versions: Mapping[str, object],
-) -> Iterator[Table | Html]:
+) -> Iterator[HtmlTable | HtmlText]:
     """Give the tables for any settings."""
     chosen = {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
     rows = [*inputs, *((name, _said(value)) for name, value in chosen.items())]
-    yield Table(label="Configuration", headings=("what", "value"), rows=rows, css="plain")
+    yield HtmlTable(label="Configuration", headings=("what", "value"), rows=rows, css="plain")
     if not chosen:
-        yield Html('<p class="soft">All settings are as by default.</p>')
-    yield Table(
+        yield HtmlText('<p class="soft">All settings are as by default.</p>')
+    yield HtmlTable(
         label="Settings as by default",
         headings=("setting", "value"),
         rows=[(name, _said(value)) for name, value in settings.items() if name not in chosen],
         css="plain",
         folded=f"{len(settings) - len(chosen)} settings that are as by default",
     )
-    yield Table(
+    yield HtmlTable(
         label="Versions",
         headings=("what", "version"),
         rows=[(name, str(value)) for name, value in versions.items()],

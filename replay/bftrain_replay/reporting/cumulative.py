@@ -20,7 +20,7 @@ _NARROWEST: Final = 1.5  # from least to most on a logarithmic axis
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class CumulativeLine:
     """Figures of those that have one (NaN is left out), out of so many ``tasks``."""
 
     name: str
@@ -46,7 +46,7 @@ def unit_of(longest_s: float) -> tuple[float, str]:
     return next((size, name) for size, name in _UNITS if longest_s >= 2 * size or size == _UNITS[-1][0])
 
 
-def over_time(lines: Sequence[Line], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
+def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
     """Describe lines over lengths of time; ``words`` end the title of the axis.
 
     Where the longest are far from the others the axis is logarithmic, and begins where few are left.
@@ -74,7 +74,9 @@ def _shortest_shown(times_s: NDArray[np.float64]) -> float:
     return max(float(np.percentile(positive, _FEW_PERCENT)), float(positive.max()) / _WIDEST)
 
 
-def over_ratios(lines: Sequence[Line], title: str, colours: Mapping[str, Any], of: str = "tasks") -> dict[str, Any]:
+def over_ratios(
+    lines: Sequence[CumulativeLine], title: str, colours: Mapping[str, Any], of: str = "tasks"
+) -> dict[str, Any]:
     """Describe lines over ratios, on a logarithmic axis with a rule at 1; ``of`` is what they are shares of."""
     ends = [float(end) for line in lines if line.known.size for end in (line.known[0], line.known[-1]) if end > 0.0]
     low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.reporting.report_data import ReportData
 
 _HEADROOM: Final = 1.15  # of the highest bar: room for words above it
 
 
-def decision_times(material: Material) -> Figure | None:
+def decision_times(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where nothing was decided."""
     told = material.told
     bins, spread = told["decide_ms_bins"], told["decide_ms"]
@@ -26,7 +26,7 @@ def decision_times(material: Material) -> Figure | None:
     rows = [{"from": one["from_ms"], "to": one["to_ms"], "count": one["count"], "told": _told(one)} for one in bins]
     scale = {"type": "log", "domain": [bins[0]["from_ms"], bins[-1]["to_ms"]], "nice": False}
     marks = [{"at": spread["p50"], "name": "median"}, {"at": spread["p99"], "name": "99 in 100"}]
-    return Figure(
+    return ChartFigure(
         name="decisions",
         title="How long decisions took",
         says=said,

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED
-from bftrain_replay.drawing.html_page import Card, Html, Table
+from bftrain_replay.drawing.html_page import FigureCard, HtmlTable, HtmlText
 from bftrain_replay.reporting.loss_causes import useful_node_hours
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.reporting.waterfall import hints
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
 from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 _ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
@@ -28,10 +28,10 @@ _ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
     ("harvest, samples", lambda told: text_formats.large(told["harvested"])),
     ("efficiency U", told_efficiency),
     ("idle node-time used", lambda told: text_formats.percent(told["coverage"])),
-    ("lost to preemption", lambda told: text_formats.percent(lost_share(told, Loss.PREEMPTION))),
+    ("lost to preemption", lambda told: text_formats.percent(lost_share(told, SampleLoss.PREEMPTION))),
     (
         "lost to rescaling and start-up",
-        lambda told: text_formats.percent(lost_share(told, Loss.RESCALING, Loss.START_UP)),
+        lambda told: text_formats.percent(lost_share(told, SampleLoss.RESCALING, SampleLoss.START_UP)),
     ),
     ("tasks finished", lambda told: f"{told['tasks_finished']:,} of {told['tasks']:,}"),
     ("all tasks finished after", lambda told: text_formats.duration(told["makespan_s"])),
@@ -69,18 +69,18 @@ def _mean(told: Mapping[str, Any], name: str) -> float | None:
     return None if spread is None else float(spread["mean"])
 
 
-def lost_share(told: Mapping[str, Any], *losses: Loss) -> float | None:
+def lost_share(told: Mapping[str, Any], *losses: SampleLoss) -> float | None:
     """Share of the idle node-time that tasks held and that went to these losses."""
     idle_h = float(told["idle_node_h"])
     return sum(float(told["lost"][loss]["node_h"]) for loss in losses) / idle_h if idle_h else None
 
 
-def lead(material: Material) -> Html:
+def lead(material: ReportData) -> HtmlText:
     """Say it in a few sentences."""
     told = material.told
     who = _LEFT_BY[(told.get("doubtful") or {}).get("source", RECORDS)]
     if not told["idle_node_h"]:
-        return Html(f"{who} left no node idle: there was nothing to harvest.")
+        return HtmlText(f"{who} left no node idle: there was nothing to harvest.")
     share = f"{text_formats.percent(_idle_share(material))} of all"
     said = [f"{who} left <strong>{text_formats.count(told['idle_node_h'])} node-hours</strong> idle, {share}."]
     said += [f"<strong>{escape(text)}</strong>." for text in (told.get("headline") or {}).get("caveats", ())]
@@ -98,7 +98,7 @@ def lead(material: Material) -> Html:
         said.append(f"What took most: <strong>{text_formats.count(hours)} node-hours</strong> {cause.happened}.")
     if told.get("progress"):  # not in results of earlier versions
         said.append(escape(told["progress"]["sentence"]))
-    return Html(" ".join(said))
+    return HtmlText(" ".join(said))
 
 
 def _of_the_tasks(told: Mapping[str, Any]) -> list[str]:
@@ -130,7 +130,7 @@ def _of_enough_work(told: Mapping[str, Any]) -> list[str]:
     return [f"{text}."]
 
 
-def notices(material: Material) -> list[str]:
+def notices(material: ReportData) -> list[str]:
     """Say what a reader must know before believing the figures."""
     told = material.told
     found = []
@@ -144,7 +144,7 @@ def notices(material: Material) -> list[str]:
     return found
 
 
-def cards(material: Material) -> list[Card]:
+def cards(material: ReportData) -> list[FigureCard]:
     """Give the figures that are seen at first glance: from what was idle to what counts, then how good that is."""
     told = material.told
     hours, idle_h = material.end_s / SECONDS_AN_HOUR, float(told["idle_node_h"])
@@ -156,32 +156,32 @@ def cards(material: Material) -> list[Card]:
         return text_formats.percent(part_h / idle_h if idle_h else None)
 
     return [
-        Card(
+        FigureCard(
             name="Idle",
             figure=text_formats.percent(_idle_share(material)),
             note=f"of all node-time: {text_formats.count(idle_h)} node-hours, {mean} nodes on average{_doubtful(told)}",
         ),
-        Card(
+        FigureCard(
             name="Used",
             figure=text_formats.percent(told["coverage"]),
             note=f"of the idle node-time: tasks held {text_formats.count(told['used_node_h'])} node-hours",
         ),
-        Card(
+        FigureCard(
             name="Lost",
             figure=of_idle(lost_h),
             note=f"of the idle node-time: {text_formats.count(lost_h)} node-hours of waits and redone work",
         ),
-        Card(
+        FigureCard(
             name="Work that counts",
             figure=of_idle(useful_h),
             note=f"of the idle node-time: {text_formats.count(useful_h)} node-hours",
         ),
-        Card(
+        FigureCard(
             name="Efficiency U",
             figure=RAN_OUT if told_ran_out(told) else text_formats.percent(told["efficiency"]),
             note=_efficiency_note(told),
         ),
-        Card(
+        FigureCard(
             name="Tasks finished",
             figure=text_formats.count(told["tasks_finished"]),
             note=(
@@ -216,12 +216,12 @@ def _rounded(told: Mapping[str, Any]) -> str:
     return f" (on average {text_formats.count(mean)} were idle)" if abs(mean - pool) >= _ROUNDED * mean else ""
 
 
-def _idle_share(material: Material) -> float | None:
+def _idle_share(material: ReportData) -> float | None:
     node_h = material.end_s / SECONDS_AN_HOUR * len(material.log.node_names)
     return float(material.told["idle_node_h"]) / node_h if node_h else None
 
 
-def gains(material: Material) -> str:
+def gains(material: ReportData) -> str:
     """Say in words how the replay stands beside those that it is compared with."""
     told = material.told
     baseline = told["baseline"]
@@ -245,7 +245,7 @@ def _change(one: float, other: float, comparatives: tuple[str, str], equal: str)
     return f"{text_formats.percent(abs(change))} {comparatives[change > 0.0]} than"
 
 
-def compared(material: Material) -> Table:
+def compared(material: ReportData) -> HtmlTable:
     """Give the same figures of the replay, the baseline and the replay without costs side by side."""
     told = material.told
     columns = {column_label(told): told}
@@ -254,7 +254,7 @@ def compared(material: Material) -> Table:
     if told["ceiling"]:
         columns[ceiling_label(told["ceiling"])] = told["ceiling"]
     rows = [(label, *map(tell, columns.values())) for label, tell in _ROWS]
-    return Table(
+    return HtmlTable(
         label="Compared",
         headings=("", *columns),
         rows=[row for row in rows if any(cell != text_formats.UNKNOWN for cell in row[1:])],

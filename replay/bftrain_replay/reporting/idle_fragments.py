@@ -8,15 +8,15 @@ import numpy as np
 
 from bftrain import text_formats
 from bftrain_datasets.log.measures import fragments
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 
 _BOUNDS_S: Final = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 259200)
 _PIECES, _TIME = "share of the times", "share of the idle node-time"
 
 
-def idle_pieces(material: Material) -> Figure | None:
+def idle_pieces(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where nothing was ever idle."""
     length_s = fragments(material.log).length_s
     if not length_s.size or not length_s.sum() > 0.0:
@@ -37,7 +37,7 @@ def idle_pieces(material: Material) -> Figure | None:
         f"{text_formats.duration(half_s)}. "
     )
     says += f"Times longer than an hour hold {text_formats.percent(long)} of the idle node-time."
-    return Figure(
+    return ChartFigure(
         name="pieces",
         title="How long nodes stayed idle",
         says=says,

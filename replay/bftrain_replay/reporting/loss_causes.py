@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bftrain_replay.accounting.node_time_ledger import Unused
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class IdleCause:
     """One way in which idle node-time went; ``key`` names it in the figures, ``meaning`` says what it is.
 
     ``happened`` ends a sentence that begins with so many node-hours. ``explanation`` says on what a cause depends that
@@ -29,8 +29,8 @@ class Cause:
 
 
 CAUSES: Final = (
-    Cause(
-        key=Unused.NO_TASK,
+    IdleCause(
+        key=UnusedReason.NO_TASK,
         name="No task left",
         meaning="every task that had arrived was finished",
         happened="stayed unused because every task that had arrived was finished",
@@ -38,8 +38,8 @@ CAUSES: Final = (
         explanation="The tasks that were handed in need no more: only more tasks, or longer ones, use this time.",
         lost=False,
     ),
-    Cause(
-        key=Unused.TASK_CAP,
+    IdleCause(
+        key=UnusedReason.TASK_CAP,
         name="Too few compete",
         meaning="those that may compete were full, others waited outside (max_tasks)",
         happened="stayed unused because the tasks that may compete were full while others waited outside",
@@ -47,8 +47,8 @@ CAUSES: Final = (
         explanation="",
         lost=False,
     ),
-    Cause(
-        key=Unused.AT_MAXIMUM,
+    IdleCause(
+        key=UnusedReason.AT_MAXIMUM,
         name="Tasks are full",
         meaning="every task was at its largest size",
         happened="stayed unused because every task was at its largest size",
@@ -56,8 +56,8 @@ CAUSES: Final = (
         explanation="The number of tasks and the largest size of each (max_nodes) limit what is used.",
         lost=False,
     ),
-    Cause(
-        key=Unused.BELOW_MINIMUM,
+    IdleCause(
+        key=UnusedReason.BELOW_MINIMUM,
         name="Too few nodes",
         meaning="fewer were left than any waiting task needs",
         happened="stayed unused because they were fewer nodes than any waiting task needs",
@@ -65,8 +65,8 @@ CAUSES: Final = (
         explanation="Only tasks that run on fewer nodes (min_nodes) can use them.",
         lost=False,
     ),
-    Cause(
-        key=Unused.NOT_WORTH,
+    IdleCause(
+        key=UnusedReason.NOT_WORTH,
         name="Too short to be worth it",
         meaning="taking them would have cost more than it gained",
         happened="stayed unused because taking them would have cost more than it gained",
@@ -74,8 +74,8 @@ CAUSES: Final = (
         explanation="How much it is depends on what rescaling and start-up cost, and on how long nodes stay.",
         lost=False,
     ),
-    Cause(
-        key=Unused.UNDECIDED,
+    IdleCause(
+        key=UnusedReason.UNDECIDED,
         name="Not yet decided",
         meaning="the decision on them was still to take effect",
         happened="stayed unused until a decision on them took effect",
@@ -83,8 +83,8 @@ CAUSES: Final = (
         explanation="How much it is depends on how soon decisions take effect: --decision-latency and --min-interval.",
         lost=False,
     ),
-    Cause(
-        key=Unused.OTHER_KIND,
+    IdleCause(
+        key=UnusedReason.OTHER_KIND,
         name="Of the other kind",
         meaning="tasks that wanted more run on other kinds of nodes, or held some",
         happened="stayed unused because tasks that wanted more run on other kinds of nodes, or held some",
@@ -92,8 +92,8 @@ CAUSES: Final = (
         explanation="Only tasks whose speed on these nodes is measured can use them.",
         lost=False,
     ),
-    Cause(
-        key=Loss.START_UP,
+    IdleCause(
+        key=SampleLoss.START_UP,
         name="Start-up",
         meaning="waits while tasks began on fresh nodes",
         happened="went by while tasks began on fresh nodes",
@@ -101,8 +101,8 @@ CAUSES: Final = (
         explanation="How much it is depends on what a start takes: launching workers and reading a checkpoint.",
         lost=True,
     ),
-    Cause(
-        key=Loss.RESCALING,
+    IdleCause(
+        key=SampleLoss.RESCALING,
         name="Rescaling",
         meaning="waits while running tasks changed their size",
         happened="went by while running tasks changed their size",
@@ -110,8 +110,8 @@ CAUSES: Final = (
         explanation="",
         lost=True,
     ),
-    Cause(
-        key=Loss.PREEMPTION,
+    IdleCause(
+        key=SampleLoss.PREEMPTION,
         name="Preemption",
         meaning="work to be done again after nodes were taken back",
         happened="of work had to be done again after nodes were taken back",
@@ -119,8 +119,8 @@ CAUSES: Final = (
         explanation="How much it is depends on how tasks keep their progress: --progress.",
         lost=True,
     ),
-    Cause(
-        key=Loss.UNNOTICED,
+    IdleCause(
+        key=SampleLoss.UNNOTICED,
         name="Finished unnoticed",
         meaning="spent by tasks that had ended, until the next event",
         happened="went to tasks that were finished already, before that was noticed",
@@ -131,7 +131,7 @@ CAUSES: Final = (
 )
 
 
-def node_hours(told: Mapping[str, Any], cause: Cause) -> float:
+def node_hours(told: Mapping[str, Any], cause: IdleCause) -> float:
     """Node-hours that went this way."""
     if cause.lost:
         return float(told["lost"][cause.key]["node_h"])

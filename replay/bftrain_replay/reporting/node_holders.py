@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.raster import Raster, in_order
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.raster import StateRaster, in_order
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.raster_rows import NARROW, rows
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.report_data import ReportData
 
 LETTERS: Final = 3_000_000  # that it may take in a page: what takes more is told in coarser steps of time
 _STEPS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)  # of the whole time; 0: as it was
@@ -22,7 +22,7 @@ _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
-def holders(material: Material, letters: int = LETTERS) -> Figure:
+def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
     """Give the figure."""
     names, held = material.log.node_names, material.holdings
     drawn, step_s = _fitting(material, letters)
@@ -33,7 +33,7 @@ def holders(material: Material, letters: int = LETTERS) -> Figure:
         says += (
             f", half of these times for less than {text_formats.duration(float(np.median(held.to_s - held.from_s)))}"
         )
-    return Figure(
+    return ChartFigure(
         name="holders",
         title="Who had each node, and when",
         says=f"{says}.",
@@ -57,13 +57,13 @@ def holders(material: Material, letters: int = LETTERS) -> Figure:
     )
 
 
-def _owner(material: Material) -> str:
+def _owner(material: ReportData) -> str:
     """Return what gave the nodes to other jobs."""
     source = (material.told.get("doubtful") or {}).get("source")
     return "the simulated scheduler" if source == SIMULATED else "the batch queue"
 
 
-def _fitting(material: Material, letters: int) -> tuple[Raster, float]:
+def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
     """Give the finest raster that fits into so many letters, and how long its steps of time are; 0 if it has none."""
     for steps in _STEPS:
         step_s = material.end_s / steps if steps else 0.0
@@ -73,7 +73,7 @@ def _fitting(material: Material, letters: int) -> tuple[Raster, float]:
     raise AssertionError("the coarsest is always taken")
 
 
-def _raster(material: Material, step_s: float, most: int | None) -> Raster | None:
+def _raster(material: ReportData, step_s: float, most: int | None) -> StateRaster | None:
     """Draw it with times rounded to ``step_s``; nothing if there were more than ``most`` changes."""
     log, held = material.log, material.holdings
     stays = fragments(log)
@@ -92,7 +92,7 @@ def _raster(material: Material, step_s: float, most: int | None) -> Raster | Non
         rows=len(log.node_names),
         end_s=material.end_s,
     )
-    return Raster(
+    return StateRaster(
         changes=changes,
         rows=log.node_names,
         labels=(f"{_owner(material)}'s", "idle, unused", *(f"task {name}" for name in held.tasks)),

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.series import Series
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.time_axis import TimeAxis
 from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
@@ -20,7 +20,7 @@ _COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by ta
 _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
-class Timed(Protocol):
+class TimeSeriesFigures(Protocol):
     """What is told of any run over time."""
 
     @property
@@ -34,19 +34,19 @@ class Timed(Protocol):
         ...
 
     @property
-    def moments(self) -> Moments:
+    def moments(self) -> TimeAxis:
         """How its time stands on an axis."""
         ...
 
     @property
-    def nodes_over_time(self) -> Series:
+    def nodes_over_time(self) -> StepSeries:
         """Idle nodes, and how many of them tasks held."""
         ...
 
 
-def strip(material: Timed) -> Figure:
+def strip(material: TimeSeriesFigures) -> ChartFigure:
     """Give the strip: all of the time, small, with a brush."""
-    return Figure(
+    return ChartFigure(
         name="time",
         title="",
         alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
@@ -68,7 +68,7 @@ def strip(material: Timed) -> Figure:
     )
 
 
-def nodes(material: Timed) -> Figure:
+def nodes(material: TimeSeriesFigures) -> ChartFigure:
     """Give idle and used nodes over time."""
     told = material.told
     hours = material.end_s / SECONDS_AN_HOUR or 1.0
@@ -81,7 +81,7 @@ def nodes(material: Timed) -> Figure:
     if "doubtful" in material.nodes_over_time.columns:
         areas["doubtful"] = _DOUBTFUL  # above the others: part of either
         says += f" Of the idle node-time {text_formats.percent(told['doubtful']['share'])} is doubtful."
-    return Figure(
+    return ChartFigure(
         name="nodes",
         title="Idle nodes, and how many of them worked",
         says=says,

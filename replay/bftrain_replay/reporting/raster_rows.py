@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.time_axis import TimeAxis
 
 NARROW: Final = {"encoding": {"color": {"legend": {"columns": 3}}}}
 
 
-def rows(moments: Moments, title: str, key: Mapping[str, str]) -> dict[str, Any]:
+def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any]:
     """Describe rows over time; ``title`` says what they are, ``key`` what each colour is."""
     told = moments.told()
     scale = {"domainMin": {"expr": "from_row"}, "domainMax": {"expr": "to_row"}, "reverse": True, "nice": False}

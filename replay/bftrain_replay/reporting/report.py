@@ -10,8 +10,8 @@ from typing import Final
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
 from bftrain_replay.drawing import picture_files
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Html, Page, Section, html
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html
 from bftrain_replay.reporting.advice_section import advice
 from bftrain_replay.reporting.campaign_charts import campaigns
 from bftrain_replay.reporting.completion import completion
@@ -21,7 +21,7 @@ from bftrain_replay.reporting.headline_section import cards, compared, gains, le
 from bftrain_replay.reporting.idle_fragments import idle_pieces
 from bftrain_replay.reporting.node_holders import holders
 from bftrain_replay.reporting.nodes_over_time import nodes, strip
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.reporting.sensitivity_section import sensitivity
 from bftrain_replay.reporting.task_sizes import sizes
 from bftrain_replay.reporting.task_table import SHOWN, task_table
@@ -38,45 +38,49 @@ _YARDSTICKS: Final = (
 )
 
 
-def _interruption(material: Material) -> str:
+def _interruption(material: ReportData) -> str:
     """Say before all figures that they are of a part, if they are."""
     told = material.told
     text = interruption_note.note(material.end_s, material.log.span_s, complete=told["complete"]).rstrip()
     return f"<strong>{text}</strong> " if text else ""
 
 
-def page(material: Material, title: str = "") -> Page:
+def page(material: ReportData, title: str = "") -> HtmlPage:
     """Lay the page out."""
     of_users = [users_over_time(material), shares_so_far(material)]
     over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
     more = [idle_pieces(material), decision_times(material)]
-    return Page(
+    return HtmlPage(
         title=title or "What the idle nodes could have done",
         subtitle=_subject(material),
-        lead=Html(f"{_interruption(material)}{lead(material)}"),
+        lead=HtmlText(f"{_interruption(material)}{lead(material)}"),
         warnings=notices(material),
         cards=cards(material),
         sections=(
             *(part for part in (sensitivity(material),) if part is not None),
             *_losses(material),
-            Section(
+            PageSection(
                 heading="Over time",
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
                 parts=[figure for figure in over_time if figure is not None],
             ),
-            Section(
+            PageSection(
                 heading="Compared",
-                parts=(Html(f'<p class="says">{escape(gains(material))}</p>'), compared(material), Html(_YARDSTICKS)),
+                parts=(
+                    HtmlText(f'<p class="says">{escape(gains(material))}</p>'),
+                    compared(material),
+                    HtmlText(_YARDSTICKS),
+                ),
             ),
             *(part for part in (completion(material), campaigns(material.campaigns)) if part is not None),
-            Section(heading="Idle times and decisions", parts=[figure for figure in more if figure is not None]),
+            PageSection(heading="Idle times and decisions", parts=[figure for figure in more if figure is not None]),
             _tasks(material),
-            Section(heading="Configuration", parts=tuple(configuration(material.told))),
+            PageSection(heading="Configuration", parts=tuple(configuration(material.told))),
         ),
     )
 
 
-def _losses(material: Material) -> tuple[Section, ...]:
+def _losses(material: ReportData) -> tuple[PageSection, ...]:
     """Say where idle node-time went; nothing where nothing was idle."""
     fall, table = waterfall(material), meanings(material)
     if fall is None:
@@ -85,31 +89,31 @@ def _losses(material: Material) -> tuple[Section, ...]:
         "All idle node-hours of the log, each counted once: from the top, each step takes away what one cause cost, "
     )
     return (
-        Section(
+        PageSection(
             heading="Where the idle node-time went",
             intro=f"{intro}and what remains is work that counts.",
             parts=(fall,) if table is None else (fall, table),
         ),
-        Section(heading="What would be better", parts=(advice(material),)),
+        PageSection(heading="What would be better", parts=(advice(material),)),
     )
 
 
-def render(material: Material, title: str = "") -> str:
+def render(material: ReportData, title: str = "") -> str:
     """Give the page as the text of an HTML file."""
     return html(page(material, title))
 
 
-def figures(material: Material) -> Iterator[Figure]:
+def figures(material: ReportData) -> Iterator[ChartFigure]:
     """Give the pictures that stand for themselves, without a page around them."""
     return (figure for figure in page(material).figures if not figure.chooses_time)
 
 
-def write_figures(material: Material, folder: Path, form: str) -> list[Path]:
+def write_figures(material: ReportData, folder: Path, form: str) -> list[Path]:
     """Write every picture as ``NAME.svg`` or ``NAME.png``."""
     return picture_files.write(figures(material), folder, form)
 
 
-def _subject(material: Material) -> str:
+def _subject(material: ReportData) -> str:
     """Say what was replayed."""
     told, log = material.told, material.log
     seen = _SEEN.get((told.get("doubtful") or {}).get("source", ""), "observed")
@@ -120,8 +124,8 @@ def _subject(material: Material) -> str:
     return f"{text}; {tasks}; solver {told['solver']}, objective {told['objective']}."
 
 
-def _tasks(material: Material) -> Section:
+def _tasks(material: ReportData) -> PageSection:
     tasks = list(material.tasks)
     left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
     intro = "Times count from the log's start; lost is a share of a task's work. A heading sorts by its column."
-    return Section(heading="Tasks", intro=left_out + intro, parts=(task_table(tasks),))
+    return PageSection(heading="Tasks", intro=left_out + intro, parts=(task_table(tasks),))

@@ -15,14 +15,14 @@ from bftrain.errors import BadInput
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.drawing.series import Series
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.time_axis import TimeAxis
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output.read_folder import Holdings, Saved
+from bftrain_replay.output.read_folder import AllocationTable, SavedReplay
 from bftrain_replay.output.summary_json import summary
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.campaign_stretch import CampaignRow, campaigns_of
-from bftrain_replay.study import Study
+from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import table_schema
 
 LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
@@ -32,7 +32,7 @@ _CAMPAIGN: Final = tuple(column.name for column in table_schema.CAMPAIGNS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Material:
+class ReportData:
     """``told`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` what was replayed.
 
     In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
@@ -41,7 +41,7 @@ class Material:
     told: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
     log: EventLog
-    holdings: Holdings
+    holdings: AllocationTable
     campaigns: Sequence[CampaignRow] = ()
 
     @cached_property
@@ -50,9 +50,9 @@ class Material:
         return float(self.told["simulated_s"])
 
     @cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> TimeAxis:
         """How its time stands on an axis."""
-        return Moments(self.log.start_s, self.end_s)
+        return TimeAxis(self.log.start_s, self.end_s)
 
     @cached_property
     def task_columns(self) -> TaskColumns:
@@ -60,7 +60,7 @@ class Material:
         return TaskColumns.of_rows(self.tasks)
 
     @cached_property
-    def nodes_over_time(self) -> Series:
+    def nodes_over_time(self) -> StepSeries:
         """Idle nodes, and how many of them tasks held."""
         idle_times = self.log.times - self.log.start_s
         at_s, doubtful = doubtful_nodes(self.log)
@@ -77,10 +77,10 @@ class Material:
         columns = {"idle": idle, "used": used}
         if doubtful.any():
             columns["doubtful"] = doubtful[np.searchsorted(doubtful_s, moments, side="right") - 1]
-        return Series(times_s=moments, end_s=self.end_s, columns=columns)
+        return StepSeries(times_s=moments, end_s=self.end_s, columns=columns)
 
 
-def of_study(study: Study, source: Source) -> Material:
+def of_study(study: ReplayStudy, source: InputSource) -> ReportData:
     """Take what a study has in memory."""
     taken = study.result.allocations
     blocks = list(taken.blocks()) if taken is not None else []
@@ -88,7 +88,7 @@ def of_study(study: Study, source: Source) -> Material:
     def column(name: str, kind: type[np.generic]) -> NDArray[Any]:
         return np.concatenate([getattr(block, name) for block in blocks] or [np.zeros(0, dtype=kind)])
 
-    held = Holdings(
+    held = AllocationTable(
         tasks=taken.tasks if taken is not None else (),
         nodes=study.part.node_names,
         task=column("task", np.int32),
@@ -109,9 +109,9 @@ def log_of_folder(folder: Path) -> EventLog:
     return load_log(path)
 
 
-def of_folder(folder: Path) -> Material:
+def of_folder(folder: Path) -> ReportData:
     """Read the folder of a replay."""
-    saved = Saved(folder)
+    saved = SavedReplay(folder)
     log, held = log_of_folder(folder), saved.holdings()
     places = {name: place for place, name in enumerate(log.node_names)}
     strange = [name for name in held.nodes if name not in places]
@@ -129,9 +129,9 @@ def _material(
     told: Mapping[str, Any],
     rows: Iterable[Sequence[Any]],
     log: EventLog,
-    held: Holdings,
+    held: AllocationTable,
     campaigns: Iterable[CampaignRow],
-) -> Material:
+) -> ReportData:
     """Put it together; tasks that held a node get the order of the table, whatever order they were found in."""
     tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
     found = {name: place for place, name in enumerate(held.tasks)}
@@ -139,4 +139,4 @@ def _material(
     place = np.zeros(len(found), dtype=np.int32)
     place[[found[name] for name in names]] = np.arange(len(names))
     ordered = replace(held, tasks=names, task=place[held.task])
-    return Material(told=told, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))
+    return ReportData(told=told, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))

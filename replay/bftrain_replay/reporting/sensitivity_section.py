@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from bftrain import text_formats
 from bftrain_replay.alternatives.sensitivity import AS_TASKS_SAY, COSTS, PROGRESS, SensitivityRow
-from bftrain_replay.drawing.html_page import Section, Table
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.drawing.html_page import HtmlTable, PageSection
+from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.simulation.progress_assumptions import DISK, MEMORY, ProgressKept
 
 _INTRO: Final = (
@@ -17,15 +17,15 @@ _INTRO: Final = (
 )
 
 
-def sensitivity(material: Material) -> Section | None:
+def sensitivity(material: ReportData) -> PageSection | None:
     """Give the table; nothing where it was left out."""
     told = material.told.get("sensitivity")
     if not told:
         return None
     rows = [(_named(row), *_figures(row)) for row in map(_read, told)]
     headings = ("assumed", "efficiency U", "harvest, samples", "lost to preemption")
-    found = Table(label="If other things were assumed", headings=headings, rows=rows, css="compare")
-    return Section(heading="If other things were assumed", intro=_INTRO, parts=(found,))
+    found = HtmlTable(label="If other things were assumed", headings=headings, rows=rows, css="compare")
+    return PageSection(heading="If other things were assumed", intro=_INTRO, parts=(found,))
 
 
 def label(row: SensitivityRow) -> str:

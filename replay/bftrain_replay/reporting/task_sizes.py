@@ -8,17 +8,17 @@ from typing import Final
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.raster import Raster, in_order
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.raster import StateRaster, in_order
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.raster_rows import NARROW, rows
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.report_data import ReportData
 
 _ROW_PIXELS: Final = 16
 _KEYS: Final = 5  # sizes in the key, at most
 
 
-def sizes(material: Material) -> Figure | None:
+def sizes(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where no task ever held a node."""
     held = material.holdings
     if not held.tasks:
@@ -34,7 +34,7 @@ def sizes(material: Material) -> Figure | None:
         f"{some} held nodes: {text_formats.count(mean)} on average while running, "
         f"{text_formats.count(largest)} at most."
     )
-    return Figure(
+    return ChartFigure(
         name="sizes",
         title="How large each task was, and when",
         says=says,
@@ -50,7 +50,7 @@ def sizes(material: Material) -> Figure | None:
     )
 
 
-def _raster(material: Material) -> tuple[Raster, float]:
+def _raster(material: ReportData) -> tuple[StateRaster, float]:
     """Give the rows, and how many nodes a running task held on average."""
     held = material.holdings
     first = np.full(len(held.tasks), np.inf)
@@ -67,7 +67,7 @@ def _raster(material: Material) -> tuple[Raster, float]:
     row, when, size = row[last], when[last], size[last]
     largest = int(size.max(initial=1))
     ran_s = np.diff(when, append=0.0)[size > 0].sum()
-    drawn = Raster(
+    drawn = StateRaster(
         changes=in_order(row, when, size, rows=len(held.tasks), end_s=material.end_s),
         rows=[held.tasks[number] for number in order.tolist()],
         labels=["no node", *(text_formats.counted(number, "node") for number in range(1, largest + 1))],

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain_replay.drawing.html_page import Cell, Table
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.simulation.task_progress import SampleLoss
 
 SHOWN: Final = 2000
 _HEADINGS: Final = (
@@ -26,29 +26,31 @@ _HEADINGS: Final = (
 )
 
 
-def task_table(material_tasks: list[Mapping[str, Any]]) -> Table:
+def task_table(material_tasks: list[Mapping[str, Any]]) -> HtmlTable:
     """Give the table; times count from the log's start."""
-    return Table(label="Tasks", headings=_HEADINGS, rows=map(_row, material_tasks[:SHOWN]), sortable=True, css="many")
+    return HtmlTable(
+        label="Tasks", headings=_HEADINGS, rows=map(_row, material_tasks[:SHOWN]), sortable=True, css="many"
+    )
 
 
-def _row(task: Mapping[str, Any]) -> tuple[Cell, ...]:
-    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in Loss)
+def _row(task: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
+    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in SampleLoss)
     made = task["done_samples"] + lost
     done = task["done_samples"] / task["work_samples"] if task["work_samples"] else None
     arrived = task["state"] != "not_arrived"
     return (
-        Cell(task["name"], task["name"]),
-        Cell(task["state"].replace("_", " "), task["state"]),
+        HtmlCell(task["name"], task["name"]),
+        HtmlCell(task["state"].replace("_", " "), task["state"]),
         _duration(task["submit_s"]),
         _duration(task["first_start_s"]),
         _duration(task["finish_s"]),
         _duration(task["waited_s"] if arrived else None),
-        Cell(text_formats.count(task["node_h"]), task["node_h"]),
-        Cell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done),
-        Cell(text_formats.percent(lost / made if made else None), lost / made if made else None),
-        *(Cell(text_formats.count(task[name]), task[name]) for name in ("starts", "rescales", "preemptions")),
+        HtmlCell(text_formats.count(task["node_h"]), task["node_h"]),
+        HtmlCell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done),
+        HtmlCell(text_formats.percent(lost / made if made else None), lost / made if made else None),
+        *(HtmlCell(text_formats.count(task[name]), task[name]) for name in ("starts", "rescales", "preemptions")),
     )
 
 
-def _duration(seconds: float | None) -> Cell:
-    return Cell(text_formats.duration(seconds), seconds)
+def _duration(seconds: float | None) -> HtmlCell:
+    return HtmlCell(text_formats.duration(seconds), seconds)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Cell, Table
-from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.time_axis import TimeAxis
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.reporting.raster_rows import NARROW
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.reporting.report_data import ReportData
 
 OTHERS: Final = "others"
 BOUND: Final = "the bound, of all"
@@ -47,7 +47,7 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
     return [*((named(user), belongs[user]) for user in kept), (OTHERS, others)]
 
 
-def users_over_time(material: Material) -> Figure | None:
+def users_over_time(material: ReportData) -> ChartFigure | None:
     """Give the nodes that each user's tasks held over time, upon each other; none where tasks are nobody's."""
     edges, until = _held(material)
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
@@ -56,7 +56,7 @@ def users_over_time(material: Material) -> Figure | None:
     return stacked(series, said, material.moments) if series else None
 
 
-def shares_so_far(material: Material) -> Figure | None:
+def shares_so_far(material: ReportData) -> ChartFigure | None:
     """Give each user's share of all node-time held up to each moment; none where there are no two of them."""
     edges, until = _held(material)
     if len(until) < _FEW:
@@ -68,7 +68,7 @@ def shares_so_far(material: Material) -> Figure | None:
         for user, node_s in until.items()
     ]
     says = f"In the end {shown[0]} had most of the node-time that tasks held, {shown[-1]} least."
-    return Figure(
+    return ChartFigure(
         name="shares",
         title="Each user's share of the node-time so far",
         says=says,
@@ -95,7 +95,7 @@ def shares_so_far(material: Material) -> Figure | None:
     )
 
 
-def _held(material: Material) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Give moments, and the node-seconds that each user's tasks had held by then; nobody where tasks are nobody's."""
     tasks, held = material.task_columns, material.holdings
     edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
@@ -109,8 +109,8 @@ def _held(material: Material) -> tuple[NDArray[np.float64], dict[str, NDArray[np
     return edges, found
 
 
-def _series(user: str, edges: NDArray[np.float64], columns: Mapping[str, NDArray[np.float64]]) -> Series:
-    return Series(times_s=edges[:-1], end_s=float(edges[-1]), columns=columns, of=user)
+def _series(user: str, edges: NDArray[np.float64], columns: Mapping[str, NDArray[np.float64]]) -> StepSeries:
+    return StepSeries(times_s=edges[:-1], end_s=float(edges[-1]), columns=columns, of=user)
 
 
 def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
@@ -122,11 +122,11 @@ def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
     }
 
 
-def stacked(series: Sequence[Series], said: Sequence[str], moments: Moments) -> Figure:
+def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis) -> ChartFigure:
     """Give the nodes of users upon each other, a series each; ``said`` tells of each how much of all it had."""
     shown = [part.of for part in series]
     says = f"Of the node-time that tasks held: {', '.join(said)}."
-    return Figure(
+    return ChartFigure(
         name="users",
         title="Who held the nodes",
         says=says,
@@ -156,11 +156,11 @@ def stacked(series: Sequence[Series], said: Sequence[str], moments: Moments) -> 
     )
 
 
-def user_table(users: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
     """Give what each user got; nothing where tasks are nobody's."""
     if not users:
         return None
-    return Table(
+    return HtmlTable(
         label="Users",
         headings=("user", "tasks", "finished", "node-hours", "share", "completion, mean", "slowdown", "rho, mean"),
         rows=[_row(name, told) for name, told in users.items()],
@@ -168,21 +168,21 @@ def user_table(users: Mapping[str, Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _row(name: str, told: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
     def mean(figure: str) -> float | None:
         spread = told[figure]
         return None if spread is None else float(spread["mean"])
 
-    def ratio(value: float | None) -> Cell:
-        return Cell(text_formats.UNKNOWN if value is None else text_formats.ratio(value), value)
+    def ratio(value: float | None) -> HtmlCell:
+        return HtmlCell(text_formats.UNKNOWN if value is None else text_formats.ratio(value), value)
 
     return (
-        Cell(named(name), name),
-        Cell(text_formats.count(told["tasks"]), told["tasks"]),
-        Cell(text_formats.count(told["tasks_finished"]), told["tasks_finished"]),
-        Cell(text_formats.count(told["node_h"]), told["node_h"]),
-        Cell(text_formats.percent(told["share"]), told["share"]),
-        Cell(text_formats.duration(mean("completion_s")), mean("completion_s")),
+        HtmlCell(named(name), name),
+        HtmlCell(text_formats.count(told["tasks"]), told["tasks"]),
+        HtmlCell(text_formats.count(told["tasks_finished"]), told["tasks_finished"]),
+        HtmlCell(text_formats.count(told["node_h"]), told["node_h"]),
+        HtmlCell(text_formats.percent(told["share"]), told["share"]),
+        HtmlCell(text_formats.duration(mean("completion_s")), mean("completion_s")),
         ratio(mean("slowdown")),
         ratio(mean("rho")),
     )

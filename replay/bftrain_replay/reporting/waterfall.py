@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Cell, Table
-from bftrain_replay.reporting.loss_causes import CAUSES, Cause, node_hours, useful_node_hours
-from bftrain_replay.reporting.report_data import Material
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.reporting.loss_causes import CAUSES, IdleCause, node_hours, useful_node_hours
+from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results.headline import told_ran_out
 
 _ALL: Final = "All idle node-time"
@@ -26,13 +26,13 @@ _HINTS: Final = 4
 _LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step that one would take
 
 
-def steps(material: Material) -> list[tuple[Cause, float]]:
+def steps(material: ReportData) -> list[tuple[IdleCause, float]]:
     """Give the causes that took anything, with their node-hours, in the order in which they take it."""
     found = [(cause, node_hours(material.told, cause)) for cause in CAUSES]
     return [(cause, hours) for cause, hours in found if hours > 0.0]
 
 
-def waterfall(material: Material) -> Figure | None:
+def waterfall(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where nothing was idle."""
     if not material.told["idle_node_h"]:
         return None
@@ -40,7 +40,7 @@ def waterfall(material: Material) -> Figure | None:
     alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
     axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
     above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
-    return Figure(
+    return ChartFigure(
         name="waterfall",
         title="Where the idle node-time went",
         alt=alt,
@@ -78,7 +78,7 @@ def waterfall(material: Material) -> Figure | None:
     )
 
 
-def _rows(material: Material) -> list[dict[str, Any]]:
+def _rows(material: ReportData) -> list[dict[str, Any]]:
     told = material.told
     idle_h = float(told["idle_node_h"])
     rows = [_row(_ALL, 0.0, idle_h, idle_h, "@idle")]
@@ -138,13 +138,13 @@ def _words_at(side: str) -> dict[str, Any]:
     }
 
 
-def meanings(material: Material) -> Table | None:
+def meanings(material: ReportData) -> HtmlTable | None:
     """Give the table that says what each step means; none where there is no step."""
     idle_h = float(material.told["idle_node_h"])
     rows = [
         (
             cause.name,
-            Cell(f"{text_formats.count(hours)} h", hours),
+            HtmlCell(f"{text_formats.count(hours)} h", hours),
             text_formats.percent(hours / idle_h),
             cause.meaning,
         )
@@ -154,14 +154,14 @@ def meanings(material: Material) -> Table | None:
         hours = float(material.told["ceiling"]["used_node_h"])
         share = text_formats.percent(hours / idle_h)
         meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
-        rows.append((_CEILING, Cell(f"{text_formats.count(hours)} h", hours), share, meaning))
+        rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
     if not rows:
         return None
     headings = ("step", "node-hours", "of idle", "what it is")
-    return Table(label="What each step means", headings=headings, rows=rows, css="plain meanings")
+    return HtmlTable(label="What each step means", headings=headings, rows=rows, css="plain meanings")
 
 
-def hints(material: Material) -> list[tuple[Cause, float]]:
+def hints(material: ReportData) -> list[tuple[IdleCause, float]]:
     """Give the largest steps that are worth a change, largest first."""
     idle_h = float(material.told["idle_node_h"])
     large = [(cause, hours) for cause, hours in steps(material) if hours >= _LEAST_SHARE * idle_h]

@@ -5,31 +5,31 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from bftrain_replay.metrics.fair_time import Pools, alone_s, shortest_s
+from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
 from bftrain_replay.metrics.kind_figures import kind_figures
 from bftrain_replay.results.replayed_task import TaskRecord, TaskState
-from bftrain_replay.results.result import Result
-from bftrain_replay.simulation.task_progress import Loss, TaskProgress
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.simulation.engine import Run
+    from bftrain_replay.simulation.engine import EngineRun
 
 
-def result_of(run: Run, settings: Settings) -> Result:
+def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
     """Return the result of a run."""
     ledger = run.ledger
     arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
-    pools = Pools.of_one_kind(ledger.times_s, ledger.pool, ledger.end_s)
+    pools = IdlePools.of_one_kind(ledger.times_s, ledger.pool, ledger.end_s)
     if run.pools is not None:
-        pools = Pools(ledger.times_s, run.pools, ledger.end_s)
+        pools = IdlePools(ledger.times_s, run.pools, ledger.end_s)
     sharing = [task.spec for task in arrived if not task.dropped]  # those given up say nothing about the others
     alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
     largest = pools.largest
-    return Result(
+    return ReplayResult(
         settings=settings,
         complete=run.complete,
         simulated_s=ledger.end_s,
@@ -65,10 +65,10 @@ def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Ma
         waited_s=task.waited_s,
         node_s=task.node_s,
         done_samples=task.done_samples,
-        lost_preemption_samples=task.lost_samples[Loss.PREEMPTION],
-        lost_rescaling_samples=task.lost_samples[Loss.RESCALING],
-        lost_start_up_samples=task.lost_samples[Loss.START_UP],
-        lost_unnoticed_samples=task.lost_samples[Loss.UNNOTICED],
+        lost_preemption_samples=task.lost_samples[SampleLoss.PREEMPTION],
+        lost_rescaling_samples=task.lost_samples[SampleLoss.RESCALING],
+        lost_start_up_samples=task.lost_samples[SampleLoss.START_UP],
+        lost_unnoticed_samples=task.lost_samples[SampleLoss.UNNOTICED],
         owed_samples=task.owed_samples,
         alone_s=alone.get(task.spec.name),
         **_known_before(task.spec, largest),
@@ -104,6 +104,6 @@ def _held_by_kind(tasks: Iterable[TaskProgress]) -> dict[str, float]:
     return {kind: math.fsum(each) for kind, each in parts.items()}
 
 
-def _by_loss(parts: Iterable[Mapping[Loss, float]]) -> dict[Loss, float]:
+def _by_loss(parts: Iterable[Mapping[SampleLoss, float]]) -> dict[SampleLoss, float]:
     parts = list(parts)
-    return {loss: math.fsum(part[loss] for part in parts) for loss in Loss}
+    return {loss: math.fsum(part[loss] for part in parts) for loss in SampleLoss}

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bftrain import text_formats
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results import decider_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bftrain_datasets.log.idle_doubts import IdleDoubts
-    from bftrain_replay.results.result import Summary
+    from bftrain_replay.results.result import ReplaySummary
 
 RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
 
 
-class Headline(msgspec.Struct, frozen=True, kw_only=True):
+class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
     """The harvest in node-hours of work that counts and in samples, and the shares that belong beside it.
 
     ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
@@ -47,7 +47,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     decided: str = ""
 
 
-def headline_of(figures: Summary, doubts: IdleDoubts | None = None, assumed: str = "") -> Headline:
+def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assumed: str = "") -> HarvestHeadline:
     """Return the headline of a replay's figures, with the doubts about the log and what is assumed of progress.
 
     >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -60,8 +60,8 @@ def headline_of(figures: Summary, doubts: IdleDoubts | None = None, assumed: str
     """
     idle_h = figures.idle_node_h
     harvest_h = harvest_node_h(figures)
-    no_task = figures.unused_node_h.get(Unused.NO_TASK, 0.0) / idle_h if idle_h else None
-    found = Headline(
+    no_task = figures.unused_node_h.get(UnusedReason.NO_TASK, 0.0) / idle_h if idle_h else None
+    found = HarvestHeadline(
         sentence="",
         idle_node_h=idle_h,
         harvest_node_h=harvest_h,
@@ -79,12 +79,12 @@ def headline_of(figures: Summary, doubts: IdleDoubts | None = None, assumed: str
     return msgspec.structs.replace(found, sentence=_sentence(found))
 
 
-def harvest_node_h(figures: Summary) -> float:
+def harvest_node_h(figures: ReplaySummary) -> float:
     """Return the node-hours of work that counts: those that tasks held, less those that were lost."""
     return figures.used_node_h - math.fsum(lost.node_h for lost in figures.lost.values())
 
 
-def ran_out(figures: Summary) -> bool:
+def ran_out(figures: ReplaySummary) -> bool:
     """Return whether the tasks limited the harvest: all were finished, or for a while none was left."""
     return told_ran_out(msgspec.structs.asdict(figures))
 
@@ -94,7 +94,7 @@ def told_ran_out(told: Mapping[str, Any]) -> bool:
     idle_h = float(told["idle_node_h"])
     if not idle_h or told.get("cluster") is not None:
         return False
-    without = float(told["unused_node_h"].get(Unused.NO_TASK, 0.0))
+    without = float(told["unused_node_h"].get(UnusedReason.NO_TASK, 0.0))
     return bool(told["tasks_finished"] == told["tasks"] or without >= _LEAST_NO_TASK * idle_h)
 
 
@@ -104,7 +104,7 @@ def told_efficiency(told: Mapping[str, Any]) -> str:
     return f"{text} ({RAN_OUT})" if told["efficiency"] is not None and told_ran_out(told) else text
 
 
-def _sentence(found: Headline) -> str:
+def _sentence(found: HarvestHeadline) -> str:
     if not found.idle_node_h:
         return "No node was idle: there was nothing to harvest"
     harvest, idle = (

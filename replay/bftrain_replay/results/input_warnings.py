@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bftrain.values.sharing import Entity
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.result import Result
+    from bftrain_replay.results.result import ReplayResult
 
 _MOST_NAMED = 5
 
@@ -103,7 +103,7 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         )
 
 
-def odd_decisions(results: Mapping[str, Result | None]) -> Iterator[str]:
+def odd_decisions(results: Mapping[str, ReplayResult | None]) -> Iterator[str]:
     """Say which solver did not decide everything itself: what its column shows is another one's work too."""
     for solver, result in results.items():
         if result is not None and result.decisions.fallbacks:

@@ -12,15 +12,15 @@ import numpy as np
 from bftrain import text_formats
 from bftrain.errors import BadInput
 from bftrain.short_repr import ShortRepr
-from bftrain_replay.accounting.decision_log import Bin, Spread, bins_ms, spread_ms
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.decision_log import HistogramBin, TimeSpread, bins_ms, spread_ms
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.metrics.kind_figures import KindFigures, cost_of
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import TaskFigures, UserFigures, task_figures
 from bftrain_replay.results import campaign_stretch, decider_counts
 from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR, TaskRecord, TaskState
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.tables import dataframes, table_schema
 
 if TYPE_CHECKING:
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
     from bftrain.config import Settings
     from bftrain.errors import BrokenPlugin
-    from bftrain_replay.accounting.allocations import Allocations
+    from bftrain_replay.accounting.allocations import AllocationRecorder
     from bftrain_replay.accounting.decision_log import DecisionColumns
     from bftrain_replay.accounting.harvest_curve import HarvestOverTime
-    from bftrain_replay.simulation.fixed_cluster import Ended
+    from bftrain_replay.simulation.fixed_cluster import EndReason
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True):
+class LostWork(msgspec.Struct, frozen=True, kw_only=True):
     """What one cause of loss took: samples, and the node-hours in which they would have been done."""
 
     samples: float
     node_h: float
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one replay; ``harvested`` counts samples. What cannot be told is ``None``."""
 
     complete: bool
@@ -63,7 +63,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     dedicated_nodes: int | None
     dedicated_samples: float | None
     ceiling_samples: float | None
-    lost: dict[str, Lost]
+    lost: dict[str, LostWork]
     starts: int
     rescales: int
     preemptions: int
@@ -75,16 +75,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     tasks_endless: int
     tasks_unfinished: int
     tasks_never_started: int
-    completion_s: Percentiles | None
+    completion_s: TaskPercentiles | None
     completion_at_least_s: float | None
-    response_s: Percentiles | None
-    waited_s: Percentiles | None
-    slowdown: Percentiles | None
-    rho: Percentiles | None
+    response_s: TaskPercentiles | None
+    waited_s: TaskPercentiles | None
+    slowdown: TaskPercentiles | None
+    rho: TaskPercentiles | None
     rho_over_1: float | None
     deadlines: int
     deadlines_missed: int
-    late_s: Percentiles | None
+    late_s: TaskPercentiles | None
     users: dict[str, UserFigures]
     kinds: dict[str, KindFigures]
     cost: float | None
@@ -94,17 +94,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Timings(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured with a real clock, and so differs from run to run."""
 
     wall_s: float
     decisions_per_s: float
-    solve_ms: Spread
-    decide_ms: Spread
-    decide_ms_bins: tuple[Bin, ...]
+    solve_ms: TimeSpread
+    decide_ms: TimeSpread
+    decide_ms_bins: tuple[HistogramBin, ...]
 
 
-class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What a harvest is held against: a dedicated pool without costs, and the same log without costs."""
 
     dedicated_nodes: int
@@ -113,7 +113,7 @@ class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Result(ShortRepr):
+class ReplayResult(ShortRepr):
     """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
 
     settings: Settings
@@ -122,22 +122,22 @@ class Result(ShortRepr):
     wall_s: float
     tasks: tuple[TaskRecord, ...]
     decisions: DecisionColumns
-    allocations: Allocations | None = None  # taken down for the replay that was asked for only
+    allocations: AllocationRecorder | None = None  # taken down for the replay that was asked for only
     times_s: NDArray[np.float64]
     pool: NDArray[np.int64]
     used: NDArray[np.int64]
     harvest: HarvestOverTime
     idle_node_s: float
     used_node_s: float
-    unused_node_s: Mapping[Unused, float]
-    lost_samples: Mapping[Loss, float]
-    lost_node_s: Mapping[Loss, float]
+    unused_node_s: Mapping[UnusedReason, float]
+    lost_samples: Mapping[SampleLoss, float]
+    lost_node_s: Mapping[SampleLoss, float]
     kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where they are not told apart
-    yardsticks: Yardsticks | None = None
+    yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = field(default=())
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
     broken_metrics: tuple[BrokenPlugin, ...] = ()
-    ended: Ended | None = None  # why, on nodes that never leave
+    ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
@@ -172,7 +172,7 @@ class Result(ShortRepr):
         """How many tasks finished their work."""
         return sum(task.state is TaskState.FINISHED for task in self.tasks)
 
-    def lost_share(self, *losses: Loss) -> float | None:
+    def lost_share(self, *losses: SampleLoss) -> float | None:
         """Share of the idle node-time that tasks held and that went to these losses."""
         return _share(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
 
@@ -239,9 +239,9 @@ class Result(ShortRepr):
         """Return the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
         return dataframes.frame(table_schema.CAMPAIGNS, self.campaign_rows())
 
-    def summary(self) -> Summary:
+    def summary(self) -> ReplaySummary:
         """Give the figures that depend on the inputs alone."""
-        figures = Summary(
+        figures = ReplaySummary(
             complete=self.complete,
             solver=self.settings.solver,
             objective=self.settings.objective,
@@ -259,7 +259,7 @@ class Result(ShortRepr):
             dedicated_samples=None,
             ceiling_samples=None,
             lost={
-                str(loss): Lost(samples=samples, node_h=self.lost_node_s[loss] / SECONDS_AN_HOUR)
+                str(loss): LostWork(samples=samples, node_h=self.lost_node_s[loss] / SECONDS_AN_HOUR)
                 for loss, samples in self.lost_samples.items()
             },
             starts=sum(task.starts for task in self.tasks),
@@ -280,9 +280,9 @@ class Result(ShortRepr):
         )
         return held_against(figures, self.yardsticks) if self.yardsticks else figures
 
-    def timings(self) -> Timings:
+    def timings(self) -> MeasuredTimings:
         """Give the figures that depend on the machine too."""
-        return Timings(
+        return MeasuredTimings(
             wall_s=self.wall_s,
             decisions_per_s=len(self.decisions) / self.wall_s if self.wall_s > 0 else 0.0,
             solve_ms=spread_ms(self.decisions.solve_s),
@@ -291,7 +291,7 @@ class Result(ShortRepr):
         )
 
 
-def held_against(figures: Summary, yardsticks: Yardsticks) -> Summary:
+def held_against(figures: ReplaySummary, yardsticks: ReferenceFigures) -> ReplaySummary:
     """Give the figures with what they are a share of."""
     dedicated = yardsticks.dedicated_samples
     return msgspec.structs.replace(

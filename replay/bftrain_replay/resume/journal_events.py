@@ -40,7 +40,7 @@ _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class JournalEvents:
     """A journal as a log and tasks. Times of tasks count from the log's start.
 
     Tasks stand in the order of their submission. A task has the curve and costs that were known of it last, whatever
@@ -51,7 +51,7 @@ class Recorded:
     tasks: tuple[TaskSpec, ...]
     names: tuple[str, ...]
 
-    def paced(self, paces: Mapping[str, float]) -> Recorded:
+    def paced(self, paces: Mapping[str, float]) -> JournalEvents:
         """Give the same with tasks so many times as fast, by name."""
 
         def at_pace(spec: TaskSpec, curve: SpeedCurve) -> SpeedCurve:
@@ -142,7 +142,7 @@ class _Reading:
         return own
 
 
-def recorded(journal: Journal) -> Recorded:
+def recorded(journal: Journal) -> JournalEvents:
     """Read all of a journal."""
     reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
     anew = {stood.step: stood.settings.max_failures for stood in journal.stood_anew()}
@@ -168,7 +168,7 @@ def recorded(journal: Journal) -> Recorded:
         provenance=provenance,
         kinds=reading.tell_kinds(nodes),
     )
-    return Recorded(log=log, tasks=tuple(_from(begin_s, reading.tasks)), names=tuple(reading.names))
+    return JournalEvents(log=log, tasks=tuple(_from(begin_s, reading.tasks)), names=tuple(reading.names))
 
 
 def _others() -> Iterator[str]:

@@ -36,7 +36,7 @@ _FLUSH_AFTER_S: Final = 1.0  # of work that would have to be done again
 _BEGIN_AGAIN: Final = "leave --resume out to begin again"
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """What answers belong to; those to other questions are of no use."""
 
     format: str
@@ -47,7 +47,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, object]
     versions: dict[str, str]
 
-    def differences(self, other: Origin) -> list[str]:
+    def differences(self, other: AnswerOrigin) -> list[str]:
         """Name what is not the same in both."""
         found = [name for name in ("format", "log", "tasks", "baseline") if getattr(self, name) != getattr(other, name)]
         if self.objective_file != other.objective_file:
@@ -59,9 +59,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings, baseline: str) -> Origin:
+def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings, baseline: str) -> AnswerOrigin:
     """Say what a replay is made from and with."""
-    return Origin(
+    return AnswerOrigin(
         format=FORMAT,
         log=log.sha256,
         tasks=tasks_sha256(tasks),
@@ -118,14 +118,14 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
-class Answers:
+class AnswerFile:
     """The file of a replay's answers: first repeats those that are there, then takes down new ones.
 
     Use it in a ``with`` block. The file is made with the first :meth:`begin`, so that bad input leaves none behind
     and spares one from before, and stays until :meth:`discard`.
     """
 
-    def __init__(self, path: Path, origin: Origin, *, resume: bool = False) -> None:
+    def __init__(self, path: Path, origin: AnswerOrigin, *, resume: bool = False) -> None:
         self.repeated_s = 0.0  # what the repeated answers of the replay in hand took when they were new
         self._path = path
         self._line = 0
@@ -238,7 +238,7 @@ class Answers:
         if line is None:  # it ended before anything was asked
             self._append(wire.encode(self._origin))
             return
-        different = wire.decode(line, Origin, where=f"{self._path}:1", fix=_BEGIN_AGAIN).differences(self._origin)
+        different = wire.decode(line, AnswerOrigin, where=f"{self._path}:1", fix=_BEGIN_AGAIN).differences(self._origin)
         if different:
             raise BadInput(
                 f"was interrupted with others of these: {', '.join(different)}",
@@ -260,7 +260,7 @@ class Answers:
 class _Remembered:
     """A solver whose answers are kept."""
 
-    def __init__(self, solver: Solver, answers: Answers) -> None:
+    def __init__(self, solver: Solver, answers: AnswerFile) -> None:
         self._solver = solver
         self._answers = answers
         self.couples = bool(getattr(solver, "couples", False))

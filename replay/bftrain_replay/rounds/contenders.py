@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.gangs import Gangs
+    from bftrain_replay.rounds.gangs import TaskGangs
 
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]
 
 
-class Progress:
+class TaskProgressColumns:
     """How far all tasks are, in columns; of those that have not come yet, nothing. ``service_s`` is by task and kind.
 
     ``kind`` is the number of the kind on which it ran in the round before, -1 if it did not run. ``overhead_s`` is
@@ -26,7 +26,7 @@ class Progress:
 
     __slots__ = ("kind", "left", "overhead_s", "service_s")
 
-    def __init__(self, gangs: Gangs) -> None:
+    def __init__(self, gangs: TaskGangs) -> None:
         self.left = gangs.work.copy()
         self.service_s = np.zeros(gangs.speeds.shape)
         self.overhead_s = np.zeros(len(gangs))
@@ -34,15 +34,15 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contenders:
+class CompetingTasks:
     """The tasks that have come and are not done, in order of arrival; every column has one value for each of them.
 
     ``place`` numbers a task among all of the run. ``free`` are the nodes of each kind that are there in this round.
     ``version`` changes whenever tasks or nodes came or went.
     """
 
-    gangs: Gangs
-    progress: Progress
+    gangs: TaskGangs
+    progress: TaskProgressColumns
     place: Places
     free: Places
     time_s: float

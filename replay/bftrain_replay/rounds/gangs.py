@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gangs:
+class TaskGangs:
     """Tasks in the order in which they come. ``speeds`` are samples/s by task and kind, 0 where one does not run.
 
     ``work`` is infinite for a task that never ends by itself; ``fastest`` are the kinds by task, the fastest first.
@@ -46,7 +46,7 @@ class Gangs:
         return len(self.specs)
 
 
-def gangs_of(tasks: Sequence[TaskSpec], most: dict[str, int], settings: RoundSettings) -> Gangs:
+def gangs_of(tasks: Sequence[TaskSpec], most: dict[str, int], settings: RoundSettings) -> TaskGangs:
     """Give tasks as gangs on kinds of which there are at ``most`` so many nodes at a time.
 
     One that can never run is refused by name.
@@ -56,7 +56,7 @@ def gangs_of(tasks: Sequence[TaskSpec], most: dict[str, int], settings: RoundSet
     speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
     speeds = speeds.reshape(len(specs), len(kinds))
     costs = [task.start_cost_s if settings.start_cost_s is None else settings.start_cost_s for task in specs]
-    return Gangs(
+    return TaskGangs(
         specs=specs,
         kinds=kinds,
         submit_s=np.array([task.submit_s for task in specs]),

@@ -9,26 +9,26 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_replay.rounds.node_supply import Change, Supply
+    from bftrain_replay.rounds.node_supply import NodeChange, NodeSupply
 
     Places = NDArray[np.intp]
 
 _NOBODY = -1
 
 
-class Holders:
+class NodeHolders:
     """The nodes that are there: ``count`` by kind, and who holds each. Free ones are given by number."""
 
     __slots__ = ("_here", "_holder", "_kind_of", "_stays", "count")
 
-    def __init__(self, supply: Supply) -> None:
+    def __init__(self, supply: NodeSupply) -> None:
         self._kind_of = supply.kind_of
         self._stays = supply.stays
         self._here = np.zeros(supply.kind_of.size, dtype=bool)
         self._holder = np.full(supply.kind_of.size, _NOBODY, dtype=np.intp)
         self.count: Places = np.zeros(len(supply.kinds), dtype=np.intp)
 
-    def change(self, change: Change) -> Places:
+    def change(self, change: NodeChange) -> Places:
         """Take in that nodes have left and joined; gives the tasks that held one of those that left: they stop."""
         hit = self._holding(change.left) if change.left.size else np.empty(0, dtype=np.intp)
         self.release(hit)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
 
 
-class Change(NamedTuple):
+class NodeChange(NamedTuple):
     """At ``time_s`` some nodes leave the pool and others join it, by number."""
 
     time_s: float
@@ -25,7 +25,7 @@ class Change(NamedTuple):
     joined: NDArray[np.intp]
 
 
-class Supply:
+class NodeSupply:
     """Nodes by number: of which kind each is, and when they come and go (seconds since the begin).
 
     ``most`` is the largest number of each kind that there is at a time; ``stays`` says that nodes never leave, so that
@@ -33,7 +33,7 @@ class Supply:
     """
 
     def __init__(
-        self, most: Mapping[str, int], kind_of: NDArray[np.intp], changes: Iterator[Change], end_s: float = math.inf
+        self, most: Mapping[str, int], kind_of: NDArray[np.intp], changes: Iterator[NodeChange], end_s: float = math.inf
     ) -> None:
         self.most = dict(most)
         self.kinds = tuple(most)
@@ -48,7 +48,7 @@ class Supply:
         """When the next nodes come or go; infinity if none will."""
         return math.inf if self._next is None else self._next.time_s
 
-    def take(self) -> Change:
+    def take(self) -> NodeChange:
         """Take the next change."""
         change = self._next
         assert change is not None  # noqa: S101 - whoever takes one has looked at next_s
@@ -56,14 +56,14 @@ class Supply:
         return change
 
 
-def cluster(nodes: Mapping[str, int]) -> Supply:
+def cluster(nodes: Mapping[str, int]) -> NodeSupply:
     """Give nodes that are there all the time: so many of each kind."""
     kind_of = np.repeat(np.arange(len(nodes)), list(nodes.values()))
     none = np.zeros(0, dtype=np.intp)
-    return Supply(nodes, kind_of, iter((Change(0.0, none, np.arange(kind_of.size)),)))
+    return NodeSupply(nodes, kind_of, iter((NodeChange(0.0, none, np.arange(kind_of.size)),)))
 
 
-def idle_nodes(log: EventLog) -> Supply:
+def idle_nodes(log: EventLog) -> NodeSupply:
     """Give the idle nodes of a log, whose begin is second 0."""
     names = log.node_names
     number = {name: place for place, name in enumerate(names)}
@@ -74,12 +74,12 @@ def idle_nodes(log: EventLog) -> Supply:
         now += np.bincount(kind_of[[number[name] for name in joined]], minlength=len(kinds))
         most = np.maximum(most, now)
 
-    def changes() -> Iterator[Change]:
+    def changes() -> Iterator[NodeChange]:
         for time_s, left, joined in log.pool_changes():
             gone, come = ([number[name] for name in which] for which in (left, joined))
-            yield Change(time_s - log.start_s, np.array(gone, dtype=np.intp), np.array(come, dtype=np.intp))
+            yield NodeChange(time_s - log.start_s, np.array(gone, dtype=np.intp), np.array(come, dtype=np.intp))
 
-    return Supply(dict(zip(kinds, most.tolist(), strict=True)), kind_of, changes(), log.span_s)
+    return NodeSupply(dict(zip(kinds, most.tolist(), strict=True)), kind_of, changes(), log.span_s)
 
 
 def _kinds(log: EventLog) -> tuple[tuple[str, ...], NDArray[np.intp]]:

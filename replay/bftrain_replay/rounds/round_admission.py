@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.contenders import Progress
-    from bftrain_replay.rounds.gangs import Gangs
+    from bftrain_replay.rounds.contenders import TaskProgressColumns
+    from bftrain_replay.rounds.gangs import TaskGangs
     from bftrain_replay.rounds.round_settings import RoundSettings
 
     Places = NDArray[np.intp]
@@ -35,8 +35,8 @@ class RoundQueue:
     time_s: float
     pools: Mapping[str, int]
     place: Mapping[str, int]  # of those who are there, as they came
-    gangs: Gangs
-    progress: Progress
+    gangs: TaskGangs
+    progress: TaskProgressColumns
 
     @property
     def pool(self) -> int:
@@ -72,10 +72,10 @@ class RoundQueue:
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
 
 
-class Entry:
+class RoundAdmission:
     """Stands before the policy: who is not let in waits, as if he had not come."""
 
-    def __init__(self, gangs: Gangs, progress: Progress, settings: RoundSettings) -> None:
+    def __init__(self, gangs: TaskGangs, progress: TaskProgressColumns, settings: RoundSettings) -> None:
         self._gangs, self._progress = gangs, progress
         # How many compete at most is for the policy to say, so nobody is left out for being one too many
         self._admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)

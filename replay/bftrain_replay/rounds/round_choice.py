@@ -14,7 +14,7 @@ from bftrain_replay.rounds.round_settings import DRAWN, NO
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bftrain_replay.rounds.contenders import Contenders
+    from bftrain_replay.rounds.contenders import CompetingTasks
     from bftrain_replay.rounds.round_policy import RoundPolicy
     from bftrain_replay.rounds.round_settings import RoundSettings
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Places = NDArray[np.intp]
 
 
-class Chooser:
+class RoundChoice:
     """Asks the policy, and grants wishes in the order of its priorities."""
 
     def __init__(self, policy: RoundPolicy, settings: RoundSettings) -> None:
@@ -31,7 +31,7 @@ class Chooser:
         self._overtaking = settings.overtaking != NO
         self._random = np.random.default_rng(settings.seed)
 
-    def choose(self, contenders: Contenders) -> tuple[Places, Places]:
+    def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Give who runs, and on which kind each, by number."""
         given = self._priorities(contenders)
         task, kind = self._by_task(given, contenders) if given.ndim == 1 else self._by_pair(given, contenders)
@@ -45,7 +45,7 @@ class Chooser:
             granted = granted[: _before_the_first_left_out(task, granted)]
         return contenders.place[task[granted]], kind[granted]
 
-    def _priorities(self, contenders: Contenders) -> Floats:
+    def _priorities(self, contenders: CompetingTasks) -> Floats:
         """Ask for a number a task, or a number by task and kind; the larger, the sooner."""
         where = f"policy '{self._policy.name}'"
         try:
@@ -62,14 +62,14 @@ class Chooser:
         return np.where(np.isnan(given), -np.inf, given)
 
     @staticmethod
-    def _by_task(given: Floats, contenders: Contenders) -> tuple[Places, Places]:
+    def _by_task(given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Order wishes by task; each would rather have the kind that is faster for it."""
         order = np.argsort(-given, kind="stable")
         order = order[given[order] > -np.inf]
         kinds = contenders.gangs.fastest[contenders.place[order]]
         return np.repeat(order, kinds.shape[1]), kinds.ravel()
 
-    def _by_pair(self, given: Floats, contenders: Contenders) -> tuple[Places, Places]:
+    def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Order wishes by pair; of equals, who came first and the kind that is faster for him."""
         if self._draws:
             kinds = self._random.permutation(given.shape[1])

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_replay.rounds.contenders import Contenders, Progress
+from bftrain_replay.rounds.contenders import CompetingTasks, TaskProgressColumns
 from bftrain_replay.rounds.gang_packing import pack
-from bftrain_replay.rounds.held_nodes import Holders
-from bftrain_replay.rounds.round_admission import Entry
-from bftrain_replay.rounds.round_choice import Chooser
+from bftrain_replay.rounds.held_nodes import NodeHolders
+from bftrain_replay.rounds.round_admission import RoundAdmission
+from bftrain_replay.rounds.round_choice import RoundChoice
 from bftrain_replay.rounds.round_settings import BOUNDARY
-from bftrain_replay.rounds.step_table import Step, Steps
+from bftrain_replay.rounds.step_table import RoundStep, RoundSteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from bftrain_replay.rounds.gangs import Gangs
-    from bftrain_replay.rounds.node_supply import Change, Supply
+    from bftrain_replay.rounds.gangs import TaskGangs
+    from bftrain_replay.rounds.node_supply import NodeChange, NodeSupply
     from bftrain_replay.rounds.round_policy import RoundPolicy
     from bftrain_replay.rounds.round_settings import RoundSettings
 
@@ -46,29 +46,29 @@ _PATIENCE: Final = 1000  # rounds in which somebody waits and nobody runs, thoug
 _WATCH_EVERY: Final = 64  # steps
 
 
-class Engine:
+class RoundEngine:
     """One run. What it leaves behind: columns by task and by kind, ``steps``, and why it ``ended``."""
 
-    def __init__(self, gangs: Gangs, supply: Supply, policy: RoundPolicy, settings: RoundSettings) -> None:
+    def __init__(self, gangs: TaskGangs, supply: NodeSupply, policy: RoundPolicy, settings: RoundSettings) -> None:
         count, kinds = len(gangs), len(gangs.kinds)
         self.gangs = gangs
-        self.progress = Progress(gangs)
+        self.progress = TaskProgressColumns(gangs)
         self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
         self.seen_s = np.full(count, np.nan)  # the end of the first round in which it ran
         self.starts, self.moves, self.preemptions, self.taken = (np.zeros(count, dtype=np.intp) for _ in range(4))
         self.done_samples, self.start_up_samples = np.zeros(count), np.zeros(count)
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
         self.pools: list[tuple[float, Places]] = []  # from when there were how many nodes of each kind
-        self.steps = Steps()
+        self.steps = RoundSteps()
         self.users = tuple(sorted({spec.user for spec in gangs.specs}))
         places = {user: place for place, user in enumerate(self.users)}
         self._owner = np.array([places[spec.user] for spec in gangs.specs], dtype=np.intp)
         self.now_s, self.ended = 0.0, ""
         self._supply, self._settings = supply, settings
         self._policy, self._steady = policy, bool(getattr(policy, "steady", False))
-        self._chooser = Chooser(policy, settings)
-        self._entry = Entry(gangs, self.progress, settings) if settings.admission else None
-        self._holders = Holders(supply)
+        self._chooser = RoundChoice(policy, settings)
+        self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
+        self._holders = NodeHolders(supply)
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
         self._running = np.zeros(count, dtype=bool)  # scratch
@@ -165,7 +165,7 @@ class Engine:
         self._choice = None
         self._idle_rounds = 0
 
-    def _change(self, change: Change) -> Places:
+    def _change(self, change: NodeChange) -> Places:
         """Take in that nodes come and go; gives the tasks that are hit."""
         hit = self._holders.change(change)
         self.pools.append((change.time_s, self._holders.count))
@@ -199,7 +199,7 @@ class Engine:
         used = float(self.held_node_s.sum() - before)
         counts = (run.size, waiting, started, stopped, taken, int(done.sum()))
         by_user = np.bincount(self._owner[run], held_s * self.gangs.nodes[run], len(self.users)).astype(np.float64)
-        self.steps.add(Step(first, rounds, begin_s, self.now_s, pool, used, samples, *counts), by_user)
+        self.steps.add(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts), by_user)
 
     def _chosen(self) -> tuple[Places, Places]:
         """Give who runs on which kind: as in the round before if nothing can have changed that."""
@@ -213,7 +213,7 @@ class Engine:
             self._choice = competing, competing
         elif self._choice is None or not self._steady:
             self._choice = self._chooser.choose(
-                Contenders(
+                CompetingTasks(
                     gangs=self.gangs,
                     progress=self.progress,
                     place=competing,

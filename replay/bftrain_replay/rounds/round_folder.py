@@ -21,7 +21,7 @@ from bftrain_replay.provenance import tasks_sha256
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.rounds.round_result import Result
+    from bftrain_replay.rounds.round_result import RoundResult
 
 FORMAT: Final = "bftrain rounds 1"
 CSV: Final = table_files.CSV
@@ -35,7 +35,7 @@ KIND: Final = ResultKind(
 )
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
     """How the caller named the inputs: a cluster or a log, with its hash, and a task file."""
 
     cluster: str = ""
@@ -50,9 +50,9 @@ def check_tables(form: str) -> None:
     table_files.check_form(form)
 
 
-def write(result: Result, folder: Path, origin: Origin | None = None, *, form: str = CSV) -> None:
+def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
-    origin = origin or Origin()
+    origin = origin or RoundSource()
     told = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
     tables = {
         "tasks": result.tasks_table,
@@ -65,9 +65,9 @@ def write(result: Result, folder: Path, origin: Origin | None = None, *, form: s
     write_text(folder / "summary.json", told)
 
 
-def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
+def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str, Any]:
     """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
-    origin = origin or Origin()
+    origin = origin or RoundSource()
     told: dict[str, Any] = {
         "format": FORMAT,
         **wire.plain(result.summary),
@@ -85,7 +85,7 @@ def summary(result: Result, origin: Origin | None = None) -> dict[str, Any]:
     return summaries.with_sum(told, MEASURED)
 
 
-def _again(origin: Origin, form: str) -> str:
+def _again(origin: RoundSource, form: str) -> str:
     """Give the command that runs it again, as a comment, if it can be written on one line."""
     words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
     words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]

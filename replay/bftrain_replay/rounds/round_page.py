@@ -12,37 +12,37 @@ from bftrain import text_formats
 from bftrain.files import write_text
 from bftrain.result_folder import REPORT_FILE
 from bftrain.values import wire
-from bftrain_replay.drawing.html_page import Card, Cell, Html, Page, Section, Table, html
-from bftrain_replay.drawing.series import Series
+from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
+from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.time_axis import TimeAxis
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output.read_folder import Saved
+from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.reporting import configuration
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.nodes_over_time import nodes, strip
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
 from bftrain_replay.rounds.round_folder import FORMAT
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.tables.table_schema import OVER_TIME, TASKS, Column, Kind
+from bftrain_replay.tables.table_schema import OVER_TIME, TASKS, ColumnType, TableColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from bftrain_replay.drawing.figure import Figure
+    from bftrain_replay.drawing.figure import ChartFigure
 
 SHOWN: Final = 2000  # tasks in the table
 
-_OF_ROUNDS: Final = (Column("moves", Kind.WHOLE), Column("measured", Kind.TEXT))
+_OF_ROUNDS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TEXT))
 _TASKS: Final = tuple(column for column in TASKS if not column.name.startswith("lost_")) + _OF_ROUNDS
 _ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples"})
 READ: Final = tuple(column.name for column in _TASKS if column.name not in _ONLY_OF_REPLAYS)
 _USERS: Final = (
-    Column("from_s", Kind.NUMBER),
-    Column("to_s", Kind.NUMBER),
-    Column("user", Kind.TEXT),
-    Column("nodes", Kind.NUMBER),
+    TableColumn("from_s", ColumnType.NUMBER),
+    TableColumn("to_s", ColumnType.NUMBER),
+    TableColumn("user", ColumnType.TEXT),
+    TableColumn("nodes", ColumnType.NUMBER),
 )
 TABLES: Final = {"tasks": _TASKS, "over_time": OVER_TIME, "users": _USERS}
 _ENDS: Final = {
@@ -74,9 +74,9 @@ class RoundsMaterial:
         return float(self.told["simulated_s"])
 
     @cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> TimeAxis:
         """How its time stands on an axis: it counts from 0."""
-        return Moments(0.0, self.end_s)
+        return TimeAxis(0.0, self.end_s)
 
     @cached_property
     def task_columns(self) -> TaskColumns:
@@ -84,15 +84,15 @@ class RoundsMaterial:
         return TaskColumns.of_rows(task for task in self.tasks if task["measured"] == "true")
 
     @cached_property
-    def nodes_over_time(self) -> Series:
+    def nodes_over_time(self) -> StepSeries:
         """Nodes that were there, and how many of them tasks held, over equal stretches of time."""
         rows = np.array(self.over_time, dtype=np.float64).reshape(len(self.over_time), 4)
-        return Series(times_s=rows[:, 0], end_s=self.end_s, columns={"idle": rows[:, 2], "used": rows[:, 3]})
+        return StepSeries(times_s=rows[:, 0], end_s=self.end_s, columns={"idle": rows[:, 2], "used": rows[:, 3]})
 
 
 def of_folder(folder: Path) -> RoundsMaterial:
     """Read the folder of a run in rounds."""
-    saved = Saved(folder, FORMAT, TABLES)
+    saved = SavedReplay(folder, FORMAT, TABLES)
     return RoundsMaterial(
         told=saved.summary,
         tasks=[plain(dict(zip(READ, row, strict=True))) for row in saved.rows("tasks", *READ)],
@@ -106,12 +106,12 @@ def write(folder: Path) -> None:
     write_text(folder / REPORT_FILE, html(page(of_folder(folder))))
 
 
-def page(material: RoundsMaterial, title: str = "") -> Page:
+def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
     """Lay the page out."""
     told, settings = material.told, material.told["settings"]
     over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
     subject = f"{_nodes_said(told)}; {text_formats.counted(told['tasks'], 'task')}; policy {told['policy']}, rounds of "
-    return Page(
+    return HtmlPage(
         title=title or "Time shared in rounds",
         subtitle=f"{subject}{text_formats.duration(settings['round_s'])}.",
         lead=_lead(told),
@@ -119,13 +119,13 @@ def page(material: RoundsMaterial, title: str = "") -> Page:
         cards=list(_cards(told)),
         sections=(
             *(part for part in (completion(material),) if part is not None),
-            Section(
+            PageSection(
                 heading="Over time",
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
                 parts=[figure for figure in over_time if figure is not None],
             ),
             _tasks(material.tasks),
-            Section(heading="Configuration", parts=tuple(_configuration(told))),
+            PageSection(heading="Configuration", parts=tuple(_configuration(told))),
         ),
     )
 
@@ -141,7 +141,7 @@ def _nodes_said(told: Mapping[str, Any]) -> str:
     return text_formats.counted(most, "node") + (f" ({', '.join(kinds)})" if kinds else "")
 
 
-def _lead(told: Mapping[str, Any]) -> Html:
+def _lead(told: Mapping[str, Any]) -> HtmlText:
     said = (
         f"{_ENDS[told['ended']]}, after <strong>{text_formats.duration(told['simulated_s'])}</strong> and "
         f"{text_formats.counted(told['rounds'], 'round')}. Tasks held "
@@ -154,7 +154,7 @@ def _lead(told: Mapping[str, Any]) -> Html:
             f" A task took <strong>{text_formats.duration(told['completion_s']['mean'])}</strong> on average from its "
             "submission to its end."
         )
-    return Html(said)
+    return HtmlText(said)
 
 
 def _notices(told: Mapping[str, Any]) -> list[str]:
@@ -170,32 +170,34 @@ def _notices(told: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _cards(told: Mapping[str, Any]) -> Iterator[Card]:
+def _cards(told: Mapping[str, Any]) -> Iterator[FigureCard]:
     def mean(name: str, said: Any) -> str:  # noqa: ANN401 - a function that puts a number in words
         return text_formats.UNKNOWN if told[name] is None else said(told[name]["mean"])
 
-    yield Card(name="Completion time", figure=mean("completion_s", text_formats.duration), note="mean, from submission")
-    yield Card(
+    yield FigureCard(
+        name="Completion time", figure=mean("completion_s", text_formats.duration), note="mean, from submission"
+    )
+    yield FigureCard(
         name="Responsiveness",
         figure=mean("responsiveness_s", text_formats.duration),
         note="mean, to the end of its first round",
     )
-    yield Card(
+    yield FigureCard(
         name="Rho",
         figure=mean("rho", text_formats.ratio),
         note="mean, over what it takes on an n-th part of everything",
     )
-    yield Card(
+    yield FigureCard(
         name="Node-time used",
         figure=text_formats.percent(told["coverage"]),
         note=f"{text_formats.count(told['used_node_h'])} of {text_formats.count(told['idle_node_h'])} node-hours",
     )
-    yield Card(
+    yield FigureCard(
         name="Tasks done",
         figure=text_formats.count(told["tasks_finished"]),
         note=f"of {text_formats.count(told['tasks'])}; {text_formats.count(told['waiting'])} wait in the end",
     )
-    yield Card(
+    yield FigureCard(
         name="Preemptions",
         figure=text_formats.count(told["preemptions"]),
         note=f"{text_formats.count(told['taken'])} of them by nodes that left; "
@@ -203,7 +205,7 @@ def _cards(told: Mapping[str, Any]) -> Iterator[Card]:
     )
 
 
-def _users(material: RoundsMaterial) -> Figure | None:
+def _users(material: RoundsMaterial) -> ChartFigure | None:
     """Give the nodes of each user over time, upon each other; the smallest beyond the colours together."""
     if not material.users:
         return None
@@ -224,33 +226,33 @@ def _users(material: RoundsMaterial) -> Figure | None:
     whole = sum(node_s.values()) or 1.0
     had = {**{user: node_s[user] for user in kept}, OTHERS: whole - sum(node_s[user] for user in kept)}
     series = [
-        Series(times_s=starts, end_s=material.end_s, columns={"nodes": column}, of=user)
+        StepSeries(times_s=starts, end_s=material.end_s, columns={"nodes": column}, of=user)
         for user, column in columns.items()
     ]
     return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], material.moments)
 
 
-def _tasks(tasks: Sequence[Mapping[str, Any]]) -> Section:
+def _tasks(tasks: Sequence[Mapping[str, Any]]) -> PageSection:
     left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
-    table = Table(label="Tasks", headings=_HEADINGS, rows=map(_row, tasks[:SHOWN]), sortable=True, css="many")
-    return Section(heading="Tasks", intro=f"{left_out}A heading sorts by its column.", parts=(table,))
+    table = HtmlTable(label="Tasks", headings=_HEADINGS, rows=map(_row, tasks[:SHOWN]), sortable=True, css="many")
+    return PageSection(heading="Tasks", intro=f"{left_out}A heading sorts by its column.", parts=(table,))
 
 
-def _row(task: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _row(task: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
     done = task["done_samples"] / task["work_samples"] if task["work_samples"] else None
     arrived = task["state"] != "not_arrived"
     times = (task["submit_s"], task["first_start_s"], task["finish_s"], task["waited_s"] if arrived else None)
     return (
-        Cell(task["name"], task["name"]),
-        Cell(task["state"].replace("_", " "), task["state"]),
-        *(Cell(text_formats.duration(seconds), seconds) for seconds in times),
-        Cell(text_formats.count(task["node_h"]), task["node_h"]),
-        Cell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done),
-        *(Cell(text_formats.count(task[name]), task[name]) for name in ("starts", "preemptions", "moves")),
+        HtmlCell(task["name"], task["name"]),
+        HtmlCell(task["state"].replace("_", " "), task["state"]),
+        *(HtmlCell(text_formats.duration(seconds), seconds) for seconds in times),
+        HtmlCell(text_formats.count(task["node_h"]), task["node_h"]),
+        HtmlCell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done),
+        *(HtmlCell(text_formats.count(task[name]), task[name]) for name in ("starts", "preemptions", "moves")),
     )
 
 
-def _configuration(told: Mapping[str, Any]) -> Iterator[Table | Html]:
+def _configuration(told: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
     inputs = told["inputs"]
     cluster = ", ".join(f"{count} {kind}".strip() for kind, count in inputs["cluster"].items())
     nodes_from = ("cluster", cluster) if cluster else ("log", _file(inputs["log"]))

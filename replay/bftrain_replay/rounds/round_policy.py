@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bftrain_replay.rounds.contenders import Contenders
+    from bftrain_replay.rounds.contenders import CompetingTasks
 
 
 @runtime_checkable
@@ -25,6 +25,6 @@ class RoundPolicy(Protocol):
         """The name it is asked for by."""
         ...
 
-    def priorities(self, contenders: Contenders) -> NDArray[np.float64]:
+    def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
         """Give a number a task, or a number by task and kind of nodes; the largest goes first, minus infinity never."""
         ...

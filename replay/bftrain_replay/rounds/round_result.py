@@ -13,8 +13,8 @@ from bftrain import text_formats
 from bftrain.parts.metrics import MeasuredFigures, measured_if_possible, metrics_of
 from bftrain.short_repr import ShortRepr
 from bftrain_datasets.scheduling.schedule_tables import rows
-from bftrain_replay.metrics.fair_time import Pools, alone_s
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.fair_time import IdlePools, alone_s
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import TaskFigures, task_figures
 from bftrain_replay.results.replayed_task import TaskRecord, TaskState
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from bftrain.errors import BrokenPlugin
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_engine import Engine
+    from bftrain_replay.rounds.round_engine import RoundEngine
     from bftrain_replay.rounds.round_settings import RoundSettings
 
     Table = dict[str, list[Any]]
@@ -39,7 +39,7 @@ STRETCHES = 1000  # of the table over time
 USER_STRETCHES = 250  # of that of users
 
 
-class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
+class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of one kind: how many at most, and their node-hours."""
 
     nodes: int
@@ -63,12 +63,12 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
     not_arrived: int
     measured: int
     measured_finished: int
-    responsiveness_s: Percentiles | None
+    responsiveness_s: TaskPercentiles | None
     makespan_s: float | None
     idle_node_h: float
     used_node_h: float
     coverage: float | None
-    kinds: dict[str, KindSummary]
+    kinds: dict[str, RoundKindSummary]
     cost: float
     harvested: float
     lost_start_up_samples: float
@@ -81,7 +81,7 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Result(ShortRepr):
+class RoundResult(ShortRepr):
     """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares.
 
     ``specs`` are the tasks as they were given, before they were made gangs.
@@ -89,7 +89,7 @@ class Result(ShortRepr):
 
     settings: RoundSettings
     specs: tuple[TaskSpec, ...]
-    engine: Engine
+    engine: RoundEngine
     nodes: dict[str, int]
     wall_s: float
     shares_computed: int = 0
@@ -231,7 +231,7 @@ class Result(ShortRepr):
         engine, states = self.engine, self.states
         idle, used = engine.pool_node_s / HOUR_S, engine.held_node_s / HOUR_S
         kinds = {
-            kind: KindSummary(
+            kind: RoundKindSummary(
                 nodes=self.nodes[kind],
                 idle_node_h=float(idle[place]),
                 used_node_h=float(used[place]),
@@ -252,7 +252,7 @@ class Result(ShortRepr):
             not_arrived=states.count(TaskState.NOT_ARRIVED),
             measured=int(self.measured.sum()),
             measured_finished=int((~np.isnan(engine.end_s[self.measured])).sum()),
-            responsiveness_s=Percentiles.of((engine.seen_s - self.columns.came_s)[self.measured]),
+            responsiveness_s=TaskPercentiles.of((engine.seen_s - self.columns.came_s)[self.measured]),
             makespan_s=self._makespan_s(),
             idle_node_h=float(idle.sum()),
             used_node_h=float(used.sum()),
@@ -319,13 +319,13 @@ class Result(ShortRepr):
         }
 
     @property
-    def pools(self) -> Pools:
+    def pools(self) -> IdlePools:
         """How many nodes of each kind there were over time."""
         engine = self.engine
         times_s = np.array([time_s for time_s, _ in engine.pools])
         counts = np.array([count for _, count in engine.pools]).reshape(times_s.size, len(engine.gangs.kinds))
         by_kind = {kind: counts[:, place] for place, kind in enumerate(engine.gangs.kinds)}
-        return Pools(times_s, by_kind, engine.now_s)
+        return IdlePools(times_s, by_kind, engine.now_s)
 
     @cached_property
     def rounds_table(self) -> Table:

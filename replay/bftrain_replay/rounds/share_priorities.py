@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bftrain.ports import SharingPolicy
     from bftrain.values.sharing import Entity
-    from bftrain_replay.rounds.contenders import Contenders, Floats
+    from bftrain_replay.rounds.contenders import CompetingTasks, Floats
 
 
 class ByShares:
@@ -60,7 +60,7 @@ class ByShares:
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
         self._left: Floats = np.zeros(0)  # at the last reset
 
-    def priorities(self, contenders: Contenders) -> Floats:
+    def priorities(self, contenders: CompetingTasks) -> Floats:
         """Give a number by task and kind: share over time received; none where there is no share.
 
         Half a round counts as received from the beginning, so that shares themselves are what counts at first. Who
@@ -78,7 +78,7 @@ class ByShares:
             wishes[last] = np.where(able, -received[last].sum(axis=1, keepdims=True), -np.inf)
         return wishes
 
-    def _reset(self, contenders: Contenders) -> None:
+    def _reset(self, contenders: CompetingTasks) -> None:
         self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
         if not self._left.size:
             self._left = contenders.gangs.work.copy()
@@ -104,7 +104,7 @@ class ByShares:
         self._shares[place] = rows
         self._last[place] = (contenders.weight[able] == 0.0) & ~self._shares[place].any(axis=1)
 
-    def _count_alone(self, contenders: Contenders) -> None:
+    def _count_alone(self, contenders: CompetingTasks) -> None:
         """Count how long what was done since the last reset would have taken on an own n-th part of everything."""
         left, own = contenders.progress.left, contenders.place
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -117,11 +117,11 @@ class ByShares:
         part /= np.maximum(1.0, part.sum(axis=1, keepdims=True))
         self._alone_speed[own] = (speeds * part).sum(axis=1)
 
-    def _can_run(self, contenders: Contenders) -> Any:  # noqa: ANN401 - a mask
+    def _can_run(self, contenders: CompetingTasks) -> Any:  # noqa: ANN401 - a mask
         fits = contenders.nodes[:, None] <= contenders.free
         return ((contenders.speeds > 0.0) & fits).any(axis=1)
 
-    def _problem(self, contenders: Contenders, able: Any) -> SharingProblem | None:  # noqa: ANN401 - places
+    def _problem(self, contenders: CompetingTasks, able: Any) -> SharingProblem | None:  # noqa: ANN401 - places
         if not able.size:
             return None
         kinds, place, weight = _names(contenders), contenders.place[able], contenders.weight[able]
@@ -149,6 +149,6 @@ class ByShares:
         return SharingProblem(nodes=nodes, policy=self.name, tasks=tuple(tasks), entities=self._entities, prices=prices)
 
 
-def _names(contenders: Contenders) -> tuple[str, ...]:
+def _names(contenders: CompetingTasks) -> tuple[str, ...]:
     """Name the kinds; nodes that are all alike have no kind of their own."""
     return tuple(kind or "node" for kind in contenders.kinds)

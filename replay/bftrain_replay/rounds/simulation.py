@@ -15,8 +15,8 @@ from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window
 from bftrain_replay.rounds import node_supply
 from bftrain_replay.rounds.find_policy import find_policy
 from bftrain_replay.rounds.gangs import gangs_of
-from bftrain_replay.rounds.round_engine import Engine
-from bftrain_replay.rounds.round_result import Result
+from bftrain_replay.rounds.round_engine import RoundEngine
+from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import NO, RoundOptions, RoundSettings
 from bftrain_replay.rounds.share_priorities import ByShares
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.gangs import Gangs
-    from bftrain_replay.rounds.node_supply import Supply
+    from bftrain_replay.rounds.gangs import TaskGangs
+    from bftrain_replay.rounds.node_supply import NodeSupply
     from bftrain_replay.rounds.round_engine import Watch
     from bftrain_replay.rounds.round_policy import RoundPolicy
 
@@ -36,7 +36,7 @@ def simulate(
     settings: RoundSettings,
     *,
     watch: Watch | None = None,
-) -> Result:
+) -> RoundResult:
     """Share the time of a cluster (how many nodes of each kind), or of a log's idle nodes, in rounds.
 
     ``watch`` is told how far it is, and ends it by answering False.
@@ -50,10 +50,10 @@ def simulate(
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "leave it out, or choose a policy that puts tasks in a row"
         raise BadInput("shares know no order in which tasks could wait", where="overtaking", fix=fix)
-    engine = Engine(gangs, there, policy, settings)
+    engine = RoundEngine(gangs, there, policy, settings)
     engine.run(watch)
     computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
-    return Result(
+    return RoundResult(
         settings=settings,
         specs=tuple(tasks),
         engine=engine,
@@ -70,7 +70,7 @@ def rounds(
     settings: RoundSettings | None = None,
     /,
     **options: Unpack[RoundOptions],
-) -> Result:
+) -> RoundResult:
     """Share the time of a cluster in rounds, as ``bftrain replay --round`` does; ``options`` are settings by name.
 
     >>> from bftrain import load_tasks, rounds
@@ -80,7 +80,7 @@ def rounds(
     return simulate(source, tasks, msgspec.structs.replace(settings or RoundSettings(), **options))
 
 
-def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> Supply:
+def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> NodeSupply:
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
         part = source.select(nodes=chosen, window=chosen_window(source, settings.window or ".."))
@@ -91,7 +91,7 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> Su
     return node_supply.cluster(source)
 
 
-def _check(gangs: Gangs, there: Supply, settings: RoundSettings, policy: RoundPolicy) -> None:
+def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:
     """Refuse what would never end, what the policy cannot divide, and means over tasks that are not there."""
     endless = [spec.name for spec, work in zip(gangs.specs, gangs.work.tolist(), strict=True) if work == math.inf]
     if endless and getattr(policy, "needs_work", False):

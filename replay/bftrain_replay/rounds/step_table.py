@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Step(NamedTuple):
+class RoundStep(NamedTuple):
     """Some rounds in a row. The last figures are counts of tasks; ``used_node_s`` and ``samples`` are sums."""
 
     first_round: int
@@ -28,28 +28,28 @@ class Step(NamedTuple):
     done: int
 
 
-class Steps:
+class RoundSteps:
     """All steps of a run."""
 
     def __init__(self) -> None:
-        self._rows: list[Step] = []
+        self._rows: list[RoundStep] = []
         self.by_user: list[NDArray[np.float64]] = []  # of each step, node-seconds of every user
 
     def __len__(self) -> int:
         """How many steps there are."""
         return len(self._rows)
 
-    def add(self, step: Step, by_user: NDArray[np.float64]) -> None:
+    def add(self, step: RoundStep, by_user: NDArray[np.float64]) -> None:
         """Take one down."""
         self._rows.append(step)
         self.by_user.append(by_user)
 
     def column(self, name: str) -> NDArray[np.float64]:
         """Give one column."""
-        place = Step._fields.index(name)
+        place = RoundStep._fields.index(name)
         return np.array([row[place] for row in self._rows], dtype=np.float64)
 
     def table(self) -> dict[str, list[float]]:
         """Give all columns by name."""
-        columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(Step._fields)
-        return dict(zip(Step._fields, map(list, columns), strict=True))
+        columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(RoundStep._fields)
+        return dict(zip(RoundStep._fields, map(list, columns), strict=True))

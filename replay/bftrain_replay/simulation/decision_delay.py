@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
-class Pace:
+class DecisionDelay:
     """Counts from the event that calls for a decision, and from the decision before.
 
     ``due_s`` is when the next decision takes effect; infinity if nothing calls for one.
@@ -27,7 +27,7 @@ class Pace:
         self.due_s = math.inf
 
     @classmethod
-    def of(cls, settings: ReplaySettings) -> Pace:
+    def of(cls, settings: ReplaySettings) -> DecisionDelay:
         """Build the pace that ``settings`` describe."""
         latency_s = settings.decision_latency_s
         if isinstance(latency_s, str):

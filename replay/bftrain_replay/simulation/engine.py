@@ -21,12 +21,12 @@ from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, T
 from bftrain_datasets.log.measures import pool_sizes_by_kind
 from bftrain_replay.accounting.decision_log import DecisionColumns
 from bftrain_replay.accounting.harvest_curve import HarvestOverTime
-from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, UnusedReason
 from bftrain_replay.accounting.unused_reason import why_unused
-from bftrain_replay.simulation.decision_delay import Pace
-from bftrain_replay.simulation.fixed_cluster import FOREVER_S, Ended
+from bftrain_replay.simulation.decision_delay import DecisionDelay
+from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
 from bftrain_replay.simulation.node_kinds import NodesByKind
-from bftrain_replay.simulation.rules import Realistic, Semantics
+from bftrain_replay.simulation.rules import RealisticRules, ReplayRules
 from bftrain_replay.simulation.task_progress import carry_out
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.accounting.allocations import Allocations
+    from bftrain_replay.accounting.allocations import AllocationRecorder
     from bftrain_replay.simulation.task_progress import TaskProgress
 
     KeepGoing = Callable[[float, int], bool]
 
 
-class Decider(Protocol):
+class DecisionMaker(Protocol):
     """What the engine asks of the decision core; a Harvester is one.
 
     If it has a true attribute ``uses_work_left``, it is told before every decision how much work is left.
@@ -60,7 +60,7 @@ class Decider(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class EngineRun:
     """What one pass through a log left behind."""
 
     complete: bool
@@ -69,12 +69,12 @@ class Run:
     decisions: DecisionColumns
     harvest: HarvestOverTime
     wall_s: float
-    allocations: Allocations | None = None
+    allocations: AllocationRecorder | None = None
     pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes in each stretch of the ledger, where kinds differ
-    ended: Ended | None = None  # why, where nodes never leave: otherwise the log ended
+    ended: EndReason | None = None  # why, where nodes never leave: otherwise the log ended
 
 
-class Gauge(Protocol):
+class QueueWatcher(Protocol):
     """Watches the queue of a cluster whose nodes never leave."""
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
@@ -89,14 +89,14 @@ class Gauge(Protocol):
 def run(
     log: EventLog,
     tasks: Sequence[TaskSpec],
-    decider: Decider,
+    decider: DecisionMaker,
     *,
-    semantics: Semantics | None = None,
-    pace: Pace | None = None,
+    semantics: ReplayRules | None = None,
+    pace: DecisionDelay | None = None,
     keep_going: KeepGoing | None = None,
-    allocations: Allocations | None = None,
-    fixed: Gauge | None = None,
-) -> Run:
+    allocations: AllocationRecorder | None = None,
+    fixed: QueueWatcher | None = None,
+) -> EngineRun:
     """Replay ``log`` against ``tasks``, whose ``submit_s`` counts from the log's start.
 
     By default the rules are realistic and every decision takes effect at once.
@@ -108,8 +108,8 @@ def run(
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
-    rules = semantics or Realistic()
-    engine = _Engine(log, tasks, decider, rules, pace or Pace(), keep_going or _always, allocations)
+    rules = semantics or RealisticRules()
+    engine = _Engine(log, tasks, decider, rules, pace or DecisionDelay(), keep_going or _always, allocations)
     return engine.run() if fixed is None else engine.run_fixed(fixed)
 
 
@@ -124,11 +124,11 @@ class _Engine:
         self,
         log: EventLog,
         tasks: Sequence[TaskSpec],
-        decider: Decider,
-        semantics: Semantics,
-        pace: Pace,
+        decider: DecisionMaker,
+        semantics: ReplayRules,
+        pace: DecisionDelay,
         keep_going: KeepGoing,
-        allocations: Allocations | None,
+        allocations: AllocationRecorder | None,
     ) -> None:
         self._log = log
         self._specs = tasks
@@ -141,7 +141,7 @@ class _Engine:
         self._timeline = semantics.timeline(log, tasks)
         self._kinds = NodesByKind(log) if log.kind_names else None
         self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where kinds are told apart
-        self._ledger = Ledger(PLAIN if self._kinds is None else Unused)
+        self._ledger = Ledger(PLAIN if self._kinds is None else UnusedReason)
         self._decisions = DecisionColumns()
         self._harvest = HarvestOverTime(log.span_s)
         self._arrived: dict[str, TaskProgress] = {}
@@ -155,7 +155,7 @@ class _Engine:
         self._advancing: dict[str, TaskProgress] = {}  # kept only for those who are told the work left
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
-    def run(self) -> Run:
+    def run(self) -> EngineRun:
         begun = perf_counter()
         self._ledger.open(0.0, 0, 0, {})
         now_s, complete = self._moments()
@@ -164,18 +164,18 @@ class _Engine:
         self._close(now_s)
         return self._ended(begun, complete=complete)
 
-    def run_fixed(self, gauge: Gauge) -> Run:
+    def run_fixed(self, gauge: QueueWatcher) -> EngineRun:
         """Run in a log whose nodes never leave."""
         begun = perf_counter()
         self._harvest = HarvestOverTime(None)
         self._ledger.open(0.0, 0, 0, {})
         ended = self._fixed_moments(gauge)
-        now_s = self._log.span_s if ended is Ended.UNTIL else max(self._latest_s, 0.0)
+        now_s = self._log.span_s if ended is EndReason.UNTIL else max(self._latest_s, 0.0)
         self._close(now_s)
-        return self._ended(begun, complete=ended is not Ended.INTERRUPTED, ended=ended)
+        return self._ended(begun, complete=ended is not EndReason.INTERRUPTED, ended=ended)
 
-    def _ended(self, begun: float, *, complete: bool, ended: Ended | None = None) -> Run:
-        return Run(
+    def _ended(self, begun: float, *, complete: bool, ended: EndReason | None = None) -> EngineRun:
+        return EngineRun(
             complete=complete,
             ended=ended,
             pools=self._pools(),
@@ -207,18 +207,18 @@ class _Engine:
         places = np.searchsorted(times, self._ledger.times_s, side="right") - 1
         return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
 
-    def _fixed_moments(self, gauge: Gauge) -> Ended:
+    def _fixed_moments(self, gauge: QueueWatcher) -> EndReason:
         """Go from moment to moment; gives why it stopped."""
         end_s, timeline = self._log.span_s, self._timeline
         told = 0
         while self._unfinished or timeline.arrivals_left:
             now_s = min(timeline.next_s(), self._pace.due_s)
             if now_s == math.inf:
-                return Ended.STANDSTILL if end_s >= FOREVER_S else Ended.UNTIL
+                return EndReason.STANDSTILL if end_s >= FOREVER_S else EndReason.UNTIL
             if now_s >= end_s:
-                return Ended.UNTIL
+                return EndReason.UNTIL
             if not self._keep_going(now_s, len(self._decisions)):
-                return Ended.INTERRUPTED
+                return EndReason.INTERRUPTED
             self._moment(now_s)
             self._latest_s = now_s
             if len(self._arrived) > told:
@@ -226,8 +226,8 @@ class _Engine:
                     gauge.arrived(self._arrived[name].spec, now_s)
                 told = len(self._arrived)
                 if gauge.overloaded(now_s, self._unfinished - self._running):
-                    return Ended.OVERLOAD
-        return Ended.ALL_DONE
+                    return EndReason.OVERLOAD
+        return EndReason.ALL_DONE
 
     def _moment(self, now_s: float) -> None:
         if now_s > self._harvest.next_s:
@@ -239,7 +239,7 @@ class _Engine:
         self._expect()
         self._ledger.open(now_s, self._pool, self._used, unused)
 
-    def _decide(self, now_s: float) -> dict[Unused, int]:
+    def _decide(self, now_s: float) -> dict[UnusedReason, int]:
         """Divide the pool anew; gives why the nodes that are left over do not work."""
         if self._tells_work_left:
             self._decider.absorb(*self._work_left(now_s))
@@ -349,12 +349,12 @@ class _Engine:
         self._kind[task.spec.name] = kind
         task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
 
-    def _undecided(self) -> dict[Unused, int]:
+    def _undecided(self) -> dict[UnusedReason, int]:
         """Say why nodes are free until the next decision; once all tasks are finished there will be none."""
-        reason = Unused.UNDECIDED if self._unfinished or self._timeline.arrivals_left else Unused.NO_TASK
+        reason = UnusedReason.UNDECIDED if self._unfinished or self._timeline.arrivals_left else UnusedReason.NO_TASK
         return {reason: self._pool - self._used}
 
-    def _unused(self, sizes: Mapping[str, int]) -> dict[Unused, int]:
+    def _unused(self, sizes: Mapping[str, int]) -> dict[UnusedReason, int]:
         """Say why the nodes that are left over do not work."""
         if self._kinds is not None:
             return self._kinds.why_unused(sizes, unfinished=self._unfinished, task_of=self._arrived.__getitem__)
@@ -375,7 +375,7 @@ class _Engine:
         sizes = self._log.pool_sizes()
         first = int(np.searchsorted(times, self._latest_s, side="right"))
         for time_s, pool in zip(times[first:].tolist(), sizes[first:].tolist(), strict=True):
-            self._ledger.open(time_s, pool, 0, {Unused.NO_TASK: pool})
+            self._ledger.open(time_s, pool, 0, {UnusedReason.NO_TASK: pool})
 
     def _close(self, now_s: float) -> None:
         self._harvest.look(now_s)

@@ -26,7 +26,7 @@ _ODD: Final = re.compile(r"[^\w.]+")
 _MOST_NAMED: Final = 3
 
 
-class Ended(StrEnum):
+class EndReason(StrEnum):
     """Why a replay on a fixed cluster ended."""
 
     ALL_DONE = "all_done"  # every task is finished
@@ -36,17 +36,17 @@ class Ended(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-WORDS: Final[Mapping[Ended, str]] = {
-    Ended.ALL_DONE: "all tasks are done",
-    Ended.UNTIL: "the time given with --until is over",
-    Ended.STANDSTILL: "tasks are left that are given no nodes, and nothing will happen any more",
-    Ended.OVERLOAD: "the queue grows without bound: more work comes than the cluster can do, whoever divides it",
-    Ended.INTERRUPTED: "it was interrupted",
+WORDS: Final[Mapping[EndReason, str]] = {
+    EndReason.ALL_DONE: "all tasks are done",
+    EndReason.UNTIL: "the time given with --until is over",
+    EndReason.STANDSTILL: "tasks are left that are given no nodes, and nothing will happen any more",
+    EndReason.OVERLOAD: "the queue grows without bound: more work comes than the cluster can do, whoever divides it",
+    EndReason.INTERRUPTED: "it was interrupted",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class FixedCluster:
     """How many nodes there are by kind (one kind without a name: all are alike), and until when at most, seconds."""
 
     nodes: Mapping[str, int]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class LogSelection:
     """The part of a log that is replayed.
 
     ``event_times_s`` are the times of the events that count, in seconds since the part begins; its begin is the first.
@@ -30,7 +30,7 @@ class Selection:
     event_times_s: NDArray[np.float64]
 
 
-def select(log: EventLog, settings: ReplaySettings) -> Selection:
+def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
     """Cut the window out, then skip events, then choose nodes: events of all nodes are what is skipped."""
     begin_s, end_s = chosen_window(log, settings.window or "..")
     inside = log.times[(log.times > begin_s) & (log.times < end_s)]
@@ -47,7 +47,7 @@ def select(log: EventLog, settings: ReplaySettings) -> Selection:
         part = log  # untouched, so that its content hash stays what it is
     else:
         part = log.select(nodes=nodes, window=(float(times[0]), end_s))
-    return Selection(log=part, event_times_s=(part.times if settings.events == CHOSEN else times) - part.start_s)
+    return LogSelection(log=part, event_times_s=(part.times if settings.events == CHOSEN else times) - part.start_s)
 
 
 def saturating_workload(log: EventLog, settings: ReplaySettings) -> SaturatingWorkload:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bftrain.errors import Fault
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,13 +63,13 @@ class NodesByKind:
 
     def why_unused(
         self, sizes: Mapping[str, int], *, unfinished: int, task_of: Callable[[str], TaskProgress]
-    ) -> dict[Unused, int]:
+    ) -> dict[UnusedReason, int]:
         """Say why nodes do not work, as ``leftover.why_unused`` does, for every kind by itself.
 
         Where those that hold nodes of the kind are full, and whoever wants more runs on other kinds only or holds
         nodes of another, the reason is that these are nodes of the ``other_kind``.
         """
-        found: dict[Unused, int] = {}
+        found: dict[UnusedReason, int] = {}
         waiting = [task_of(name) for name, size in sizes.items() if size == 0]
         wanting = bool(waiting) or any(
             task.size < task.spec.max_nodes for tasks in self._holding.values() for task in tasks.values()
@@ -87,7 +87,7 @@ class NodesByKind:
                         too_small = True
             wanted = min(left, room)
             reason = _of_the_rest(too_small=too_small, wanting=wanting, outside=unfinished > len(sizes), sizes=sizes)
-            for why, count in ((Unused.NOT_WORTH, wanted), (reason, left - wanted)):
+            for why, count in ((UnusedReason.NOT_WORTH, wanted), (reason, left - wanted)):
                 found[why] = found.get(why, 0) + count
         return found
 
@@ -97,11 +97,11 @@ def runs_on(task: TaskProgress, kind: str) -> bool:
     return task.spec.curve_on(kind) is not None
 
 
-def _of_the_rest(*, too_small: bool, wanting: bool, outside: bool, sizes: Mapping[str, int]) -> Unused:
+def _of_the_rest(*, too_small: bool, wanting: bool, outside: bool, sizes: Mapping[str, int]) -> UnusedReason:
     if too_small:
-        return Unused.BELOW_MINIMUM
+        return UnusedReason.BELOW_MINIMUM
     if outside:
-        return Unused.TASK_CAP
+        return UnusedReason.TASK_CAP
     if wanting:
-        return Unused.OTHER_KIND
-    return Unused.AT_MAXIMUM if sizes else Unused.NO_TASK
+        return UnusedReason.OTHER_KIND
+    return UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from bftrain_replay.simulation.progress_assumptions import DISK, MEMORY
-from bftrain_replay.simulation.task_progress import Loss, TaskProgress
+from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class DiskProgress(TaskProgress):
         """Return the samples by which it advanced so long after its last change: waiting comes first."""
         return max(self.speed * seconds - self._waits_at_change, 0.0)
 
-    def _owe(self, loss: Loss, samples: float, *, lapses: bool, first: bool = False) -> None:
+    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
         super()._owe(loss, samples, lapses=lapses, first=first)
         self._waits_at_change = math.fsum(debt.samples for debt in self._debts if debt.lapses)
 

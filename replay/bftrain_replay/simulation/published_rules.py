@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bftrain_replay.simulation.task_progress import Loss, TaskProgress
-from bftrain_replay.simulation.timeline import Timeline
+from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
+from bftrain_replay.simulation.timeline import EventTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
 
 
-class PublishedTimeline(Timeline):
+class PublishedTimeline(EventTimeline):
     """Moments are the events at ``event_times_s``; arrivals and completions are noticed at the next of them."""
 
     __slots__ = ("_event_times", "_next_event_s")
@@ -73,14 +73,14 @@ class PublishedProgress(TaskProgress):
         """Notice that its work is done; what it did beyond is lost."""
         self.settle(now_s)
         beyond = max(self.done_samples - self.work_samples, 0.0)
-        self.lost_samples[Loss.UNNOTICED] += beyond
+        self.lost_samples[SampleLoss.UNNOTICED] += beyond
         if self._last_speed > 0.0:
-            self.lost_node_s[Loss.UNNOTICED] += self._last_size * beyond / self._last_speed
+            self.lost_node_s[SampleLoss.UNNOTICED] += self._last_size * beyond / self._last_speed
         self._change(now_s, 0)
         self.done_samples = self.work_samples
         self.finish_s = now_s
 
-    def _owe(self, loss: Loss, samples: float, *, lapses: bool, first: bool = False) -> None:  # noqa: ARG002 - nothing is ever owed, so nothing lapses and nothing is first
+    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:  # noqa: ARG002 - nothing is ever owed, so nothing lapses and nothing is first
         """Lose ``samples`` at once."""
         self.done_samples -= samples
         self.lost_samples[loss] += samples

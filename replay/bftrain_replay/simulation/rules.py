@@ -10,7 +10,7 @@ from bftrain_replay.simulation.progress_assumptions import TASK, ProgressKept
 from bftrain_replay.simulation.progress_kept import progress_kept
 from bftrain_replay.simulation.published_rules import PublishedProgress, PublishedTimeline
 from bftrain_replay.simulation.replay_settings import PUBLISHED
-from bftrain_replay.simulation.timeline import Timeline
+from bftrain_replay.simulation.timeline import EventTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bftrain_replay.simulation.task_progress import TaskProgress
 
 
-class Semantics(Protocol):
+class ReplayRules(Protocol):
     """What the engine leaves to the rules."""
 
     @property
@@ -32,7 +32,7 @@ class Semantics(Protocol):
         """Whether what leaves is dealt with before tasks that have completed by then."""
         ...
 
-    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
+    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
         """Say when things happen."""
         ...
 
@@ -41,7 +41,7 @@ class Semantics(Protocol):
         ...
 
 
-class Realistic:
+class RealisticRules:
     """Completions are moments of their own, costs are paid out of progress, and progress never goes backwards."""
 
     losses_first = False
@@ -49,16 +49,16 @@ class Realistic:
     def __init__(self, kept: ProgressKept | None = None) -> None:
         self._kept = kept or ProgressKept(TASK)
 
-    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
+    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
         """Give every change, arrival and completion its own moment."""
-        return Timeline(log, tasks)
+        return EventTimeline(log, tasks)
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
         """Let a task arrive."""
         return progress_kept(self._kept, spec, speeds, now_s)
 
 
-class Published:
+class PublishedRules:
     """The rules of the published replayer: nothing happens or is noticed but at events of the log."""
 
     losses_first = True
@@ -66,7 +66,7 @@ class Published:
     def __init__(self, event_times_s: NDArray[np.float64]) -> None:
         self._event_times_s = event_times_s
 
-    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> Timeline:
+    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
         """Give a moment to every event, and to nothing else."""
         return PublishedTimeline(log, tasks, self._event_times_s)
 
@@ -75,11 +75,11 @@ class Published:
         return PublishedProgress(spec, speeds, now_s)
 
 
-def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> Semantics:
+def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> ReplayRules:
     """Build the rules that ``settings`` name, for a log whose events that count are at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
-        return Published(event_times_s)
-    return Realistic(settings.progress_kept)
+        return PublishedRules(event_times_s)
+    return RealisticRules(settings.progress_kept)
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
 
 
-class Loss(StrEnum):
+class SampleLoss(StrEnum):
     """To what samples are lost."""
 
     PREEMPTION = "preemption"
@@ -31,14 +31,14 @@ class Loss(StrEnum):
 
 
 @dataclass(slots=True)
-class Debt:
+class RescaleDebt:
     """Samples that the next progress pays before it counts.
 
     Time for a change that a stop cuts short is never spent, so such a debt ``lapses``; work that was lost does not
     come back by stopping.
     """
 
-    loss: Loss
+    loss: SampleLoss
     samples: float
     lapses: bool
 
@@ -89,8 +89,8 @@ class TaskProgress:
         self.speed = 0.0
         self.done_samples = 0.0
         self.node_s = 0.0
-        self.lost_samples = dict.fromkeys(Loss, 0.0)
-        self.lost_node_s = dict.fromkeys(Loss, 0.0)
+        self.lost_samples = dict.fromkeys(SampleLoss, 0.0)
+        self.lost_node_s = dict.fromkeys(SampleLoss, 0.0)
         self.first_start_s: float | None = None
         self.finish_s: float | None = None
         self.dropped = False  # given up for good before its end: in what was recorded only
@@ -103,7 +103,7 @@ class TaskProgress:
         self._waiting = False  # whether the present stretch without a node is counted
         self._size_before, self._speed_before = 0, 0.0  # before the last change of size
         self._committed = 0.0  # samples that were done when the size last changed, and so committed
-        self._debts: list[Debt] = []
+        self._debts: list[RescaleDebt] = []
         self._kind = ANY_KIND  # of the nodes that it holds or held last
         self._held_before: dict[str, float] = {}  # node-seconds by kind, up to its last start on another kind
         self._node_s_before = 0.0  # all of them
@@ -162,20 +162,20 @@ class TaskProgress:
         if self.first_start_s is None:
             self.first_start_s = now_s
         # Nothing else can be made up for before the processes are there
-        self._owe(Loss.START_UP, self.spec.start_cost_s * self.speed, lapses=True, first=True)
+        self._owe(SampleLoss.START_UP, self.spec.start_cost_s * self.speed, lapses=True, first=True)
 
     def grow(self, now_s: float, nodes: int) -> None:
         """Take ``nodes`` more."""
         before = self._change(now_s, self.size + nodes)
         self.rescales += 1
-        self._owe(Loss.RESCALING, self.spec.grow_cost_s * before, lapses=True)
+        self._owe(SampleLoss.RESCALING, self.spec.grow_cost_s * before, lapses=True)
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
         """Go on with ``nodes`` fewer."""
         undone = self._undone(now_s, some_remain=True) if preempted else None
         before = self._change(now_s, self.size - nodes)
         self._count(preempted=preempted)
-        loss = Loss.PREEMPTION if preempted else Loss.RESCALING
+        loss = SampleLoss.PREEMPTION if preempted else SampleLoss.RESCALING
         lapses = not (preempted and self._redoes_when_some_remain)
         self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=lapses)
 
@@ -191,7 +191,7 @@ class TaskProgress:
         before = self._change(now_s, 0)
         self._count(preempted=preempted)
         self._debts = [debt for debt in self._debts if not debt.lapses]
-        loss = Loss.PREEMPTION if preempted else Loss.RESCALING
+        loss = SampleLoss.PREEMPTION if preempted else SampleLoss.RESCALING
         cost = min(self.spec.shrink_cost_s * before, uncommitted) if undone is None else undone
         self._owe(loss, cost, lapses=False)
 
@@ -247,9 +247,9 @@ class TaskProgress:
         else:
             self.rescales += 1
 
-    def _owe(self, loss: Loss, samples: float, *, lapses: bool, first: bool = False) -> None:
+    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
         if samples > 0.0:
-            self._debts.insert(0 if first else len(self._debts), Debt(loss, samples, lapses))
+            self._debts.insert(0 if first else len(self._debts), RescaleDebt(loss, samples, lapses))
 
     def _pay(self, samples: float) -> float:
         """Pay debts with ``samples``; gives what is left of them."""

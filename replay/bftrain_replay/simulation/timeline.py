@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SAME_MOMENT_S: Final = 1e-6
 
 
-class Timeline:
+class EventTimeline:
     """What happens next. Arrivals before the log's start happen at its start."""
 
     __slots__ = ("_arrivals", "_changes", "_finishes", "_next_change", "_next_spec", "_order")

@@ -15,22 +15,22 @@ from msgspec.structs import replace
 from bftrain.values import wire
 from bftrain_replay import plugin_files
 from bftrain_replay.alternatives import advice, sensitivity
-from bftrain_replay.alternatives.sensitivity import Figures, SensitivityRow, alternatives
+from bftrain_replay.alternatives.sensitivity import AlternativeFigures, SensitivityRow, alternatives
 from bftrain_replay.provenance import tasks_sha256
-from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
-from bftrain_replay.sweeping.run_outcomes import Status
-from bftrain_replay.sweeping.sweep_runs import Kind, MadeFrom, Pass, versions_here
+from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
+from bftrain_replay.sweeping.run_outcomes import PassStatus
+from bftrain_replay.sweeping.sweep_runs import MadeFrom, RunKind, SweepPass, versions_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
-    from bftrain_replay.alternatives.sensitivity import Alternative
-    from bftrain_replay.results.result import Summary
+    from bftrain_replay.alternatives.sensitivity import SettingsAlternative
+    from bftrain_replay.results.result import ReplaySummary
     from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import Study
+    from bftrain_replay.study import ReplayStudy
     from bftrain_replay.sweeping.executors import AtWork
-    from bftrain_replay.sweeping.sweep_inputs import LogFile, TaskFile
+    from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
     # Called with how many replays are done, fractions of running ones included, and how many there are; returns
     # whether to go on
@@ -51,13 +51,13 @@ class AlternativeReplays(NamedTuple):
 class AlternativePlan:
     """The replays that the table and the advice of ``study`` need; its log and tasks lie in files."""
 
-    study: Study
+    study: ReplayStudy
     settings: ReplaySettings
-    found: Sequence[Alternative]
+    found: Sequence[SettingsAlternative]
     trials: Sequence[AdviceTrial]
     jobs: Mapping[int, str]  # by the place of an alternative: the id of its pass
     trial_jobs: Mapping[int, str]  # by the place of a trial: the id of its pass, which may be one of an alternative
-    passes: tuple[Pass, ...]
+    passes: tuple[SweepPass, ...]
 
     @property
     def workers(self) -> int:
@@ -69,9 +69,9 @@ class AlternativePlan:
         """Estimate how long it takes, if each takes as long as the main replay did."""
         return self.study.result.wall_s * -(-len(self.passes) // max(self.workers, 1))
 
-    def results(self, figures: Mapping[str, Summary]) -> AlternativeReplays:
+    def results(self, figures: Mapping[str, ReplaySummary]) -> AlternativeReplays:
         """Return the rows of both, from the figures by the ids of their passes."""
-        replayed = {place: Figures.of(figures[job]) for place, job in self.jobs.items()}
+        replayed = {place: AlternativeFigures.of(figures[job]) for place, job in self.jobs.items()}
         tried = {place: figures[job] for place, job in self.trial_jobs.items()}
         return AlternativeReplays(
             sensitivity.rows_of(self.found, self.study.result, replayed),
@@ -82,22 +82,22 @@ class AlternativePlan:
 class _Inputs(NamedTuple):
     """Files of a log and of tasks, and the hashes of what they hold."""
 
-    log: LogFile
+    log: SweepLog
     tasks: TaskFile
     log_sha256: str
     tasks_sha256: str
 
-    def pass_with(self, settings: ReplaySettings, words: str) -> Pass:
+    def pass_with(self, settings: ReplaySettings, words: str) -> SweepPass:
         """Return the pass that replays these inputs with ``settings``; ``words`` name it in messages."""
         made_from = MadeFrom(
-            kind=Kind.REPLAY,
+            kind=RunKind.REPLAY,
             log=self.log_sha256,
             tasks=self.tasks_sha256,
             objective_file=plugin_files.sha256(settings),
             settings=wire.plain(settings),
             versions=versions_here(settings.solver),
         )
-        return Pass(
+        return SweepPass(
             id=made_from.id,
             words=words,
             log=self.log,
@@ -109,7 +109,7 @@ class _Inputs(NamedTuple):
         )
 
 
-def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) -> AlternativePlan:
+def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: TaskFile) -> AlternativePlan:
     """Return the replays that the table and the advice of ``study`` need; the files are those of its inputs."""
     sensitivity.check(settings)
     anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
@@ -122,7 +122,7 @@ def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) 
         if each.settings is not None
     }
     tried = {place: inputs.pass_with(each.settings, each.option) for place, each in enumerate(trials)}
-    passes: dict[str, Pass] = {}
+    passes: dict[str, SweepPass] = {}
     for each in (*changes.values(), *tried.values()):
         passes.setdefault(each.id, each)  # a trial of the advice may be an alternative of the table too
     jobs, trial_jobs = ({place: each.id for place, each in made.items()} for made in (changes, tried))
@@ -132,7 +132,7 @@ def plan(study: Study, settings: ReplaySettings, log: LogFile, tasks: TaskFile) 
 def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> AlternativeReplays:
     """Replay them all; return no rows once ``watch`` returns ``False``."""
     words = {each.id: each.words for each in what.passes}
-    figures: dict[str, Summary] = {}
+    figures: dict[str, ReplaySummary] = {}
     failed: list[str] = []
     at_work: dict[str, float] = {}
     over, going = 0, True
@@ -146,10 +146,10 @@ def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> Al
         at_work[now.worker] = now.share if now.job is not None else 0.0
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        executor = Local(what.workers, Path(folder) / _PRINTS)
+        executor = LocalExecutor(what.workers, Path(folder) / _PRINTS)
         for outcome in executor.outcomes(what.passes, tell, look):
             over += 1
-            if outcome.status is Status.DONE and outcome.figures is not None:
+            if outcome.status is PassStatus.DONE and outcome.figures is not None:
                 figures[outcome.id] = outcome.figures
             else:
                 failed.append(f"{words[outcome.id]}: {outcome.reason}")

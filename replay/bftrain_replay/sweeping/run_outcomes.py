@@ -17,7 +17,7 @@ from bftrain.errors import BadInput
 from bftrain.files import naming
 from bftrain.values import wire
 from bftrain_replay.metrics.task_figures import TaskFigures
-from bftrain_replay.results.result import Summary, Timings, Yardsticks
+from bftrain_replay.results.result import MeasuredTimings, ReferenceFigures, ReplaySummary
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.sweeping.sweep_runs import MadeFrom
 
@@ -31,7 +31,7 @@ POINTS: Final = "points.jsonl"
 _BEGIN_AGAIN: Final = "move the file away to begin again"
 
 
-class Status(StrEnum):
+class PassStatus(StrEnum):
     """How a pass ended."""
 
     DONE = "done"
@@ -47,20 +47,20 @@ class InRounds(msgspec.Struct, frozen=True, kw_only=True):
     shares_wall_s: float
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of a pass: figures of a replay, of rounds or yardsticks, or the reason why there are none.
 
     ``ended`` says why a replay on a cluster, where nodes never leave, came to an end.
     """
 
     id: str
-    status: Status
+    status: PassStatus
     reason: str = ""
-    figures: Summary | None = None
-    timings: Timings | None = None
+    figures: ReplaySummary | None = None
+    timings: MeasuredTimings | None = None
     ended: str = ""
     rounds: InRounds | None = None
-    yardsticks: Yardsticks | None = None
+    yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
     doubtful_share: float | None = None  # of the idle node-time of the log
     log_source: str = ""  # "records", "counts" or "simulated"
@@ -72,13 +72,13 @@ class _Heading(msgspec.Struct, frozen=True, kw_only=True):
     format: str
 
 
-class Outcomes:
+class OutcomeFile:
     """The file of a folder; use it in a ``with`` block. The folder is locked by :class:`ResultFolder`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / POINTS
         self._file: IO[bytes] | None = None
-        self.known: dict[str, Outcome] = {}
+        self.known: dict[str, PassOutcome] = {}
 
     def __enter__(self) -> Self:
         self._file = self._path.open("a+b")
@@ -93,7 +93,7 @@ class Outcomes:
         if self._file is not None:
             self._file.close()
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: PassOutcome) -> None:
         """Take down what came of a pass."""
         self.known[outcome.id] = outcome
         self._append(wire.encode(outcome))
@@ -116,7 +116,7 @@ class Outcomes:
                 _sync_folder(self._path.parent)
 
 
-def known_in(folder: Path) -> dict[str, Outcome]:
+def known_in(folder: Path) -> dict[str, PassOutcome]:
     """Give the outcomes in a folder, perhaps of a sweep that is at work in it."""
     path = folder / POINTS
     if not path.is_file():
@@ -125,9 +125,9 @@ def known_in(folder: Path) -> dict[str, Outcome]:
         return _told_in(file, path)[0]
 
 
-def _told_in(lines: Iterable[bytes], path: Path) -> tuple[dict[str, Outcome], int]:
+def _told_in(lines: Iterable[bytes], path: Path) -> tuple[dict[str, PassOutcome], int]:
     """Give what whole lines tell, and their length in bytes; the last one may be cut off where its sweep was ended."""
-    known: dict[str, Outcome] = {}
+    known: dict[str, PassOutcome] = {}
     whole = 0
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
@@ -138,7 +138,7 @@ def _told_in(lines: Iterable[bytes], path: Path) -> tuple[dict[str, Outcome], in
             if found != FORMAT:
                 raise BadInput(f"is of the format {found!r}, not '{FORMAT}'", where=where, fix=_BEGIN_AGAIN)
         else:
-            outcome = wire.decode(line, Outcome, where=where, fix=_BEGIN_AGAIN)
+            outcome = wire.decode(line, PassOutcome, where=where, fix=_BEGIN_AGAIN)
             known[outcome.id] = outcome
         whole += len(line)
     return known, whole

@@ -14,17 +14,17 @@ from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_replay import plugin_files
 from bftrain_replay.provenance import tasks_sha256, versions_with
-from bftrain_replay.reference.overload_detector import Queue, Unwatched
+from bftrain_replay.reference.overload_detector import NoDetector, QueueDetector
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs
 from bftrain_replay.rounds.round_engine import OVERLOAD, STALLED
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
-from bftrain_replay.simulation.fixed_cluster import WORDS, Ended
-from bftrain_replay.study import Passes, check_parts
-from bftrain_replay.sweeping.run_outcomes import InRounds, Outcome, Status
-from bftrain_replay.sweeping.sweep_inputs import FixedCluster
-from bftrain_replay.sweeping.sweep_runs import Kind, solver_of, versions_here
+from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
+from bftrain_replay.study import StudyPasses, check_parts
+from bftrain_replay.sweeping.run_outcomes import InRounds, PassOutcome, PassStatus
+from bftrain_replay.sweeping.sweep_inputs import SweepCluster
+from bftrain_replay.sweeping.sweep_runs import RunKind, solver_of, versions_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.sweeping.sweep_inputs import Tasks
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
     # Told which share of a pass is done; says whether to go on
     Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
 _CUT_SHORT: Final = {
-    OVERLOAD: WORDS[Ended.OVERLOAD],
-    Ended.STANDSTILL: WORDS[Ended.STANDSTILL],
+    OVERLOAD: WORDS[EndReason.OVERLOAD],
+    EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
     STALLED: "tasks wait, nobody runs, and nothing will change that",
 }
 _NOT_DONE: Final = (
@@ -50,16 +50,16 @@ _NOT_DONE: Final = (
 )
 
 
-class Stopped(Exception):
+class PassStopped(Exception):
     """The pass is not wanted any more."""
 
 
-def work(job: Pass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> Outcome:
+def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> PassOutcome:
     """Do a pass; whatever goes wrong in it is told in its outcome, but being stopped."""
     begun = perf_counter()
     try:
         return _worked(job, log(), tasks(), watch, begun)
-    except Stopped:
+    except PassStopped:
         raise
     except BftrainError as error:
         reason = str(error)
@@ -67,40 +67,42 @@ def work(job: Pass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], wat
         (place,) = traceback.extract_tb(error.__traceback__)[-1:]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
     # What is out of a file as the sweep file names it: the same reason on every machine
-    own = "policy" if job.kind is Kind.ROUNDS else "objective"
+    own = "policy" if job.kind is RunKind.ROUNDS else "objective"
     reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
     return failed(job, reason, perf_counter() - begun)
 
 
-def failed(job: Pass, reason: str, wall_s: float = 0.0) -> Outcome:
+def failed(job: SweepPass, reason: str, wall_s: float = 0.0) -> PassOutcome:
     """Give the outcome of a pass that failed."""
-    return Outcome(id=job.id, status=Status.FAILED, reason=reason, wall_s=wall_s, made_from=job.made_from)
+    return PassOutcome(id=job.id, status=PassStatus.FAILED, reason=reason, wall_s=wall_s, made_from=job.made_from)
 
 
-def _worked(job: Pass, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> Outcome:
+def _worked(job: SweepPass, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> PassOutcome:
     _check_same(job, log, tasks)
     settings = job.how
     if isinstance(settings, RoundSettings):
         return _in_rounds(job, settings, log, tasks, watch)
-    if isinstance(job.log, FixedCluster):
+    if isinstance(job.log, SweepCluster):
         return _on_cluster(job, job.log, settings, tasks, watch, begun)
     return _on_log(job, settings, log, tasks, watch, begun)
 
 
-def _on_log(job: Pass, settings: ReplaySettings, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> Outcome:
+def _on_log(
+    job: SweepPass, settings: ReplaySettings, log: EventLog, tasks: Tasks, watch: Watch, begun: float
+) -> PassOutcome:
     def going(name: str, simulated_s: float, _decisions: int) -> bool:
         share = simulated_s / span_s
-        if job.kind is Kind.YARDSTICKS:
+        if job.kind is RunKind.YARDSTICKS:
             share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
         return _go_on(watch, share)
 
-    passes = Passes(log, tasks, settings, check_parts(settings), going)
+    passes = StudyPasses(log, tasks, settings, check_parts(settings), going)
     span_s = passes.part.span_s or 1.0
-    if job.kind is Kind.YARDSTICKS:
+    if job.kind is RunKind.YARDSTICKS:
         ceiling, dedicated = passes.ceiling(), passes.dedicated()
-        return Outcome(
+        return PassOutcome(
             id=job.id,
-            status=Status.DONE,
+            status=PassStatus.DONE,
             yardsticks=passes.yardsticks(ceiling, dedicated),
             warnings=tuple(odd_decisions({passes.ceiling_words: ceiling})),
             wall_s=perf_counter() - begun,
@@ -113,14 +115,14 @@ def _on_log(job: Pass, settings: ReplaySettings, log: EventLog, tasks: Tasks, wa
 
 
 def _on_cluster(
-    job: Pass, nodes: FixedCluster, settings: ReplaySettings, tasks: Tasks, watch: Watch, begun: float
-) -> Outcome:
+    job: SweepPass, nodes: SweepCluster, settings: ReplaySettings, tasks: Tasks, watch: Watch, begun: float
+) -> PassOutcome:
     cluster = nodes.cluster
     cluster.check(tasks)
     span_s = _expected_s(tasks, nodes.until_s)
     # Whoever says when to end wants to see it until then
-    gauges = Unwatched if nodes.until_s is not None else partial(Queue, cluster.nodes, tasks)
-    passes = Passes(
+    gauges = NoDetector if nodes.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
+    passes = StudyPasses(
         cluster.log(),
         tasks,
         settings,
@@ -132,8 +134,8 @@ def _on_cluster(
 
 
 def _replayed(
-    job: Pass, passes: Passes, settings: ReplaySettings, part: Callable[[float], EventLog], begun: float
-) -> Outcome:
+    job: SweepPass, passes: StudyPasses, settings: ReplaySettings, part: Callable[[float], EventLog], begun: float
+) -> PassOutcome:
     """Replay; ``part`` gives the log that was replayed, if that took so many seconds."""
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
@@ -142,9 +144,9 @@ def _replayed(
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
     odd = odd_inputs(part(result.simulated_s), passes.tasks)
-    return Outcome(
+    return PassOutcome(
         id=job.id,
-        status=Status.DONE,
+        status=PassStatus.DONE,
         figures=figures,
         timings=result.timings(),
         ended=ended,
@@ -154,15 +156,15 @@ def _replayed(
     )
 
 
-def _in_rounds(job: Pass, settings: RoundSettings, log: EventLog, tasks: Tasks, watch: Watch) -> Outcome:
-    on_cluster = isinstance(job.log, FixedCluster)
+def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Tasks, watch: Watch) -> PassOutcome:
+    on_cluster = isinstance(job.log, SweepCluster)
     span_s = settings.until_s or (_expected_s(tasks, None) if on_cluster else log.span_s or 1.0)
-    source = job.log.cluster.nodes if isinstance(job.log, FixedCluster) else log
+    source = job.log.cluster.nodes if isinstance(job.log, SweepCluster) else log
     done = simulate(source, tasks, settings, watch=lambda simulated_s, _: _go_on(watch, simulated_s / span_s))
     _refuse_broken(done.broken_metrics)
-    return Outcome(
+    return PassOutcome(
         id=job.id,
-        status=Status.DONE,
+        status=PassStatus.DONE,
         rounds=InRounds(
             figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
         ),
@@ -180,7 +182,7 @@ def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
 
 def _go_on(watch: Watch, share: float) -> bool:
     if not watch(min(share, 1.0)):
-        raise Stopped
+        raise PassStopped
     return True
 
 
@@ -196,7 +198,7 @@ def _partial(ended: str, left: int) -> tuple[str, ...]:
     return (_NOT_DONE,) if left else ()
 
 
-def _check_same(job: Pass, log: EventLog, tasks: Tasks) -> None:
+def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
     """Make sure that a pass is made from what it is said to be made from, on whatever machine this is."""
     made_from = job.made_from
     if log.sha256 != job.log_sha256:

@@ -17,29 +17,29 @@ from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import sweep_table
-from bftrain_replay.sweeping.executors.dask_client import Address, Dask
-from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
-from bftrain_replay.sweeping.run_outcomes import FORMAT, POINTS, Outcomes, Status, known_in
+from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
+from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
+from bftrain_replay.sweeping.run_outcomes import FORMAT, POINTS, OutcomeFile, PassStatus, known_in
 from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_options import SEED
 from bftrain_replay.sweeping.sweep_runs import planned
 from bftrain_replay.sweeping.sweep_spec import read_spec
-from bftrain_replay.sweeping.sweep_table import State
+from bftrain_replay.sweeping.sweep_table import PointState
 from bftrain_replay.sweeping.table_metrics import check_plot
-from bftrain_replay.tables.table_schema import Kind
+from bftrain_replay.tables.table_schema import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pandas import DataFrame
 
-    from bftrain_replay.sweeping.executors import AtWork, Executor
-    from bftrain_replay.sweeping.run_outcomes import Outcome
-    from bftrain_replay.sweeping.sweep_grid import Point
-    from bftrain_replay.sweeping.sweep_runs import Pass, Plan
-    from bftrain_replay.sweeping.sweep_spec import Spec
-    from bftrain_replay.sweeping.sweep_table import Row
-    from bftrain_replay.tables.table_schema import Column
+    from bftrain_replay.sweeping.executors import AtWork, PassExecutor
+    from bftrain_replay.sweeping.run_outcomes import PassOutcome
+    from bftrain_replay.sweeping.sweep_grid import SweepPoint
+    from bftrain_replay.sweeping.sweep_runs import SweepPass, SweepPlan
+    from bftrain_replay.sweeping.sweep_spec import SweepSpec
+    from bftrain_replay.sweeping.sweep_table import PointRow
+    from bftrain_replay.tables.table_schema import TableColumn
 
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
@@ -54,7 +54,7 @@ KIND: Final = ResultKind(
 )
 
 
-class Standing(NamedTuple):
+class SweepStatus(NamedTuple):
     """How far a sweep is: points and passes in all and over, points that failed, and who does what."""
 
     points: int
@@ -66,12 +66,12 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep(ShortRepr):
+class PreparedSweep(ShortRepr):
     """A sweep made ready: all that is to be done is known, and nothing of it is done."""
 
-    spec: Spec
-    points: tuple[Point, ...]
-    plan: Plan
+    spec: SweepSpec
+    points: tuple[SweepPoint, ...]
+    plan: SweepPlan
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
@@ -82,28 +82,28 @@ class Sweep(ShortRepr):
         }
 
     @classmethod
-    def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> Sweep:
+    def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> PreparedSweep:
         """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``."""
         spec = read_spec(given, folder)
         points = points_of(spec)
         check_plot(spec, points)
         return cls(spec, points, planned(spec, points))
 
-    def open(self, known: Mapping[str, Outcome], *, retry_failed: bool = False) -> tuple[Pass, ...]:
+    def open(self, known: Mapping[str, PassOutcome], *, retry_failed: bool = False) -> tuple[SweepPass, ...]:
         """Give the passes that are still to be done."""
         return tuple(
             job
             for name, job in self.plan.passes.items()
-            if name not in known or (retry_failed and known[name].status is Status.FAILED)
+            if name not in known or (retry_failed and known[name].status is PassStatus.FAILED)
         )
 
     def run(
         self,
-        outcomes: Outcomes,
-        executor: Executor,
+        outcomes: OutcomeFile,
+        executor: PassExecutor,
         *,
         retry_failed: bool = False,
-        watch: Callable[[Standing], None] | None = None,
+        watch: Callable[[SweepStatus], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Do what is still to be done, until all of it is over or ``stopping()``."""
@@ -124,15 +124,15 @@ class Sweep(ShortRepr):
             tally.take(outcome)
             tell()
 
-    def swept(self, known: Mapping[str, Outcome]) -> Swept:
+    def swept(self, known: Mapping[str, PassOutcome]) -> SweepResult:
         """Give the table of what is known."""
-        return Swept(self, sweep_table.rows_of(self.points, self.plan.needs, known), _warnings(self, known))
+        return SweepResult(self, sweep_table.rows_of(self.points, self.plan.needs, known), _warnings(self, known))
 
 
 class _Tally:
     """Counts points that are over: all their passes are."""
 
-    def __init__(self, sweep: Sweep, to_do: Collection[str], known: Mapping[str, Outcome]) -> None:
+    def __init__(self, sweep: PreparedSweep, to_do: Collection[str], known: Mapping[str, PassOutcome]) -> None:
         self._points_of: dict[str, list[int]] = {}
         self._lacking = []
         self._failed: set[int] = set()
@@ -141,7 +141,7 @@ class _Tally:
             for name in need.all:
                 if name in to_do:
                     self._points_of.setdefault(name, []).append(number)
-                elif known[name].status is Status.FAILED:
+                elif known[name].status is PassStatus.FAILED:
                     self._failed.add(number)
         self._over = self._lacking.count(0)
         self._passes = len(sweep.plan.passes)
@@ -149,9 +149,9 @@ class _Tally:
         self.at_work: dict[str, AtWork] = {}
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> SweepStatus:
         """How far it is now."""
-        return Standing(
+        return SweepStatus(
             points=len(self._lacking),
             over=self._over,
             failed=len(self._failed),
@@ -160,42 +160,42 @@ class _Tally:
             at_work=self.at_work,
         )
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: PassOutcome) -> None:
         """Take in what came of a pass."""
         self._passes_over += 1
         for number in self._points_of[outcome.id]:
             self._lacking[number] -= 1
             self._over += self._lacking[number] == 0
-            if outcome.status is Status.FAILED:
+            if outcome.status is PassStatus.FAILED:
                 self._failed.add(number)
 
 
 @dataclass(frozen=True, repr=False)
-class Swept(ShortRepr):
+class SweepResult(ShortRepr):
     """What a sweep came to: one row a point, those that failed or are still open included."""
 
-    sweep: Sweep
-    rows: tuple[Row, ...]
+    sweep: PreparedSweep
+    rows: tuple[PointRow, ...]
     warnings: Mapping[str, int]  # what is odd, and about how many passes
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
         title, figures = self.sweep.shown()
         states = Counter(row.state for row in self.rows)
-        return title, {**figures, **{str(state): f"{states[state]:,}" for state in State}}
+        return title, {**figures, **{str(state): f"{states[state]:,}" for state in PointState}}
 
     @property
-    def failed(self) -> tuple[Row, ...]:
+    def failed(self) -> tuple[PointRow, ...]:
         """The points that failed."""
-        return tuple(row for row in self.rows if row.state is State.FAILED)
+        return tuple(row for row in self.rows if row.state is PointState.FAILED)
 
     @property
     def complete(self) -> bool:
         """Whether no point is open."""
-        return all(row.state is not State.OPEN for row in self.rows)
+        return all(row.state is not PointState.OPEN for row in self.rows)
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         """The columns of the table, in their order."""
         return sweep_table.columns_of(self.sweep.points)
 
@@ -203,7 +203,7 @@ class Swept(ShortRepr):
         """Give the table as a DataFrame."""
         import pandas as pd  # noqa: PLC0415 - only those who ask for a DataFrame pay for importing it
 
-        kinds = {Kind.NUMBER: "float64", Kind.WHOLE: "Int64", Kind.TEXT: "object"}
+        kinds = {ColumnType.NUMBER: "float64", ColumnType.WHOLE: "Int64", ColumnType.TEXT: "object"}
         columns = {
             column.name: pd.Series([row.cells.get(column.name) for row in self.rows], dtype=kinds[column.kind])
             for column in self.columns
@@ -220,7 +220,7 @@ class Swept(ShortRepr):
             "title": sweep.spec.title,
             "complete": self.complete,
             "points": len(self.rows),
-            **{str(state): states[state] for state in State},
+            **{str(state): states[state] for state in PointState},
             "passes": len(sweep.plan.passes),
             "swept": list(sweep.spec.swept),
             "sweep_file": {"name": sweep.spec.document.name, "content": sweep.spec.document.data},
@@ -257,7 +257,7 @@ class Swept(ShortRepr):
             write_text(folder / REPORT_FILE, sweep_page.render(self))
 
 
-def _is_of_file(spec: Spec, summary: Path) -> bool:
+def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
     """Return whether a result came from a sweep file of the same content; its inputs may have been others."""
     content = wire.decode(wire.encode(spec.document.data), dict[str, Any])
     try:
@@ -267,7 +267,7 @@ def _is_of_file(spec: Spec, summary: Path) -> bool:
         return False  # there is none, or a file that ResultFolder refuses
 
 
-def result_folder(sweep: Sweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
+def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
     """Return the folder of a sweep's result; it goes on there if its file or any of its replays is the same."""
     goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
     return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
@@ -282,9 +282,9 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     retry_failed: bool = False,
     tables: str = CSV,
     overwrite: bool = False,
-    watch: Callable[[Standing], None] | None = None,
+    watch: Callable[[SweepStatus], None] | None = None,
     stopping: Callable[[], bool] = lambda: False,
-) -> Swept:
+) -> SweepResult:
     """Do the sweep that a file describes, or a mapping that says the same, and write its table into ``folder``.
 
     ``jobs`` processes share the work, by default one for each processor; or the workers of the Dask cluster whose
@@ -301,12 +301,14 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     from bftrain_replay import replay_folder  # noqa: PLC0415 - as above
 
     replay_folder.check_tables(tables)
-    ready = Sweep.of(spec)
+    ready = PreparedSweep.of(spec)
     folder = Path(folder)
-    executor: Executor = Dask(Address(dask)) if dask else Local(jobs or usable_cpus(), folder / PRINTS)
+    executor: PassExecutor = (
+        DaskExecutor(ClusterAddress(dask)) if dask else LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
+    )
     with (
         result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON) as result,
-        Outcomes(folder) as outcomes,
+        OutcomeFile(folder) as outcomes,
     ):
         ready.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=stopping)
         done = ready.swept(outcomes.known)
@@ -315,7 +317,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     return done
 
 
-def _warnings(sweep: Sweep, known: Mapping[str, Outcome]) -> dict[str, int]:
+def _warnings(sweep: PreparedSweep, known: Mapping[str, PassOutcome]) -> dict[str, int]:
     """Say what is odd, once each, and about how many passes."""
     passes = sweep.plan.passes
     found = Counter(words for name in passes if name in known for words in known[name].warnings)
@@ -324,12 +326,12 @@ def _warnings(sweep: Sweep, known: Mapping[str, Outcome]) -> dict[str, int]:
     return dict(found)
 
 
-def _uses_seed(job: Pass) -> bool:
+def _uses_seed(job: SweepPass) -> bool:
     drawn = job.rounds is not None and job.rounds.kind_order == DRAWN
     return drawn or job.log.uses_seed or job.tasks.uses_seed
 
 
-def _inputs_of(sweep: Sweep) -> dict[str, list[dict[str, object]]]:
+def _inputs_of(sweep: PreparedSweep) -> dict[str, list[dict[str, object]]]:
     """Give every log, cluster and set of tasks, by name and content; the seed where one decides over the content."""
     logs: dict[tuple[str, int | None], str] = {}
     clusters: dict[tuple[str, int | None], str] = {}

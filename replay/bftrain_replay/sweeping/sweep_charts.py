@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import Figure
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.table_metrics import BASELINE, CEILING, EFFICIENCY, Metric, metric_of, tasks_ran_out
+from bftrain_replay.sweeping.table_metrics import BASELINE, CEILING, EFFICIENCY, MetricColumn, metric_of, tasks_ran_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bftrain_replay.sweeping.sweep_options import Value
-    from bftrain_replay.sweeping.sweep_spec import Spec
-    from bftrain_replay.sweeping.sweep_table import Row
+    from bftrain_replay.sweeping.sweep_spec import SweepSpec
+    from bftrain_replay.sweeping.sweep_table import PointRow
 
 MOST_LINES: Final = 8  # that can be told apart by colour
 _MOST_WITH_OTHERS: Final = 4  # lines beside which those of ceiling and baseline still have room
@@ -35,7 +35,7 @@ Cells = tuple["Value", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SeedSpread:
     """What a metric came to in the points that differ in the seed alone."""
 
     mean: float
@@ -44,7 +44,7 @@ class Spread:
     count: int
 
 
-def as_drawn(rows: Sequence[Row], spec: Spec) -> list[Row]:
+def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
     """Give the rows with the options of cases as one: those go together, so each by itself tells nothing.
 
     If one of them has another value in every case, it stands for all.
@@ -63,7 +63,7 @@ def as_drawn(rows: Sequence[Row], spec: Spec) -> list[Row]:
     return [row._replace(point=replace(row.point, options=joined(row.point.options))) for row in rows]
 
 
-def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
+def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
     """Give the options that take several values in these points, each with its values in order."""
     found: dict[str, list[Value]] = {}
     for name in rows[0].point.options if rows else ():
@@ -74,14 +74,14 @@ def varied(rows: Sequence[Row]) -> dict[str, list[Value]]:
     return found
 
 
-def spreads(rows: Sequence[Row], metric: Metric, names: Sequence[str]) -> dict[Cells, Spread]:
+def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> dict[Cells, SeedSpread]:
     """Give the metric for each combination of these options, over all else that varies."""
     found: dict[Cells, list[float]] = defaultdict(list)
     for row in rows:
         value = metric.of(row)
         if value is not None:
             found[tuple(row.point.options[name] for name in names)].append(value)
-    return {cells: Spread(fmean(values), min(values), max(values), len(values)) for cells, values in found.items()}
+    return {cells: SeedSpread(fmean(values), min(values), max(values), len(values)) for cells, values in found.items()}
 
 
 def plain(value: Value) -> str:
@@ -89,7 +89,7 @@ def plain(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def figures(rows: Sequence[Row], metrics: Sequence[Metric]) -> Iterator[Figure]:
+def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
     """Draw each metric against each option, and over two options at once if there are just two."""
     options = varied(rows)
     names = [name for name in options if name != SEED] or list(options)
@@ -101,8 +101,8 @@ def figures(rows: Sequence[Row], metrics: Sequence[Metric]) -> Iterator[Figure]:
 
 
 def _lines(
-    rows: Sequence[Row], metric: Metric, name: str, others: list[str], options: Mapping[str, list[Value]]
-) -> Figure:
+    rows: Sequence[PointRow], metric: MetricColumn, name: str, others: list[str], options: Mapping[str, list[Value]]
+) -> ChartFigure:
     """Draw a metric against one option."""
     combinations = list(dict.fromkeys(tuple(row.point.options[other] for other in others) for row in rows))
     combinations.sort(key=lambda cells: [options[other].index(cell) for other, cell in zip(others, cells, strict=True)])
@@ -125,7 +125,7 @@ def _lines(
         for kind in kinds
         for cells, spread in spreads(rows, kind, (name, *others)).items()
     ]
-    return Figure(
+    return ChartFigure(
         name=_file_name(f"{metric.column}-by-{name}"),
         title=f"{metric.title[:1].upper()}{metric.title[1:]} by {name}",
         says=_says(rows, metric, [name]),
@@ -148,7 +148,9 @@ def _file_name(text: str) -> str:
     return text.replace(".", "-")
 
 
-def _layers(metric: Metric, kinds: Sequence[Metric], values: Sequence[Value], *, many: bool) -> list[dict[str, Any]]:
+def _layers(
+    metric: MetricColumn, kinds: Sequence[MetricColumn], values: Sequence[Value], *, many: bool
+) -> list[dict[str, Any]]:
     """Give what is drawn: lines and their points, and with them spreads over seeds, or with many lines their means."""
     axis = {"format": metric.axis, "tickCount": 6}
     y = {"field": "mean", "type": "quantitative", "title": metric.axis_title, "axis": axis, "scale": {"zero": False}}
@@ -170,7 +172,7 @@ def _layers(metric: Metric, kinds: Sequence[Metric], values: Sequence[Value], *,
     return layers
 
 
-def _dashes(kinds: Sequence[Metric]) -> dict[str, Any]:
+def _dashes(kinds: Sequence[MetricColumn]) -> dict[str, Any]:
     """Tell the lines of the ceiling and the baseline from those of the replays, if they are there."""
     if len(kinds) == 1:
         return {}
@@ -186,8 +188,8 @@ def _dashes(kinds: Sequence[Metric]) -> dict[str, Any]:
 
 
 def _hues(
-    rows: Sequence[Row],
-    metric: Metric,
+    rows: Sequence[PointRow],
+    metric: MetricColumn,
     others: Sequence[str],
     combinations: Sequence[Cells],
     options: Mapping[str, list[Value]],
@@ -204,7 +206,7 @@ def _hues(
     return [most], [plain(value) for value in options[most]]
 
 
-def _difference(rows: Sequence[Row], metric: Metric, name: str) -> float:
+def _difference(rows: Sequence[PointRow], metric: MetricColumn, name: str) -> float:
     means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
     return max(means) - min(means) if means else -math.inf
 
@@ -232,7 +234,9 @@ def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
     }
 
 
-def _map(rows: Sequence[Row], metric: Metric, x: str, y: str, options: Mapping[str, list[Value]]) -> Figure:
+def _map(
+    rows: Sequence[PointRow], metric: MetricColumn, x: str, y: str, options: Mapping[str, list[Value]]
+) -> ChartFigure:
     """Draw a metric over two options at once."""
     if len(options[y]) > len(options[x]):
         x, y = y, x
@@ -260,7 +264,7 @@ def _map(rows: Sequence[Row], metric: Metric, x: str, y: str, options: Mapping[s
     says = _says(rows, metric, (x, y))
     # Steps, since colours that are known by their role alone cannot be mixed; the darkest would hide the words
     color = {"type": "quantize", "range": [f"@shade{step}" for step in range(SHADES // 2)], "zero": False}
-    return Figure(
+    return ChartFigure(
         name=_file_name(f"{metric.column}-by-{x}-and-{y}"),
         title=f"{metric.title[:1].upper()}{metric.title[1:]} by {x} and {y}",
         says=says,
@@ -288,7 +292,7 @@ def _label(cells: Cells) -> str:
     return ", ".join(map(plain, cells))
 
 
-def _told(metric: Metric, names: Sequence[str], cells: Cells, spread: Spread) -> str:
+def _told(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
     where = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
     text = f"{where}: {metric.title} {metric.said(spread.mean)}"
     if spread.count > 1:
@@ -296,7 +300,7 @@ def _told(metric: Metric, names: Sequence[str], cells: Cells, spread: Spread) ->
     return text
 
 
-def _says(rows: Sequence[Row], metric: Metric, names: Sequence[str]) -> str:
+def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
     short = sum(tasks_ran_out(metric, row) for row in rows)
     if short:
         points = text_formats.counted(len(rows), "point")
@@ -304,7 +308,7 @@ def _says(rows: Sequence[Row], metric: Metric, names: Sequence[str]) -> str:
     return _says_best(spreads(rows, metric, names), metric, names)
 
 
-def _says_best(found: Mapping[Cells, Spread], metric: Metric, names: Sequence[str]) -> str:
+def _says_best(found: Mapping[Cells, SeedSpread], metric: MetricColumn, names: Sequence[str]) -> str:
     """Say where it is highest and where lowest, on average over all else."""
     if not found:
         return "No point of it is done."

@@ -18,7 +18,7 @@ from bftrain_replay.simulation.progress_assumptions import agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import check_cluster
 from bftrain_replay.sweeping.part_checks import check_part
-from bftrain_replay.sweeping.sweep_inputs import FixedCluster, LogSource
+from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
 from bftrain_replay.sweeping.sweep_options import (
     ADMISSION,
     BASELINE,
@@ -39,14 +39,14 @@ from bftrain_replay.sweeping.sweep_spec import CASES, GRID
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bftrain_replay.sweeping.sweep_spec import Options, Spec
+    from bftrain_replay.sweeping.sweep_spec import Options, SweepSpec
 
 MOST_POINTS: Final = 1_000_000
 _INTERVAL: Final = "checkpoint_interval_s"
 _OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part of a log
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One combination of options: one row of the table. ``options`` are those that are swept, as they are meant.
 
     Its nodes are those of a ``log`` or of a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
@@ -71,19 +71,19 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         """Whether time is shared in rounds."""
         return isinstance(self.settings, RoundSettings)
 
-    def nodes_of(self, spec: Spec) -> LogSource:
+    def nodes_of(self, spec: SweepSpec) -> LogSource:
         """Give where its nodes come from."""
         if self.cluster:
-            return FixedCluster(text=self.cluster, until_s=self.until_s)
+            return SweepCluster(text=self.cluster, until_s=self.until_s)
         return spec.log(self.log, self.changes)
 
 
-def points_of(spec: Spec) -> tuple[Point, ...]:
+def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
     """Give all points: case by case, and of the grid the last option changes fastest."""
     count = len(spec.cases) * math.prod(map(len, spec.axes.values()))
     if count > MOST_POINTS:
         raise spec.document.wrong(f"{count:,} points are too many", GRID, fix=f"make it {MOST_POINTS:,} at most")
-    found: dict[bytes, Point] = {}
+    found: dict[bytes, SweepPoint] = {}
     for chosen in _combinations(spec):
         point = _point(spec, chosen)
         key = wire.encode(replace(point, options={}))
@@ -95,7 +95,7 @@ def points_of(spec: Spec) -> tuple[Point, ...]:
     return tuple(found.values())
 
 
-def _combinations(spec: Spec) -> Iterator[Options]:
+def _combinations(spec: SweepSpec) -> Iterator[Options]:
     for case in spec.cases:
         for values in product(*spec.axes.values()):
             chosen = case | dict(zip(spec.axes, values, strict=True))
@@ -107,13 +107,13 @@ def _matches(chosen: Options, entry: Mapping[str, tuple[Value, ...]]) -> bool:
     return all(chosen.get(name) in values for name, values in entry.items())
 
 
-def _point(spec: Spec, chosen: Options) -> Point:
+def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     given = spec.fixed | chosen
     inputs = {name: given.pop(name, "") for name in INPUTS}
     changes = {name: given.pop(name) for name in list(given) if input_of(name)}
     until_s = None if ROUND in given else _until_s(spec, given.pop(UNTIL, None))
     settings = _settings(spec, given)
-    point = Point(
+    point = SweepPoint(
         options={},
         log=_text(spec, inputs, LOG),
         cluster=_text(spec, inputs, CLUSTER),
@@ -134,7 +134,7 @@ def _point(spec: Spec, chosen: Options) -> Point:
     return replace(point, options={name: _meant(name, inputs | changes | own, settings) for name in spec.swept})
 
 
-def _text(spec: Spec, inputs: Mapping[str, Value], name: str) -> str:
+def _text(spec: SweepSpec, inputs: Mapping[str, Value], name: str) -> str:
     """Give an input by its name; a cluster may be a number of nodes."""
     value = inputs[name]
     if name == CLUSTER and isinstance(value, int):
@@ -144,7 +144,7 @@ def _text(spec: Spec, inputs: Mapping[str, Value], name: str) -> str:
     return value
 
 
-def _until_s(spec: Spec, given: Value | None) -> float | None:
+def _until_s(spec: SweepSpec, given: Value | None) -> float | None:
     if given is None:
         return None
     if isinstance(given, str) or not 0.0 < given < math.inf:
@@ -153,7 +153,7 @@ def _until_s(spec: Spec, given: Value | None) -> float | None:
     return float(given)
 
 
-def _settings(spec: Spec, given: Options) -> ReplaySettings | RoundSettings:
+def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings:
     """Make the settings, which check themselves: those of rounds if it is said how long one is."""
     in_rounds = ROUND in given
     kind = RoundSettings if in_rounds else ReplaySettings
@@ -172,7 +172,7 @@ def _settings(spec: Spec, given: Options) -> ReplaySettings | RoundSettings:
         raise spec.document.wrong(error.what, *spec.place_of(setting_named(error)), fix=error.fix) from error
 
 
-def _check(spec: Spec, point: Point) -> None:
+def _check(spec: SweepSpec, point: SweepPoint) -> None:
     """Refuse, before any work, inputs that there are not or that contradict each other."""
     wrong, place_of = spec.document.wrong, spec.place_of
     if point.in_rounds and point.baseline:
@@ -192,7 +192,7 @@ def _check(spec: Spec, point: Point) -> None:
             raise wrong(error.what, *place_of(name), fix=error.fix) from error
 
 
-def _check_cluster(spec: Spec, point: Point) -> None:
+def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
     wrong, place_of, settings = spec.document.wrong, spec.place_of, point.settings
     if point.log:
         raise wrong("takes the place of a log", *place_of(CLUSTER), fix="leave one of them out")

@@ -28,7 +28,7 @@ from bftrain_datasets.workloads.task_generators import (
     generate_mix,
     generate_trials,
 )
-from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ CLUSTER_JOBS: Final = "cluster"
 _KEPT: Final = 16  # inputs of each kind; generated ones may be many
 
 
-class LogFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
+class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
     """A log in a file; ``kinds`` is a file with the kinds of its nodes, if there is one."""
 
     path: str
@@ -73,7 +73,7 @@ class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return generate_log(self.nodes, self.days, chosen, idle_share=self.idle_share, start_s=self.start_s)
 
 
-class FixedCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
+class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
     """Nodes that never leave, written as on the command line: ``v100=4,k80=4``, or ``12``."""
 
     text: str
@@ -82,9 +82,9 @@ class FixedCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
     uses_seed = False
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> FixedCluster:
         """The nodes by kind."""
-        return Cluster(nodes=cluster_of(self.text), until_s=self.until_s)
+        return FixedCluster(nodes=cluster_of(self.text), until_s=self.until_s)
 
     def load(self, _seed: int) -> EventLog:
         """Give it as a log in which every node is idle throughout."""
@@ -219,11 +219,11 @@ def _multiples(text: str) -> tuple[float, ...]:
         raise BadValue(f"is {text!r}", where="ClusterTasks.deadlines", fix="write 1.2,2,10") from error
 
 
-LogSource = LogFile | GeneratedLog | FixedCluster
+LogSource = SweepLog | GeneratedLog | SweepCluster
 TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 
-class Shelf(Generic[T]):
+class InputShelf(Generic[T]):
     """Keeps what was asked for last, and loads what is not there."""
 
     def __init__(self) -> None:
@@ -239,12 +239,12 @@ class Shelf(Generic[T]):
         return self._things[key]
 
 
-class Inputs:
+class InputCache:
     """What this process has loaded: what is asked for again is there already."""
 
     def __init__(self) -> None:
-        self._logs: Shelf[EventLog] = Shelf()
-        self._tasks: Shelf[Tasks] = Shelf()
+        self._logs: InputShelf[EventLog] = InputShelf()
+        self._tasks: InputShelf[Tasks] = InputShelf()
 
     def log(self, source: LogSource, seed: int) -> EventLog:
         """Give a log."""

@@ -13,7 +13,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bftrain_replay.sweeping.toml_document import Document, Key
+    from bftrain_replay.sweeping.toml_document import Key, TomlDocument
 
 Value = str | int | float
 
@@ -68,20 +68,20 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_option(document: Document, option: str, *keys: Key) -> None:
+def check_option(document: TomlDocument, option: str, *keys: Key) -> None:
     """Refuse what no replay can be told."""
     if option not in OPTIONS and not input_of(option):
         raise document.wrong("there is no such option", *keys, *option.split("."), fix=suggestion(option, OPTIONS))
 
 
-def check_value(document: Document, value: object, *keys: Key) -> Value:
+def check_value(document: TomlDocument, value: object, *keys: Key) -> Value:
     """Refuse what is neither text nor a number."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise document.wrong(f"must be text or a number, not {value!r}", *keys)
     return value
 
 
-def values_of(document: Document, given: object, option: str, *keys: Key) -> tuple[Value, ...]:
+def values_of(document: TomlDocument, given: object, option: str, *keys: Key) -> tuple[Value, ...]:
     """Give the values that an option is to take: a list of them, or a range."""
     if isinstance(given, dict):
         return _range(document, given, option, *keys)
@@ -94,7 +94,7 @@ def values_of(document: Document, given: object, option: str, *keys: Key) -> tup
     return tuple(check_value(document, value, *keys) for value in given)
 
 
-def _range(document: Document, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
+def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
     """Give the values of ``{ from, to, steps or step, scale }``; both ends belong to them."""
     for key in given:
         if key not in _RANGE_KEYS:
@@ -119,7 +119,7 @@ def _range(document: Document, given: Mapping[str, Any], option: str, *keys: Key
     return tuple(dict.fromkeys(float(f"{value:.{_DIGITS}g}") for value in values))
 
 
-def _number(document: Document, given: Mapping[str, Any], key: str, *keys: Key) -> float:
+def _number(document: TomlDocument, given: Mapping[str, Any], key: str, *keys: Key) -> float:
     value = given.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
         fix = "write { from = 1, to = 10, steps = 4 }"
@@ -129,7 +129,7 @@ def _number(document: Document, given: Mapping[str, Any], key: str, *keys: Key) 
     return float(value)
 
 
-def _spaced(document: Document, begin: float, end: float, steps: object, scale: str, *keys: Key) -> list[float]:
+def _spaced(document: TomlDocument, begin: float, end: float, steps: object, scale: str, *keys: Key) -> list[float]:
     if isinstance(steps, bool) or not isinstance(steps, int) or not 2 <= steps <= MOST_VALUES:  # noqa: PLR2004 - both ends
         raise document.wrong(f"steps: must be a whole number from 2 to {MOST_VALUES:,}, not {steps!r}", *keys)
     if scale == LINEAR:
@@ -139,7 +139,7 @@ def _spaced(document: Document, begin: float, end: float, steps: object, scale: 
     return list(np.geomspace(begin, end, steps).tolist())
 
 
-def _stepped(document: Document, begin: float, end: float, given: Mapping[str, Any], *keys: Key) -> list[float]:
+def _stepped(document: TomlDocument, begin: float, end: float, given: Mapping[str, Any], *keys: Key) -> list[float]:
     step = _number(document, given, "step", *keys) if "step" in given else 1.0
     if step <= 0.0 or end < begin:
         raise document.wrong("goes nowhere", *keys, fix="step must be above 0, and to not below from")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bftrain import text_formats
 from bftrain_replay.drawing import picture_files
-from bftrain_replay.drawing.html_page import Card, Cell, Html, Page, Section, Table, html
+from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, plain, spreads, varied
 from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.sweep_table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, State
+from bftrain_replay.sweeping.sweep_table import DOUBTFUL, HARVEST_NODE_H, TASKS_RAN_OUT, PointState
 from bftrain_replay.sweeping.table_metrics import (
     BASELINE,
     CEILING,
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from bftrain_replay.drawing.figure import Figure
+    from bftrain_replay.drawing.figure import ChartFigure
     from bftrain_replay.sweeping.sweep_charts import Cells
-    from bftrain_replay.sweeping.sweep_spec import Spec
-    from bftrain_replay.sweeping.sweep_table import Row
-    from bftrain_replay.sweeping.table_metrics import Metric
+    from bftrain_replay.sweeping.sweep_spec import SweepSpec
+    from bftrain_replay.sweeping.sweep_table import PointRow
+    from bftrain_replay.sweeping.table_metrics import MetricColumn
 
 
 class PlannedSweep(Protocol):
     """The sweep that a page shows."""
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> SweepSpec:
         """Return what its file says."""
         ...
 
@@ -51,12 +51,12 @@ class SweepTable(Protocol):
         ...
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[PointRow, ...]:
         """Return one row per point."""
         ...
 
     @property
-    def failed(self) -> tuple[Row, ...]:
+    def failed(self) -> tuple[PointRow, ...]:
         """Return the points that failed."""
         ...
 
@@ -85,13 +85,13 @@ def write_figures(swept: SweepTable, folder: Path, form: str) -> list[Path]:
     return picture_files.write(_figures(swept), folder, form)
 
 
-def page(swept: SweepTable) -> Page:
+def page(swept: SweepTable) -> HtmlPage:
     """Lay the page out."""
     metrics = metrics_of(swept.sweep.spec.plot, swept.rows)
     rows = as_drawn(swept.rows, swept.sweep.spec)
     # Where tasks ran out U has no best: the next metric leads
     main = next((each for each in metrics if not any(tasks_ran_out(each, row) for row in rows)), None)
-    return Page(
+    return HtmlPage(
         title=swept.sweep.spec.title,
         subtitle=_subtitle(swept),
         lead=_lead(rows, main) if main else "",
@@ -99,18 +99,18 @@ def page(swept: SweepTable) -> Page:
         cards=list(_cards(swept, main)),
         sections=(
             *([_differences(rows, main)] if main and varied(rows) else []),
-            Section(heading="Plots", parts=_figures(swept)),
-            Section(
+            PageSection(heading="Plots", parts=_figures(swept)),
+            PageSection(
                 heading="Points",
                 intro=_left_out(len(swept.rows)) + "A click on a heading sorts by it.",
                 parts=(_table(swept, metrics),),
             ),
-            Section(heading="How it was made", parts=(_making(swept.summary()),)),
+            PageSection(heading="How it was made", parts=(_making(swept.summary()),)),
         ),
     )
 
 
-def _figures(swept: SweepTable) -> list[Figure]:
+def _figures(swept: SweepTable) -> list[ChartFigure]:
     spec = swept.sweep.spec
     done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(HARVEST.column) is not None]
     return list(figures(done, metrics_of(spec.plot, done))) if varied(done) else []
@@ -127,7 +127,7 @@ def _subtitle(swept: SweepTable) -> str:
     )
 
 
-def _lead(rows: Sequence[Row], metric: Metric) -> Html | str:
+def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
     """Say where the metric is best, and which option makes the largest difference."""
     names = [name for name in varied(rows) if name != SEED]
     found = spreads(rows, metric, names)
@@ -147,14 +147,14 @@ def _lead(rows: Sequence[Row], metric: Metric) -> Html | str:
     title = f"{metric.title[:1].upper()}{metric.title[1:]}"
     over = f", on average over {text_formats.counted(found[best].count, 'seed')}" if found[best].count > 1 else ""
     if len(found) == 1:
-        return Html(f"{title}{over}: <strong>{told(best)}</strong>.")
+        return HtmlText(f"{title}{over}: <strong>{told(best)}</strong>.")
     ends = ("at best", "at worst") if metric.better else ("at most", "at least")
     text = f"{title}{over}: <strong>{told(best)}</strong> {ends[0]}, {told(worst)} {ends[1]}."
     name, low, high = _ranked(rows, metric)[0]
-    return Html(f"{text} <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average.")
+    return HtmlText(f"{text} <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average.")
 
 
-def _ranked(rows: Sequence[Row], metric: Metric) -> list[tuple[str, str, str]]:
+def _ranked(rows: Sequence[PointRow], metric: MetricColumn) -> list[tuple[str, str, str]]:
     """Give each option with the lowest and the highest mean over its values, the largest difference first."""
     found = []
     for name in varied(rows):
@@ -167,7 +167,7 @@ def _ranked(rows: Sequence[Row], metric: Metric) -> list[tuple[str, str, str]]:
 
 def _notices(swept: SweepTable) -> Iterator[str]:
     total = f"{len(swept.rows):,} points"
-    still = len(swept.rows) - sum(row.state is not State.OPEN for row in swept.rows)
+    still = len(swept.rows) - sum(row.state is not PointState.OPEN for row in swept.rows)
     if still:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
@@ -191,33 +191,33 @@ def _notices(swept: SweepTable) -> Iterator[str]:
         yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
 
 
-def _cards(swept: SweepTable, main: Metric | None) -> Iterator[Card]:
-    done = [row for row in swept.rows if row.state is State.DONE]
+def _cards(swept: SweepTable, main: MetricColumn | None) -> Iterator[FigureCard]:
+    done = [row for row in swept.rows if row.state is PointState.DONE]
     note = f"{len(done):,} done" + (f", {len(swept.failed):,} failed" if swept.failed else "")
-    yield Card(name="points", figure=text_formats.count(len(swept.rows)), note=note)
+    yield FigureCard(name="points", figure=text_formats.count(len(swept.rows)), note=note)
     found = [value for row in done if main and (value := main.of(row)) is not None]
     if main is None or not found:
         return
-    yield Card(name=f"{main.title}, highest", figure=main.said(max(found)), note=f"of {len(found):,} points")
-    yield Card(name=f"{main.title}, lowest", figure=main.said(min(found)), note=f"of {len(found):,} points")
+    yield FigureCard(name=f"{main.title}, highest", figure=main.said(max(found)), note=f"of {len(found):,} points")
+    yield FigureCard(name=f"{main.title}, lowest", figure=main.said(min(found)), note=f"of {len(found):,} points")
     others = [name for name in varied(done) if name != SEED]
     if SEED in varied(done):
         widest = max((one.high - one.low for one in spreads(done, main, others).values()), default=0.0)
-        yield Card(name="widest spread over seeds", figure=main.said(widest), note="from the least to the most")
+        yield FigureCard(name="widest spread over seeds", figure=main.said(widest), note="from the least to the most")
 
 
-def _differences(rows: Sequence[Row], metric: Metric) -> Section:
+def _differences(rows: Sequence[PointRow], metric: MetricColumn) -> PageSection:
     done = [row for row in rows if metric.of(row) is not None]
     cells = []
     for name, low, high in _ranked(done, metric):
         found = spreads(done, metric, [name])
         least, most = (choose(found, key=lambda one: found[one].mean) for choose in (min, max))
         cells.append((name, f"{len(found):,}", plain(least[0]), low, plain(most[0]), high))
-    return Section(
+    return PageSection(
         heading="What makes a difference",
         intro=f"{metric.title[:1].upper()}{metric.title[1:]} by each option, on average over all values of the others.",
         parts=(
-            Table(
+            HtmlTable(
                 label="What makes a difference",
                 headings=("option", "values", "lowest with", "", "highest with", ""),
                 rows=cells,
@@ -231,38 +231,38 @@ def _left_out(points: int) -> str:
     return f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
 
 
-def _table(swept: SweepTable, metrics: Sequence[Metric]) -> Table:
+def _table(swept: SweepTable, metrics: Sequence[MetricColumn]) -> HtmlTable:
     """Give the points with their options and most important figures."""
     usual = (HARVEST.column, HARVEST_NODE_H, "coverage", DOUBTFUL, EFFICIENCY.column, BASELINE, CEILING)
     shown = [metric for metric in dict.fromkeys([*metrics, *map(metric_of, usual)]) if _told(metric, swept.rows)]
     failed = bool(swept.failed)
     options = list(swept.sweep.spec.swept)
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str | HtmlCell]] = [
         [
-            Cell(f"{number:,}", number),
-            *(Cell(plain(row.point.options[name]), row.point.options[name]) for name in options),
-            *(Cell(said_of(metric, row), metric.of(row)) for metric in shown),
+            HtmlCell(f"{number:,}", number),
+            *(HtmlCell(plain(row.point.options[name]), row.point.options[name]) for name in options),
+            *(HtmlCell(said_of(metric, row), metric.of(row)) for metric in shown),
             str(row.state),
             *([row.error] if failed else []),
         ]
         for number, row in enumerate(swept.rows[:MOST_ROWS], start=1)
     ]
     headings = ["", *options, *(metric.title for metric in shown), "status", *(["why"] if failed else [])]
-    return Table(label="Points", headings=headings, rows=rows, sortable=True)
+    return HtmlTable(label="Points", headings=headings, rows=rows, sortable=True)
 
 
-def _told(metric: Metric, rows: Sequence[Row]) -> bool:
+def _told(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
     return any(metric.of(row) is not None for row in rows)
 
 
-def _making(told: dict[str, Any]) -> Table:
+def _making(told: dict[str, Any]) -> HtmlTable:
     rows = [(name, f"{value}") for name, value in _flat(told["sweep_file"]["content"])]
     for kind in ("logs", "clusters", "tasks"):
         for one in told["inputs"][kind]:
             seed = f", seed {one['seed']}" if one["seed"] is not None else ""
             rows.append((f"{kind}: {one['name']}{seed}", f"SHA-256 {one['sha256']}"))
     rows += [*told["versions"].items(), ("figures, SHA-256", told["figures_sha256"])]
-    return Table(label="How it was made", headings=("what", "value"), rows=rows, css="plain")
+    return HtmlTable(label="How it was made", headings=("what", "value"), rows=rows, css="plain")
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:

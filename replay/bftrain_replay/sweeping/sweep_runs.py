@@ -27,21 +27,21 @@ from bftrain_replay.provenance import tasks_sha256, versions_with
 from bftrain_replay.reference.ceiling_and_dedicated import EXACT, ideally, without_costs
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.sweeping.sweep_inputs import Inputs, LogSource, TaskSource
+from bftrain_replay.sweeping.sweep_inputs import InputCache, LogSource, TaskSource
 from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
 from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from bftrain_replay.sweeping.sweep_grid import Point
-    from bftrain_replay.sweeping.sweep_spec import Spec
+    from bftrain_replay.sweeping.sweep_grid import SweepPoint
+    from bftrain_replay.sweeping.sweep_spec import SweepSpec
 
 _ID_DIGITS = 16
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
 
-class Kind(StrEnum):
+class RunKind(StrEnum):
     """What is replayed."""
 
     REPLAY = "replay"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     """All that a pass depends on; contents by their SHA-256, whatever file they are in."""
 
-    kind: Kind
+    kind: RunKind
     log: str
     tasks: str
     objective_file: str  # if the objective is a file's; those of an admission, metrics or a policy count too
@@ -65,7 +65,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(wire.encode(self)).hexdigest()[:_ID_DIGITS]
 
 
-class Pass(msgspec.Struct, frozen=True, kw_only=True):
+class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of work, as it is handed to a worker. ``words`` say which point asked for it first."""
 
     id: str
@@ -91,12 +91,12 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
         return self.how.seed
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RunKind:
         """What is replayed."""
         return self.made_from.kind
 
 
-class Needs(NamedTuple):
+class PointNeeds(NamedTuple):
     """The passes that a point is made of, by their ids; empty where it needs none."""
 
     replay: str
@@ -114,24 +114,24 @@ class Needs(NamedTuple):
         return hashlib.sha256(" ".join(self).encode()).hexdigest()[:_ID_DIGITS]
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """What is to be done for a sweep: what each point needs, and the passes by their ids."""
 
-    needs: tuple[Needs, ...]
-    passes: dict[str, Pass]
+    needs: tuple[PointNeeds, ...]
+    passes: dict[str, SweepPass]
 
 
-def planned(spec: Spec, points: Sequence[Point]) -> Plan:
+def planned(spec: SweepSpec, points: Sequence[SweepPoint]) -> SweepPlan:
     """Find out what must be replayed; loads or generates every input once, to know what is in it."""
     planner = _Planner(spec)
     needs = tuple(map(planner.needs, points))
     # Those with the same inputs one after the other: a worker keeps what it has loaded for a while only
     inputs = {key: number for number, key in enumerate(dict.fromkeys(map(_inputs_of, planner.passes.values())))}
     ordered = sorted(planner.passes.values(), key=lambda job: inputs[_inputs_of(job)])
-    return Plan(needs, {job.id: job for job in ordered})
+    return SweepPlan(needs, {job.id: job for job in ordered})
 
 
-def _inputs_of(job: Pass) -> tuple[str, str]:
+def _inputs_of(job: SweepPass) -> tuple[str, str]:
     return job.log_sha256, job.tasks_sha256
 
 
@@ -153,31 +153,31 @@ class _Metric(NamedTuple):
 class _Planner:
     """Knows every input by its content."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
-        self._inputs = Inputs()
+        self._inputs = InputCache()
         self._logs: dict[Hashable, str] = {}
         self._tasks: dict[Hashable, _Contents] = {}
         self._metrics: dict[str, _Metric] = {}
-        self.passes: dict[str, Pass] = {}
+        self.passes: dict[str, SweepPass] = {}
 
-    def needs(self, point: Point) -> Needs:
+    def needs(self, point: SweepPoint) -> PointNeeds:
         """Say what a point is made of."""
         settings = point.settings
         if isinstance(settings, RoundSettings):
             self._check_measured(point, settings)
-            return Needs(self._need(Kind.ROUNDS, point, settings), "", "")
+            return PointNeeds(self._need(RunKind.ROUNDS, point, settings), "", "")
         metric = self._metric(settings.objective)
-        replay = self._need(Kind.REPLAY, point, settings)
+        replay = self._need(RunKind.REPLAY, point, settings)
         baseline = yardsticks = ""
         if point.baseline:
-            baseline = self._need(Kind.REPLAY, point, replace(settings, solver=point.baseline))
+            baseline = self._need(RunKind.REPLAY, point, replace(settings, solver=point.baseline))
         if self._spec.yardsticks and not point.cluster:
             ideal = ideally(settings, metric.objective or throughput)
-            yardsticks = self._need(Kind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
-        return Needs(replay, baseline, yardsticks)
+            yardsticks = self._need(RunKind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
+        return PointNeeds(replay, baseline, yardsticks)
 
-    def _need(self, kind: Kind, point: Point, settings: ReplaySettings | RoundSettings) -> str:
+    def _need(self, kind: RunKind, point: SweepPoint, settings: ReplaySettings | RoundSettings) -> str:
         log, tasks = point.nodes_of(self._spec), self._spec.tasks(point.tasks, point.changes)
         seed = settings.seed
         log_sha256, contents = self._log_sha256(log, seed, point), self._contents(tasks, seed, point)
@@ -185,14 +185,14 @@ class _Planner:
         made_from = MadeFrom(
             kind=kind,
             log=log_sha256,
-            tasks=contents.free_sha256 if kind is Kind.YARDSTICKS else contents.sha256,
+            tasks=contents.free_sha256 if kind is RunKind.YARDSTICKS else contents.sha256,
             objective_file=plugin_files.sha256(anywhere),
             settings=wire.plain(settings),
             versions=versions_here(solver_of(settings)),
         )
         found = made_from.id
         if found not in self.passes:
-            self.passes[found] = Pass(
+            self.passes[found] = SweepPass(
                 id=found,
                 words=point.words,
                 log=log,
@@ -215,14 +215,14 @@ class _Planner:
             self._metrics[name] = _Metric(anywhere, objective)
         return self._metrics[name]
 
-    def _log_sha256(self, source: LogSource, seed: int, point: Point) -> str:
+    def _log_sha256(self, source: LogSource, seed: int, point: SweepPoint) -> str:
         key = source, seed if source.uses_seed else None
         if key not in self._logs:
             with self._named(LOG, LOGS, point.log):
                 self._logs[key] = self._inputs.log(source, seed).sha256
         return self._logs[key]
 
-    def _contents(self, source: TaskSource, seed: int, point: Point) -> _Contents:
+    def _contents(self, source: TaskSource, seed: int, point: SweepPoint) -> _Contents:
         key = source, seed if source.uses_seed else None
         if key not in self._tasks:
             with self._named(TASKS, TASK_SETS, point.tasks):
@@ -230,7 +230,7 @@ class _Planner:
             self._tasks[key] = _Contents(len(tasks), tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
         return self._tasks[key]
 
-    def _check_measured(self, point: Point, settings: RoundSettings) -> None:
+    def _check_measured(self, point: SweepPoint, settings: RoundSettings) -> None:
         contents = self._contents(self._spec.tasks(point.tasks, point.changes), settings.seed, point)
         try:
             settings.check_measured(contents.tasks)

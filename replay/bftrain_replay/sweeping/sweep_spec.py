@@ -19,8 +19,8 @@ from bftrain_replay.sweeping.sweep_inputs import (
     ClusterTasks,
     GeneratedLog,
     GeneratedTasks,
-    LogFile,
     LogSource,
+    SweepLog,
     TaskFile,
     TaskSource,
 )
@@ -37,7 +37,7 @@ from bftrain_replay.sweeping.sweep_options import (
     input_of,
     values_of,
 )
-from bftrain_replay.sweeping.toml_document import Document
+from bftrain_replay.sweeping.toml_document import TomlDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,14 +66,14 @@ Options = dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class SweepSpec:
     """What is swept. An option stands in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
 
     ``cases`` are options that go together, ``axes`` options with the values that each takes by itself. What
     ``exclude`` describes is left out: a point that has one of the values of every option there.
     """
 
-    document: Document
+    document: TomlDocument
     title: str
     fixed: Options
     cases: tuple[Options, ...]
@@ -100,7 +100,7 @@ class Spec:
 
     def log(self, name: str, changes: Options | None = None) -> LogSource:
         """Give the log that is called ``name``, or lies in a file of that name, with what a point changes in it."""
-        source = self.logs.get(name) or LogFile(path=_file(self.document, name, *self.place_of(LOG)))
+        source = self.logs.get(name) or SweepLog(path=_file(self.document, name, *self.place_of(LOG)))
         return self._changed(source, name, LOG, changes or {})
 
     def tasks(self, name: str, changes: Options | None = None) -> TaskSource:
@@ -115,7 +115,7 @@ class Spec:
         """Give a generated input with other options, by their dotted names."""
         own = {option: value for option, value in changes.items() if input_of(option) == of}
         for option in own:
-            if isinstance(source, (LogFile, TaskFile)):
+            if isinstance(source, (SweepLog, TaskFile)):
                 fix = f"name one in [{LOGS if of == LOG else TASK_SETS}] that is generated"
                 raise self.document.wrong(f"'{name}' is a file, which has no options", *self.place_of(option), fix=fix)
             known = type(source).__struct_fields__
@@ -131,23 +131,23 @@ class Spec:
             raise self.document.wrong(error.what, *self.place_of(next(iter(own)))) from error
 
 
-def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> Spec:
+def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> SweepSpec:
     """Read a sweep file, or take a mapping that says the same.
 
     Paths in a file are relative to where it lies, those in a mapping to ``folder``.
     """
     if isinstance(given, Mapping):
-        return _spec(Document(given, name="sweep", folder=folder or Path()), "sweep")
-    return _spec(Document.read(Path(given)), Path(given).stem)
+        return _spec(TomlDocument(given, name="sweep", folder=folder or Path()), "sweep")
+    return _spec(TomlDocument.read(Path(given)), Path(given).stem)
 
 
-def _spec(document: Document, called: str) -> Spec:
+def _spec(document: TomlDocument, called: str) -> SweepSpec:
     for key in document.data:
         if key not in KEYS:
             fix = f"a setting stands in [{FIXED}] or [{GRID}]" if key in SETTINGS else suggestion(key, KEYS)
             raise document.wrong("unknown key", key, fix=fix)
     logs, task_sets = _table(document, LOGS), _table(document, TASK_SETS)
-    spec = Spec(
+    spec = SweepSpec(
         document=document,
         title=_of_kind(document, TITLE, str, "text", default=called),
         fixed=_fixed(document),
@@ -163,7 +163,7 @@ def _spec(document: Document, called: str) -> Spec:
     return spec
 
 
-def _fixed(document: Document) -> Options:
+def _fixed(document: TomlDocument) -> Options:
     settings = _options(document, _table(document, FIXED), FIXED)
     for name in settings:
         if name in INPUTS:
@@ -175,7 +175,7 @@ def _fixed(document: Document) -> Options:
     return inputs | settings
 
 
-def _axes(document: Document) -> dict[str, tuple[Value, ...]]:
+def _axes(document: TomlDocument) -> dict[str, tuple[Value, ...]]:
     found = {}
     for name, given in flat(_table(document, GRID)).items():
         check_option(document, name, GRID)
@@ -183,14 +183,14 @@ def _axes(document: Document) -> dict[str, tuple[Value, ...]]:
     return found
 
 
-def _options(document: Document, given: Mapping[str, Any], *keys: Key) -> Options:
+def _options(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> Options:
     options = flat(given)
     for name in options:
         check_option(document, name, *keys)
     return {name: check_value(document, value, *keys, *name.split(".")) for name, value in options.items()}
 
 
-def _excluded(document: Document, given: Mapping[str, Any], *keys: Key) -> dict[str, tuple[Value, ...]]:
+def _excluded(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> dict[str, tuple[Value, ...]]:
     found = {}
     for name, value in flat(given).items():
         check_option(document, name, *keys)
@@ -199,7 +199,7 @@ def _excluded(document: Document, given: Mapping[str, Any], *keys: Key) -> dict[
     return found
 
 
-def _check_together(spec: Spec) -> None:
+def _check_together(spec: SweepSpec) -> None:
     document = spec.document
     for name in spec.swept:
         places = [(CASES, number, name) for number, case in enumerate(spec.cases) if name in case]
@@ -219,13 +219,13 @@ def _check_together(spec: Spec) -> None:
                 raise document.wrong("is not swept, so nothing of it can be excluded", EXCLUDE, number, name, fix=fix)
 
 
-def _log(document: Document, given: object, *keys: Key) -> LogSource:
+def _log(document: TomlDocument, given: object, *keys: Key) -> LogSource:
     if isinstance(given, str):
-        return LogFile(path=_file(document, given, *keys))
+        return SweepLog(path=_file(document, given, *keys))
     return _generated(document, given, GeneratedLog, _LOG_FORMS, *keys)
 
 
-def _tasks(document: Document, given: object, *keys: Key) -> TaskSource:
+def _tasks(document: TomlDocument, given: object, *keys: Key) -> TaskSource:
     if isinstance(given, str):
         return TaskFile(path=_file(document, given, *keys))
     if isinstance(given, Mapping) and given.get("kind") == CLUSTER_JOBS:
@@ -233,7 +233,7 @@ def _tasks(document: Document, given: object, *keys: Key) -> TaskSource:
     return _generated(document, given, GeneratedTasks, _TASK_FORMS, *keys)
 
 
-def _with_speeds(document: Document, tasks: ClusterTasks, *keys: Key) -> ClusterTasks:
+def _with_speeds(document: TomlDocument, tasks: ClusterTasks, *keys: Key) -> ClusterTasks:
     """Give the tasks with their throughput table by a path that holds in every folder."""
     if not tasks.speeds:
         return tasks
@@ -243,7 +243,7 @@ def _with_speeds(document: Document, tasks: ClusterTasks, *keys: Key) -> Cluster
     return replace(tasks, speeds=str(path.absolute()))
 
 
-def _file(document: Document, name: str, *keys: Key) -> str:
+def _file(document: TomlDocument, name: str, *keys: Key) -> str:
     path = document.folder / Path(name).expanduser()
     if not path.is_file():
         named = LOGS if keys[0] == LOGS or LOG in keys else TASK_SETS
@@ -253,7 +253,7 @@ def _file(document: Document, name: str, *keys: Key) -> str:
     return str(path.absolute())
 
 
-def _generated(document: Document, given: object, kind: type[S], forms: str, *keys: Key) -> S:
+def _generated(document: TomlDocument, given: object, kind: type[S], forms: str, *keys: Key) -> S:
     if not isinstance(given, Mapping):
         raise document.wrong(f"must be a file or a table, not {given!r}", *keys, fix=forms)
     known = kind.__struct_fields__
@@ -266,12 +266,12 @@ def _generated(document: Document, given: object, kind: type[S], forms: str, *ke
         raise document.wrong(error.what, *keys, fix=forms) from error
 
 
-def _table(document: Document, key: str) -> Mapping[str, Any]:
+def _table(document: TomlDocument, key: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = _of_kind(document, key, Mapping, "a table", default={})
     return found
 
 
-def _tables(document: Document, key: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _tables(document: TomlDocument, key: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     found = _of_kind(document, key, list, f"tables that begin with [[{key}]]", default=[])
     for place, entry in enumerate(found):
         if not isinstance(entry, Mapping):
@@ -279,7 +279,7 @@ def _tables(document: Document, key: str) -> Iterator[tuple[int, Mapping[str, An
         yield place, entry
 
 
-def _of_kind(document: Document, key: str, kind: type, words: str, *, default: Any) -> Any:  # noqa: ANN401 - whatever the key holds
+def _of_kind(document: TomlDocument, key: str, kind: type, words: str, *, default: Any) -> Any:  # noqa: ANN401 - whatever the key holds
     found = document.data.get(key, default)
     if not isinstance(found, kind):
         raise document.wrong(f"must be {words}, not {found!r}", key)

@@ -18,7 +18,7 @@ _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
 _ASSIGNMENT: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 
 
-class Document:
+class TomlDocument:
     """What a file says, or a mapping that was made in Python; ``name`` leads every complaint about it."""
 
     def __init__(self, data: Mapping[str, Any], *, name: str, folder: Path, text: str = "") -> None:
@@ -28,7 +28,7 @@ class Document:
         self._lines = _lines_of(text)
 
     @classmethod
-    def read(cls, path: Path) -> Document:
+    def read(cls, path: Path) -> TomlDocument:
         """Read a TOML file."""
         text = whole_text(path, KIND)
         try:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bftrain_replay.tables.table_schema import Kind
+from bftrain_replay.tables.table_schema import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pandas import DataFrame
 
-    from bftrain_replay.accounting.allocations import Allocations
-    from bftrain_replay.tables.table_schema import Column
+    from bftrain_replay.accounting.allocations import AllocationRecorder
+    from bftrain_replay.tables.table_schema import TableColumn
 
-_DTYPES: Final = {Kind.NUMBER: "float64", Kind.WHOLE: "int64"}
+_DTYPES: Final = {ColumnType.NUMBER: "float64", ColumnType.WHOLE: "int64"}
 
 
-def frame(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> DataFrame:
+def frame(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> DataFrame:
     """Return rows as a DataFrame with the names and types of ``columns``."""
     import pandas as pd  # noqa: PLC0415 - heavy, and only those who ask for a frame need it
 
@@ -27,7 +27,7 @@ def frame(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> DataFr
     return table.astype({column.name: _DTYPES[column.kind] for column in columns if column.kind in _DTYPES})
 
 
-def allocations_frame(allocations: Allocations) -> DataFrame:
+def allocations_frame(allocations: AllocationRecorder) -> DataFrame:
     """Return one row for each node that a task held without a break; names are categories, for there are many rows."""
     import pandas as pd  # noqa: PLC0415 - as above
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 
-class Kind(StrEnum):
+class ColumnType(StrEnum):
     """What stands in the cells of a column; any but ``sizes`` may be empty."""
 
     TEXT = "text"
@@ -15,79 +15,85 @@ class Kind(StrEnum):
     SIZES = "sizes"  # how many nodes by name of task
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """One column of a table."""
 
     name: str
-    kind: Kind
+    kind: ColumnType
 
 
-def _columns(**kinds: Kind) -> tuple[Column, ...]:
-    return tuple(Column(name, kind) for name, kind in kinds.items())
+def _columns(**kinds: ColumnType) -> tuple[TableColumn, ...]:
+    return tuple(TableColumn(name, kind) for name, kind in kinds.items())
 
 
 DECISIONS: Final = _columns(
-    number=Kind.WHOLE,
-    time_s=Kind.NUMBER,
-    pool=Kind.WHOLE,
-    used=Kind.WHOLE,
-    competing=Kind.WHOLE,
-    value=Kind.NUMBER,
-    bound=Kind.NUMBER,
-    solver=Kind.TEXT,
-    termination=Kind.TEXT,
-    quality=Kind.TEXT,
-    fallback=Kind.TEXT,
-    sizes=Kind.SIZES,
+    number=ColumnType.WHOLE,
+    time_s=ColumnType.NUMBER,
+    pool=ColumnType.WHOLE,
+    used=ColumnType.WHOLE,
+    competing=ColumnType.WHOLE,
+    value=ColumnType.NUMBER,
+    bound=ColumnType.NUMBER,
+    solver=ColumnType.TEXT,
+    termination=ColumnType.TEXT,
+    quality=ColumnType.TEXT,
+    fallback=ColumnType.TEXT,
+    sizes=ColumnType.SIZES,
 )
 
 TASKS: Final = _columns(
-    name=Kind.TEXT,
-    state=Kind.TEXT,
-    submit_s=Kind.NUMBER,
-    first_start_s=Kind.NUMBER,
-    finish_s=Kind.NUMBER,
-    starts=Kind.WHOLE,
-    rescales=Kind.WHOLE,
-    preemptions=Kind.WHOLE,
-    waits=Kind.WHOLE,
-    waited_s=Kind.NUMBER,
-    node_h=Kind.NUMBER,
-    work_samples=Kind.NUMBER,
-    done_samples=Kind.NUMBER,
-    lost_preemption_samples=Kind.NUMBER,
-    lost_rescaling_samples=Kind.NUMBER,
-    lost_start_up_samples=Kind.NUMBER,
-    lost_unnoticed_samples=Kind.NUMBER,
-    owed_samples=Kind.NUMBER,
-    user=Kind.TEXT,
-    campaign=Kind.TEXT,
-    deadline_s=Kind.NUMBER,
-    shortest_s=Kind.NUMBER,
-    alone_s=Kind.NUMBER,
+    name=ColumnType.TEXT,
+    state=ColumnType.TEXT,
+    submit_s=ColumnType.NUMBER,
+    first_start_s=ColumnType.NUMBER,
+    finish_s=ColumnType.NUMBER,
+    starts=ColumnType.WHOLE,
+    rescales=ColumnType.WHOLE,
+    preemptions=ColumnType.WHOLE,
+    waits=ColumnType.WHOLE,
+    waited_s=ColumnType.NUMBER,
+    node_h=ColumnType.NUMBER,
+    work_samples=ColumnType.NUMBER,
+    done_samples=ColumnType.NUMBER,
+    lost_preemption_samples=ColumnType.NUMBER,
+    lost_rescaling_samples=ColumnType.NUMBER,
+    lost_start_up_samples=ColumnType.NUMBER,
+    lost_unnoticed_samples=ColumnType.NUMBER,
+    owed_samples=ColumnType.NUMBER,
+    user=ColumnType.TEXT,
+    campaign=ColumnType.TEXT,
+    deadline_s=ColumnType.NUMBER,
+    shortest_s=ColumnType.NUMBER,
+    alone_s=ColumnType.NUMBER,
 )
 
-ALLOCATIONS: Final = _columns(task=Kind.TEXT, node=Kind.TEXT, from_s=Kind.NUMBER, to_s=Kind.NUMBER)
+ALLOCATIONS: Final = _columns(
+    task=ColumnType.TEXT, node=ColumnType.TEXT, from_s=ColumnType.NUMBER, to_s=ColumnType.NUMBER
+)
 
 OVER_TIME: Final = _columns(
-    from_s=Kind.NUMBER, to_s=Kind.NUMBER, idle=Kind.NUMBER, used=Kind.NUMBER, harvested=Kind.NUMBER
+    from_s=ColumnType.NUMBER,
+    to_s=ColumnType.NUMBER,
+    idle=ColumnType.NUMBER,
+    used=ColumnType.NUMBER,
+    harvested=ColumnType.NUMBER,
 )
 
 CAMPAIGNS: Final = _columns(
-    number=Kind.WHOLE,
-    user=Kind.TEXT,
-    campaign=Kind.TEXT,
-    created_s=Kind.NUMBER,
-    tasks=Kind.WHOLE,
-    tasks_finished=Kind.WHOLE,
-    node_h=Kind.NUMBER,
-    end_s=Kind.NUMBER,
-    least_s=Kind.NUMBER,
-    stretch=Kind.NUMBER,
-    virtual_end_s=Kind.NUMBER,
-    rivals=Kind.NUMBER,
-    bound_s=Kind.NUMBER,
-    stretch_bound=Kind.NUMBER,
+    number=ColumnType.WHOLE,
+    user=ColumnType.TEXT,
+    campaign=ColumnType.TEXT,
+    created_s=ColumnType.NUMBER,
+    tasks=ColumnType.WHOLE,
+    tasks_finished=ColumnType.WHOLE,
+    node_h=ColumnType.NUMBER,
+    end_s=ColumnType.NUMBER,
+    least_s=ColumnType.NUMBER,
+    stretch=ColumnType.NUMBER,
+    virtual_end_s=ColumnType.NUMBER,
+    rivals=ColumnType.NUMBER,
+    bound_s=ColumnType.NUMBER,
+    stretch_bound=ColumnType.NUMBER,
 )
 
 TABLES: Final = {

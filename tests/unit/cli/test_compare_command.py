@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from bftrain_replay import replay_folder
-from bftrain_replay.commands.side_by_side import Cell, Row, Rows, SideBySide
+from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
@@ -145,9 +145,12 @@ def printed(what: SideBySide, width: int, *, terminal: bool = True) -> str:
 
 
 NAMES = [f"replay-{number}" for number in range(8)]
-HARVEST = [Row(f"figure number {row}", [Cell(f"{1000 * row + at}", at == 3) for at in range(8)]) for row in range(9)]
-LOST = [Row("lost: start-up", [Cell(f"{at}.0 %") for at in range(8)])]
-WIDE = SideBySide("Title", NAMES, [Rows("Harvest", HARVEST), Rows("Lost", LOST)])
+HARVEST = [
+    FigureRow(f"figure number {row}", [ReplayCell(f"{1000 * row + at}", at == 3) for at in range(8)])
+    for row in range(9)
+]
+LOST = [FigureRow("lost: start-up", [ReplayCell(f"{at}.0 %") for at in range(8)])]
+WIDE = SideBySide("Title", NAMES, [RowGroup("Harvest", HARVEST), RowGroup("Lost", LOST)])
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 250])
@@ -165,7 +168,9 @@ def test_eight_replays_fit_any_terminal_and_nothing_is_left_out(width: int) -> N
 
 
 def test_a_label_that_is_too_long_is_folded_not_cut() -> None:
-    long = SideBySide("", ["x" * 50, "y" * 50], [Rows("A", [Row("figure", [Cell("1"), Cell("2")])])])
+    long = SideBySide(
+        "", ["x" * 50, "y" * 50], [RowGroup("A", [FigureRow("figure", [ReplayCell("1"), ReplayCell("2")])])]
+    )
     said = printed(long, 40, terminal=False)
     assert (said.count("x"), said.count("y")) == (50, 50)
     assert max(map(len, said.splitlines())) <= 40

@@ -18,7 +18,7 @@ from tests.unit.replay.cases import log_of, task
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.api import Replayed
+    from bftrain_replay.api import ReplayOutcome
     from tests.helpers.in_process import CommandLine
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "a"), (200.0, "c", ""), end_s=300.0)
@@ -46,7 +46,7 @@ def impossible(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def done(impossible: str) -> Replayed:
+def done(impossible: str) -> ReplayOutcome:
     return replay(LOG, TASKS, ReplaySettings(solver="highs", objective=impossible), baseline="equal-share")
 
 
@@ -75,7 +75,7 @@ def test_a_column_is_named_by_who_decided_what_it_shows() -> None:
     assert column_label("highs", 0, {}) == "highs"
 
 
-def test_infeasible_decisions_are_counted_in_the_summary(done: Replayed) -> None:
+def test_infeasible_decisions_are_counted_in_the_summary(done: ReplayOutcome) -> None:
     told = done.summary
     count = told["decisions"]
     assert count > 2
@@ -88,7 +88,7 @@ def test_infeasible_decisions_are_counted_in_the_summary(done: Replayed) -> None
     assert told["baseline"]["decided_by"] == {"equal-share": told["baseline"]["decisions"]}
 
 
-def test_headline_and_table_of_the_page_name_who_decided(done: Replayed) -> None:
+def test_headline_and_table_of_the_page_name_who_decided(done: ReplayOutcome) -> None:
     page = report.render(done._material)  # noqa: SLF001 - the page of what is in memory
     count = done.summary["decisions"]
     assert f"<strong>Highs found no plan in {count} of {count} decisions; greedy decided</strong>." in page
@@ -96,7 +96,7 @@ def test_headline_and_table_of_the_page_name_who_decided(done: Replayed) -> None
     assert "without costs (greedy decided 100 %)" in page
 
 
-def test_a_comparison_counts_them_and_notes_who_decided(done: Replayed) -> None:
+def test_a_comparison_counts_them_and_notes_who_decided(done: ReplayOutcome) -> None:
     fine = replay(LOG, TASKS, ReplaySettings())
     found = compare(done, fine)
     count = done.summary["decisions"]

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace as replace_fields
 from rich.console import Console
 
-from bftrain_replay.accounting.decision_log import Spread
+from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.commands.replay_result import _decision_time, in_words, replays
 from bftrain_replay.results.headline import headline_of
-from bftrain_replay.results.result import Timings
+from bftrain_replay.results.result import MeasuredTimings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.task_progress import Loss
-from bftrain_replay.study import Study, study
+from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.program import ANSI
 from tests.unit.replay.cases import log_of, task
 
@@ -30,11 +30,13 @@ TASKS = [
 
 
 @pytest.fixture(scope="module")
-def done() -> Study:
+def done() -> ReplayStudy:
     return study(LOG, TASKS, ReplaySettings(), baseline="equal-share")
 
 
-def printed(what: Study, width: int = 80, *, terminal: bool = True, encoding: str = "utf-8", **environment: str) -> str:
+def printed(
+    what: ReplayStudy, width: int = 80, *, terminal: bool = True, encoding: str = "utf-8", **environment: str
+) -> str:
     octets = io.BytesIO()
     file = io.TextIOWrapper(octets, encoding=encoding)
     given = {"TERM": "xterm-256color", **environment}
@@ -49,7 +51,7 @@ def rows(text: str) -> dict[str, list[str]]:
     return {first: others for first, *others in cells}
 
 
-def test_it_fits_on_a_screen_of_24_lines(done: Study) -> None:
+def test_it_fits_on_a_screen_of_24_lines(done: ReplayStudy) -> None:
     lines = ANSI.sub("", printed(done)).splitlines()
     assert len(lines) <= 24 - 2  # a line that says where the result is, and the prompt
     assert max(map(len, lines)) <= 80
@@ -59,7 +61,7 @@ def test_it_fits_on_a_screen_of_24_lines(done: Study) -> None:
     assert lines[3].split() == ["exact", "equal-share", "without", "costs"]
 
 
-def test_the_figures_are_those_of_the_replays(done: Study) -> None:
+def test_the_figures_are_those_of_the_replays(done: ReplayStudy) -> None:
     told = rows(printed(done))
     results = list(replays(done).values())
     assert [each.settings.solver for each in results] == ["exact", "equal-share", "exact"]
@@ -75,12 +77,12 @@ def test_the_figures_are_those_of_the_replays(done: Study) -> None:
         )
 
 
-def test_shares_that_stand_together_are_of_the_same_and_add_up(done: Study) -> None:
+def test_shares_that_stand_together_are_of_the_same_and_add_up(done: ReplayStudy) -> None:
     result, figures = done.result, done.result.summary()
     lost = sum(result.lost_share(loss) or 0.0 for loss in result.lost_node_s)
     assert headline_of(figures).harvest_share == pytest.approx((result.coverage or 0.0) - lost)
     shown = rows(printed(done))
-    assert shown["lost to preemption"][0] == f"{100 * (result.lost_share(Loss.PREEMPTION) or 0):.1f} %"
+    assert shown["lost to preemption"][0] == f"{100 * (result.lost_share(SampleLoss.PREEMPTION) or 0):.1f} %"
 
 
 @pytest.mark.parametrize(
@@ -94,16 +96,16 @@ def test_shares_that_stand_together_are_of_the_same_and_add_up(done: Study) -> N
         (1.5, 124.0, " 1.5 s / 124 s"),
     ],
 )
-def test_columns_are_as_wide_on_any_machine(done: Study, median_s: float, slow_s: float, said: str) -> None:
+def test_columns_are_as_wide_on_any_machine(done: ReplayStudy, median_s: float, slow_s: float, said: str) -> None:
     class Timed:
-        def timings(self) -> Timings:
-            spread = Spread(p50=1000 * median_s, p99=1000 * slow_s, max=1000 * slow_s)
+        def timings(self) -> MeasuredTimings:
+            spread = TimeSpread(p50=1000 * median_s, p99=1000 * slow_s, max=1000 * slow_s)
             return replace_fields(done.result.timings(), decide_ms=spread)
 
     assert _decision_time(Timed()) == said  # type: ignore[arg-type]  # all that is asked of a result
 
 
-def test_the_largest_reasons_for_nodes_unused_are_named(done: Study) -> None:
+def test_the_largest_reasons_for_nodes_unused_are_named(done: ReplayStudy) -> None:
     told = [label for label in rows(printed(done)) if label.startswith("unused: ")]
     shares = {
         "unused: no task left": done.result.unused_node_s["no_task"],  # type: ignore[index]  # a StrEnum is its word
@@ -114,7 +116,7 @@ def test_the_largest_reasons_for_nodes_unused_are_named(done: Study) -> None:
     assert told[0] == max(shares, key=lambda name: shares[name])
 
 
-def test_nothing_unused_needs_no_row(done: Study) -> None:
+def test_nothing_unused_needs_no_row(done: ReplayStudy) -> None:
     none = dict.fromkeys(done.result.unused_node_s, 0.0)
     clean = {name: replace(getattr(done, name), unused_node_s=none) for name in ("result", "baseline", "ceiling")}
     assert not [label for label in rows(printed(replace(done, **clean))) if label.startswith("unused")]
@@ -122,7 +124,7 @@ def test_nothing_unused_needs_no_row(done: Study) -> None:
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 250])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_no_screen_is_overrun(done: Study, width: int, encoding: str) -> None:
+def test_no_screen_is_overrun(done: ReplayStudy, width: int, encoding: str) -> None:
     text = ANSI.sub("", printed(done, width, encoding=encoding))
     assert max(map(len, text.splitlines())) <= width
     for words in ("exact", "harvest", "median"):
@@ -131,7 +133,7 @@ def test_no_screen_is_overrun(done: Study, width: int, encoding: str) -> None:
     assert ("nodes: # used" in text) is (encoding == "ascii")
 
 
-def test_colours_are_for_terminals_that_have_them(done: Study) -> None:
+def test_colours_are_for_terminals_that_have_them(done: ReplayStudy) -> None:
     assert "\x1b[34m" in printed(done)
     assert "\x1b[3" not in printed(done, NO_COLOR="1")
     assert "\x1b" not in printed(done, terminal=False)

@@ -14,7 +14,7 @@ from bftrain_replay.commands import sweep_progress
 from bftrain_replay.commands.sweep_progress import progress
 from bftrain_replay.sweeping.executors import AtWork
 from bftrain_replay.sweeping.executors.slurm_jobs import option
-from bftrain_replay.sweeping.sweep import Standing
+from bftrain_replay.sweeping.sweep import SweepStatus
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine
@@ -149,9 +149,9 @@ def test_options_of_a_cluster(text: str, found: tuple[str, object]) -> None:
 JOB = SimpleNamespace(words="seed = 1", kind="replay")
 
 
-def standing(passes_over: int, share: float = 0.0) -> Standing:
+def standing(passes_over: int, share: float = 0.0) -> SweepStatus:
     at_work = {"worker 1": AtWork("worker 1", None), "worker 2": AtWork("worker 2", JOB, share)}  # type: ignore[arg-type]  # it is not worked on
-    return Standing(4, passes_over // 2, 1, 8, passes_over, at_work)
+    return SweepStatus(4, passes_over // 2, 1, 8, passes_over, at_work)
 
 
 def test_away_from_a_terminal_a_line_now_and_then(

@@ -36,4 +36,4 @@ def test_what_a_policy_is_shown_is_there() -> None:
     assert found is not None
     columns = set(re.findall(r"`(\w+)`", found[0]))
     assert len(columns) == 9
-    assert columns <= set(vars(contenders.Contenders))
+    assert columns <= set(vars(contenders.CompetingTasks))

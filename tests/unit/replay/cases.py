@@ -10,7 +10,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.result import Result
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import TaskProgress
 
@@ -39,7 +39,7 @@ def task(name: str = "t", *, rate: tuple[float, ...] = (10.0, 18.0), **given: ob
     return TaskSpec(name=name, curve=curve_of(*rate), **({"max_nodes": len(rate)} | given))  # type: ignore[arg-type]  # the fields' own types
 
 
-def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: object) -> Result:
+def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: object) -> ReplayResult:
     """Replay with the real decision core."""
     how = Settings(**settings)  # type: ignore[arg-type]  # the fields' own types
     return result_of(run(log, tasks, build_harvester(how)), how)

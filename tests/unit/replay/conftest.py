@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain_replay import replay_folder
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.compared import LOG, TASKS
@@ -37,7 +37,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         done = study(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
         folder = tmp_path / name
         replay_folder.write(
-            done, folder, Source(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables
+            done, folder, InputSource(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables
         )
         return folder
 

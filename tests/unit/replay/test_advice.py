@@ -14,15 +14,15 @@ from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.alternatives import advice
 from bftrain_replay.alternatives.advice import AdviceRow
-from bftrain_replay.api import Replayed
+from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.loss_causes import CAUSES
 from bftrain_replay.reporting.report_data import of_study
-from bftrain_replay.results.result import Summary
+from bftrain_replay.results.result import ReplaySummary
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, study
+from bftrain_replay.study import ReplayStudy, study
 
 LOG = generate_log(16, 0.2, 3)
 TASKS = generate_mix(8, 3, shape=TaskShape(max_nodes=3, work_samples=1e9, start_cost_s=18.0))
@@ -39,27 +39,27 @@ ROW = AdviceRow(
 )
 
 
-def page_of(done: Study) -> str:
-    return report.render(of_study(done, Source()))
+def page_of(done: ReplayStudy) -> str:
+    return report.render(of_study(done, InputSource()))
 
 
 @pytest.fixture(scope="module")
-def few() -> Replayed:
+def few() -> ReplayOutcome:
     """Replay with one task that may compete, which leaves most nodes unused, and with what is tried."""
     return bftrain.replay(LOG, TASKS, sensitivity=True, max_tasks=1)
 
 
 @pytest.fixture(scope="module")
-def plain() -> Study:
+def plain() -> ReplayStudy:
     """Replay the same without trying anything, as with --quick."""
     return study(LOG, TASKS, ReplaySettings(max_tasks=1))
 
 
-def options(figures: Summary, settings: ReplaySettings) -> dict[str, str]:
+def options(figures: ReplaySummary, settings: ReplaySettings) -> dict[str, str]:
     return {each.cause: each.option for each in advice.trials(figures, settings)}
 
 
-def test_a_change_that_gains_is_shown_with_the_gain_of_its_replay(few: Replayed) -> None:
+def test_a_change_that_gains_is_shown_with_the_gain_of_its_replay(few: ReplayOutcome) -> None:
     (row,) = [each for each in few.advice or () if each.cause == "task_cap"]
     alone = bftrain.replay(LOG, TASKS, max_tasks=2)
     assert row.option == "--max-tasks 2"
@@ -72,7 +72,7 @@ def test_a_change_that_gains_is_shown_with_the_gain_of_its_replay(few: Replayed)
     assert "<code>--max-tasks 2</code>: <strong>+" in page_of(few.study)
 
 
-def test_the_page_names_gain_and_cost(plain: Study) -> None:
+def test_the_page_names_gain_and_cost(plain: ReplayStudy) -> None:
     page = page_of(with_changes(plain, advice=(ROW,))).replace("&nbsp;", " ")
     assert "<code>--max-tasks 4</code>: <strong>+3.1 % harvest (39 node-hours, 1.20 billion samples), tried" in page
     assert "; 120 more rescales, 2 fewer starts. Answers: Too few compete." in page
@@ -87,7 +87,7 @@ def test_a_step_with_advice_is_not_explained_besides() -> None:
     assert "What the largest of the other steps depend on" in page_of(with_changes(full, advice=(ROW,)))
 
 
-def test_a_change_without_a_gain_is_not_shown(plain: Study) -> None:
+def test_a_change_without_a_gain_is_not_shown(plain: ReplayStudy) -> None:
     figures = plain.result.summary()
     found = advice.trials(figures, ReplaySettings(max_tasks=1))
     assert "--max-tasks 2" in {each.option for each in found}
@@ -103,27 +103,27 @@ def test_a_change_without_a_gain_is_not_shown(plain: Study) -> None:
     assert "None of the settings that are tried answers a large step." in page
 
 
-def test_more_tasks_are_tried_wherever_some_wait_even_if_those_that_compete_hold_all_nodes(plain: Study) -> None:
+def test_more_tasks_are_tried_wherever_some_wait_even_if_those_that_compete_hold_all_nodes(plain: ReplayStudy) -> None:
     figures = plain.result.summary()
     full = replace(figures, unused_node_h=dict.fromkeys(figures.unused_node_h, 0.0))
     assert options(full, ReplaySettings(max_tasks=7, progress="memory"))["task_cap"] == "--max-tasks 14"
     assert "task_cap" not in options(full, ReplaySettings(max_tasks=8, progress="memory"))  # all eight compete
 
 
-def test_nothing_is_shown_that_was_not_tried(plain: Study) -> None:
+def test_nothing_is_shown_that_was_not_tried(plain: ReplayStudy) -> None:
     page = page_of(plain)
-    assert summary_json.summary(plain, Source())["advice"] is None
+    assert summary_json.summary(plain, InputSource())["advice"] is None
     assert "No change of a setting was tried." in page
     assert "tried; " not in page
     assert "<code>--max-tasks" not in page
     tried = with_changes(plain, advice=(ROW,))
     assert (
-        summary_json.summary(tried, Source())["figures_sha256"]
-        == summary_json.summary(plain, Source())["figures_sha256"]
+        summary_json.summary(tried, InputSource())["figures_sha256"]
+        == summary_json.summary(plain, InputSource())["figures_sha256"]
     )
 
 
-def test_each_large_cause_has_the_change_that_answers_it(plain: Study) -> None:
+def test_each_large_cause_has_the_change_that_answers_it(plain: ReplayStudy) -> None:
     figures = plain.result.summary()
     large = figures.idle_node_h / 10.0
     every = replace(

@@ -12,12 +12,12 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.actions import Grow, Shrink, Start, Stop
 from bftrain_replay.accounting import allocations
-from bftrain_replay.accounting.allocations import Allocations
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.simulation.engine import run
 from tests.unit.replay.cases import log_of, task
 
 
-def rows(taken: Allocations) -> list[tuple[str, str, float, float]]:
+def rows(taken: AllocationRecorder) -> list[tuple[str, str, float, float]]:
     tasks, nodes = taken.tasks, taken.nodes
     return [
         (tasks[row[0]], nodes[row[1]], row[2], row[3])
@@ -27,7 +27,7 @@ def rows(taken: Allocations) -> list[tuple[str, str, float, float]]:
 
 
 def test_rows_stand_in_the_order_of_their_end() -> None:
-    taken = Allocations(("a", "b", "c"))
+    taken = AllocationRecorder(("a", "b", "c"))
     taken.act(Start(task="t", nodes=("c", "a")), 1.0)
     taken.act(Grow(task="t", nodes=("b",)), 2.0)
     taken.act(Shrink(task="t", nodes=("a",)), 3.0)
@@ -47,7 +47,7 @@ def test_rows_stand_in_the_order_of_their_end() -> None:
 
 
 def test_nobody_held_anything() -> None:
-    taken = Allocations(("a",))
+    taken = AllocationRecorder(("a",))
     taken.end("never started", 1.0)
     taken.close(2.0)
     assert (len(taken), taken.tasks, list(taken.blocks())) == (0, (), [])
@@ -58,7 +58,7 @@ def test_many_rows_go_to_a_file_and_come_back(monkeypatch: pytest.MonkeyPatch, m
     monkeypatch.setattr(allocations, "_MEMORY_BYTES", memory_bytes)
     monkeypatch.setattr(allocations, "BLOCK_ROWS", 16)
     names = tuple(f"n{number}" for number in range(7))
-    taken = Allocations(names)
+    taken = AllocationRecorder(names)
     expected = []
     for turn in range(50):
         taken.act(Start(task=f"t{turn % 3}", nodes=names), float(turn))
@@ -80,7 +80,7 @@ def test_they_add_up_to_what_the_tasks_held() -> None:
         task("y", rate=(11.3, 16.1, 22.7, 31.0), work_samples=9000.0, start_cost_s=4.0, grow_cost_s=2.0),
         task("z", rate=(7.1, 15.3), submit_s=33.0, shrink_cost_s=8.0),
     ]
-    taken = Allocations(log.node_names)
+    taken = AllocationRecorder(log.node_names)
     done = run(log, tasks, build_harvester(Settings()), allocations=taken)
     held = dict.fromkeys("xyz", 0.0)
     by_node: dict[str, list[tuple[float, float]]] = {}

@@ -13,7 +13,7 @@ import pytest
 import bftrain
 from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
-from bftrain_replay.comparing.compared_figures import Better, Figure, Unit
+from bftrain_replay.comparing.compared_figures import BetterDirection, ComparedFigure, FigureUnit
 from bftrain_replay.comparing.comparison import Comparison, compare
 from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.comparing.folder_labels import labels_of, numbered
@@ -99,25 +99,25 @@ def test_the_best_is_the_most_or_the_least_and_what_reads_alike_is_as_good(make:
     assert best(found, "lost") == ["exact", "again"]
 
 
-def row(unit: Unit, *given: float | None, better: Better | None = None) -> Figure:
-    return Figure(name="x", label="x", unit=unit, amounts=given, better=better)
+def row(unit: FigureUnit, *given: float | None, better: BetterDirection | None = None) -> ComparedFigure:
+    return ComparedFigure(name="x", label="x", unit=unit, amounts=given, better=better)
 
 
 @pytest.mark.parametrize(
     ("figure", "said"),
     [
-        (row(Unit.SHARE, 0.5, 0.534), "+3.4 points"),
-        (row(Unit.SHARE, 0.5, 0.50001), "same"),
-        (row(Unit.SHARE, None, 0.5), "-"),
-        (row(Unit.SAMPLES, 200.0, 150.0), "-25.0 %"),
-        (row(Unit.SAMPLES, 200.0, 200.0), "same"),
-        (row(Unit.SAMPLES, 1e9, 1.0000001e9), "< 0.1 %"),
-        (row(Unit.COUNT, 0.0, 3.0), "-"),
-        (row(Unit.COUNT, 0.0, 0.0), "same"),
-        (row(Unit.SECONDS, 10.0, 1234.0), "123.4 times"),
+        (row(FigureUnit.SHARE, 0.5, 0.534), "+3.4 points"),
+        (row(FigureUnit.SHARE, 0.5, 0.50001), "same"),
+        (row(FigureUnit.SHARE, None, 0.5), "-"),
+        (row(FigureUnit.SAMPLES, 200.0, 150.0), "-25.0 %"),
+        (row(FigureUnit.SAMPLES, 200.0, 200.0), "same"),
+        (row(FigureUnit.SAMPLES, 1e9, 1.0000001e9), "< 0.1 %"),
+        (row(FigureUnit.COUNT, 0.0, 3.0), "-"),
+        (row(FigureUnit.COUNT, 0.0, 0.0), "same"),
+        (row(FigureUnit.SECONDS, 10.0, 1234.0), "123.4 times"),
     ],
 )
-def test_a_change_is_said_in_points_or_per_cent(figure: Figure, said: str) -> None:
+def test_a_change_is_said_in_points_or_per_cent(figure: ComparedFigure, said: str) -> None:
     assert figure.change(1) == said
 
 

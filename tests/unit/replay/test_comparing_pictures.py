@@ -10,7 +10,7 @@ import pytest
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.comparison import compare
 from bftrain_replay.comparing.comparison_page import page
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.time_axis import TimeAxis
 from tests.unit.replay.cases import log_of, task
 from tests.unit.replay.compared import LOG
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def test_lines_grow_to_the_harvest_and_the_lead_to_its_difference(make: Callable[..., Path]) -> None:
     found = compare(make("exact"), make("equal", solver="equal-share"), make("few", max_tasks=1))
-    moments = Moments(LOG.start_s, LOG.span_s)
+    moments = TimeAxis(LOG.start_s, LOG.span_s)
     harvested = [side.told.harvested for side in found.sides]
     grown, ahead = comparison_charts.harvests(found.sides, moments), comparison_charts.leads(found.sides, moments)
     for figure, ends in ((grown, harvested), (ahead, [each - harvested[0] for each in harvested])):
@@ -37,7 +37,7 @@ def test_lines_grow_to_the_harvest_and_the_lead_to_its_difference(make: Callable
 
 def test_an_interrupted_replay_is_held_against_the_same_time_of_the_others(make: Callable[..., Path]) -> None:
     found = compare(make("whole"), make("part", watch=lambda _name, simulated_s, _decisions: simulated_s < 150.0))
-    ahead = comparison_charts.leads(found.sides, Moments(LOG.start_s, LOG.span_s)).series[1]
+    ahead = comparison_charts.leads(found.sides, TimeAxis(LOG.start_s, LOG.span_s)).series[1]
     assert ahead.times_s[-1] == 150.0
     np.testing.assert_allclose(ahead.columns[next(iter(ahead.columns))], 0.0, atol=1e-9)  # it did the same up to then
 

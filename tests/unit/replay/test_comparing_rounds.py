@@ -12,10 +12,10 @@ from bftrain.errors import BadInput
 from bftrain_replay import replay_folder as replay_outputs
 from bftrain_replay.comparing.comparison import Comparison, compare
 from bftrain_replay.comparing.comparison_page import page
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.rounds import round_folder
 from bftrain_replay.rounds.simulation import rounds
-from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study, study
 from tests.helpers.round_cases import gang
@@ -37,7 +37,7 @@ def in_rounds(tmp_path: Path) -> Callable[..., Path]:
     def made(name: str, *, nodes: Any = FOUR, form: str = "csv", **settings: Any) -> Path:  # noqa: ANN401 - as rounds() takes them
         settings = {"round_s": 60.0, **settings}
         log = "" if isinstance(nodes, dict) else nodes.sha256
-        origin = round_folder.Origin(log="log.npz" if log else "", log_sha256=log, tasks="jobs.csv")
+        origin = round_folder.RoundSource(log="log.npz" if log else "", log_sha256=log, tasks="jobs.csv")
         (tmp_path / name).mkdir()
         round_folder.write(rounds(nodes, TASKS, **settings), tmp_path / name, origin, form=form)
         return tmp_path / name
@@ -52,11 +52,11 @@ def replayed(tmp_path: Path) -> Callable[..., Path]:
     def made(name: str, *, nodes: Any = FOUR, until_s: float | None = None, **settings: Any) -> Path:  # noqa: ANN401 - as for rounds
         given = ReplaySettings(**settings)
         done = (
-            cluster_study(Cluster(nodes=nodes, until_s=until_s), TASKS, given)
+            cluster_study(FixedCluster(nodes=nodes, until_s=until_s), TASKS, given)
             if isinstance(nodes, dict)
             else study(nodes, TASKS, given)
         )
-        replay_outputs.write(done, tmp_path / name, Source(log="log.npz", tasks="tasks.toml"))
+        replay_outputs.write(done, tmp_path / name, InputSource(log="log.npz", tasks="tasks.toml"))
         return tmp_path / name
 
     return made
@@ -144,8 +144,8 @@ def test_elastic_tasks_are_the_same_work_in_rounds(tmp_path: Path) -> None:
     import msgspec  # noqa: PLC0415 - for this test only
 
     elastic = [msgspec.structs.replace(task, min_nodes=1) for task in TASKS]
-    done = cluster_study(Cluster(nodes=FOUR), elastic, ReplaySettings())
-    replay_outputs.write(done, tmp_path / "replay", Source(tasks="t.toml"))
+    done = cluster_study(FixedCluster(nodes=FOUR), elastic, ReplaySettings())
+    replay_outputs.write(done, tmp_path / "replay", InputSource(tasks="t.toml"))
     (tmp_path / "rounds").mkdir()
     round_folder.write(rounds(FOUR, elastic, gang="max", round_s=60.0), tmp_path / "rounds")
     found = compare(tmp_path / "replay", tmp_path / "rounds")

@@ -11,9 +11,9 @@ import pytest
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay.accounting.harvest_curve import STRETCHES, HarvestOverTime
 from bftrain_replay.reference.makespan_bound import costs
-from bftrain_replay.reference.overload_detector import FEWEST, Queue, Unwatched
+from bftrain_replay.reference.overload_detector import FEWEST, NoDetector, QueueDetector
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.fixed_cluster import FOREVER_S, Cluster, Ended, fits
+from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason, FixedCluster, fits
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, progress, task
@@ -26,17 +26,17 @@ FAST_AND_SLOW = {"fast": curve_of(10.0, 18.0), "slow": curve_of(2.0, 3.0)}
 
 
 def test_a_cluster_is_a_log_of_nodes_that_never_leave() -> None:
-    log = Cluster(nodes={"A100 80GB": 10, "k80": 2}).log(50.0)
+    log = FixedCluster(nodes={"A100 80GB": 10, "k80": 2}).log(50.0)
     assert log.node_names[:2] == ("A100-80GB-01", "A100-80GB-02")
     assert log.node_names[-1] == "k80-2"
     assert log.kind_of["A100-80GB-10"] == "A100 80GB"
     assert (log.idle_node_s, log.span_s, len(log)) == (600.0, 50.0, 1)
-    plain = Cluster(nodes={"": 3}).log()
+    plain = FixedCluster(nodes={"": 3}).log()
     assert (plain.node_names, plain.kind_names, plain.end_s) == (("n-1", "n-2", "n-3"), (), FOREVER_S)
-    alike = Cluster(nodes={"a b": 1, "a-b": 1}).log(1.0)
+    alike = FixedCluster(nodes={"a b": 1, "a-b": 1}).log(1.0)
     assert alike.node_names == ("kind1-1", "kind2-1")
-    assert Cluster(nodes={"": 3}).text == "3"
-    assert Cluster(nodes={"a": 3, "b": 1}).text == "a=3,b=1"
+    assert FixedCluster(nodes={"": 3}).text == "3"
+    assert FixedCluster(nodes={"a": 3, "b": 1}).text == "a=3,b=1"
 
 
 def rigid(name: str, size: int, work: float, **given: object) -> TaskSpec:
@@ -45,9 +45,9 @@ def rigid(name: str, size: int, work: float, **given: object) -> TaskSpec:
 
 def test_it_ends_when_all_is_done() -> None:
     tasks = [rigid("a", 2, 100.0), rigid("b", 2, 50.0), rigid("late", 1, 10.0, submit_s=400.0)]
-    study = cluster_study(Cluster(nodes={"": 3}), tasks, ReplaySettings())
+    study = cluster_study(FixedCluster(nodes={"": 3}), tasks, ReplaySettings())
     assert study.fixed is not None
-    assert study.fixed.ended == {"exact": Ended.ALL_DONE}
+    assert study.fixed.ended == {"exact": EndReason.ALL_DONE}
     result = study.result
     assert [each.finish_s for each in result.tasks] == [100.0, 150.0, 410.0]
     assert (result.simulated_s, result.makespan_s, study.log.end_s) == (410.0, 410.0, 410.0)
@@ -59,37 +59,37 @@ def test_it_ends_when_all_is_done() -> None:
 
 
 def test_it_ends_at_the_time_given() -> None:
-    study = cluster_study(Cluster(nodes={"": 1}, until_s=60.0), [task("endless")], ReplaySettings())
+    study = cluster_study(FixedCluster(nodes={"": 1}, until_s=60.0), [task("endless")], ReplaySettings())
     assert study.fixed is not None
-    assert study.fixed.ended == {"exact": Ended.UNTIL}
+    assert study.fixed.ended == {"exact": EndReason.UNTIL}
     assert (study.result.simulated_s, study.result.harvested_samples) == (60.0, 600.0)
 
 
 def test_it_ends_where_nothing_ever_happens_any_more() -> None:
-    log = Cluster(nodes={"fast": 1, "slow": 1}).log()
-    ended = run(log, [task("a", curves=FAST_AND_SLOW, work_samples=5.0)], Scripted({}), fixed=Unwatched())
-    assert (ended.ended, ended.complete, ended.ledger.end_s) == (Ended.STANDSTILL, True, 0.0)
-    log = Cluster(nodes={"": 1}, until_s=9.0).log()
-    ended = run(log, [task("a", work_samples=5.0)], Scripted({}), fixed=Unwatched())
-    assert (ended.ended, ended.ledger.end_s) == (Ended.UNTIL, 9.0)
+    log = FixedCluster(nodes={"fast": 1, "slow": 1}).log()
+    ended = run(log, [task("a", curves=FAST_AND_SLOW, work_samples=5.0)], Scripted({}), fixed=NoDetector())
+    assert (ended.ended, ended.complete, ended.ledger.end_s) == (EndReason.STANDSTILL, True, 0.0)
+    log = FixedCluster(nodes={"": 1}, until_s=9.0).log()
+    ended = run(log, [task("a", work_samples=5.0)], Scripted({}), fixed=NoDetector())
+    assert (ended.ended, ended.ledger.end_s) == (EndReason.UNTIL, 9.0)
 
 
 def test_it_may_be_interrupted() -> None:
     tasks = [rigid("a", 1, 10.0), rigid("b", 1, 10.0)]
     study = cluster_study(
-        Cluster(nodes={"": 1}), tasks, ReplaySettings(), watch=lambda _name, now_s, _done: now_s < 5.0
+        FixedCluster(nodes={"": 1}), tasks, ReplaySettings(), watch=lambda _name, now_s, _done: now_s < 5.0
     )
     assert study.fixed is not None
-    assert study.fixed.ended == {"exact": Ended.INTERRUPTED}
+    assert study.fixed.ended == {"exact": EndReason.INTERRUPTED}
     assert (study.complete, study.result.complete) == (False, False)
 
 
 def test_a_baseline_is_replayed_until_it_ends_by_itself() -> None:
     tasks = [task("a", work_samples=180.0), rigid("b", 1, 50.0)]
-    study = cluster_study(Cluster(nodes={"": 2}), tasks, ReplaySettings(), baseline="equal-share")
+    study = cluster_study(FixedCluster(nodes={"": 2}), tasks, ReplaySettings(), baseline="equal-share")
     assert study.baseline is not None
     assert study.fixed is not None
-    assert study.fixed.ended == {"exact": Ended.ALL_DONE, "equal-share": Ended.ALL_DONE}
+    assert study.fixed.ended == {"exact": EndReason.ALL_DONE, "equal-share": EndReason.ALL_DONE}
     assert study.result.simulated_s == 60.0  # first a on both nodes, then b
     assert study.baseline.simulated_s == 50.0  # each has one
 
@@ -110,24 +110,26 @@ def test_what_it_can_never_hold_is_refused_by_name(given: dict[str, object], say
     spec = task("t", work_samples=1.0, **given)
     assert not fits(spec, {"fast": 2, "slow": 1})
     with pytest.raises(BadInput, match=says):
-        cluster_study(Cluster(nodes={"fast": 2, "slow": 1}), [task("ok", work_samples=1.0), spec], ReplaySettings())
+        cluster_study(
+            FixedCluster(nodes={"fast": 2, "slow": 1}), [task("ok", work_samples=1.0), spec], ReplaySettings()
+        )
 
 
 def test_many_that_do_not_fit_are_counted() -> None:
     tasks = [rigid(f"t{number}", 9, 1.0) for number in range(5)]
     with pytest.raises(BadInput, match=r"'t0', which needs 9 nodes where it can have 2 .*'t2', .*; and 2 others"):
-        Cluster(nodes={"": 2}).check(tasks)
+        FixedCluster(nodes={"": 2}).check(tasks)
 
 
 def test_a_task_without_end_needs_a_time_to_end_at() -> None:
     with pytest.raises(BadInput, match=r"task 'a' never finishes by itself, so neither does the replay .*--until"):
-        Cluster(nodes={"": 2}).check([task("a")])
-    Cluster(nodes={"": 2}, until_s=1.0).check([task("a")])
+        FixedCluster(nodes={"": 2}).check([task("a")])
+    FixedCluster(nodes={"": 2}, until_s=1.0).check([task("a")])
 
 
 def test_what_is_for_logs_is_refused() -> None:
     with pytest.raises(UsageError, match="skip_events: is for logs"):
-        cluster_study(Cluster(nodes={"": 1}), [rigid("a", 1, 1.0)], ReplaySettings(skip_events=1))
+        cluster_study(FixedCluster(nodes={"": 1}), [rigid("a", 1, 1.0)], ReplaySettings(skip_events=1))
 
 
 def test_stretches_grow_where_the_end_is_not_known() -> None:
@@ -159,7 +161,9 @@ def test_what_a_task_costs_is_a_bound_for_any_division() -> None:
     assert found[2] == math.inf
 
 
-def arrivals(count: int, gap_s: float, work: float, waiting: int, queue: Queue, first_s: float = 0.0) -> list[bool]:
+def arrivals(
+    count: int, gap_s: float, work: float, waiting: int, queue: QueueDetector, first_s: float = 0.0
+) -> list[bool]:
     """Let tasks arrive at even gaps while the queue grows by ``waiting`` each time."""
     told = []
     for number in range(count):
@@ -179,14 +183,14 @@ def arrivals(count: int, gap_s: float, work: float, waiting: int, queue: Queue, 
     ],
 )
 def test_a_queue_without_end_is_one_that_nobody_could_shorten(gap_s: float, waiting: int, *, overloaded: bool) -> None:
-    queue = Queue({"": 2}, [rigid("t", 1, 8.0)])
+    queue = QueueDetector({"": 2}, [rigid("t", 1, 8.0)])
     told = arrivals(3 * FEWEST, gap_s, 8.0, waiting, queue)
     assert any(told) is overloaded
     assert not any(told[: FEWEST - 1])
 
 
 def test_an_empty_queue_begins_a_new_stretch() -> None:
-    queue = Queue({"": 2}, [rigid("t", 1, 8.0)])
+    queue = QueueDetector({"": 2}, [rigid("t", 1, 8.0)])
     arrivals(FEWEST - 1, 1.0, 8.0, 1, queue)
     queue.arrived(rigid("t", 1, 8.0), 1e6)
     assert queue.overloaded(1e6, 0) is False
@@ -195,11 +199,11 @@ def test_an_empty_queue_begins_a_new_stretch() -> None:
 
 def test_a_replay_ends_where_the_queue_has_no_end() -> None:
     tasks = [rigid(f"t{number}", 1, 8.0, submit_s=float(number)) for number in range(500)]
-    study = cluster_study(Cluster(nodes={"": 2}), tasks, ReplaySettings(solver="greedy"))
+    study = cluster_study(FixedCluster(nodes={"": 2}), tasks, ReplaySettings(solver="greedy"))
     assert study.fixed is not None
-    assert study.fixed.ended == {"greedy": Ended.OVERLOAD}
+    assert study.fixed.ended == {"greedy": EndReason.OVERLOAD}
     assert FEWEST <= study.result.simulated_s < 499.0
-    held = cluster_study(Cluster(nodes={"": 2}, until_s=1e9), tasks, ReplaySettings(solver="greedy"))
+    held = cluster_study(FixedCluster(nodes={"": 2}, until_s=1e9), tasks, ReplaySettings(solver="greedy"))
     assert held.fixed is not None
-    assert held.fixed.ended == {"greedy": Ended.ALL_DONE}
+    assert held.fixed.ended == {"greedy": EndReason.ALL_DONE}
     assert held.result.simulated_s == 2001.0  # 250 on each node, of which one begins a second later

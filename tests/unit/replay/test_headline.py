@@ -9,13 +9,13 @@ import pytest
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.headline_section import compared
 from bftrain_replay.results.headline import headline_of, told_efficiency, told_ran_out
-from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, cluster_study, study
+from bftrain_replay.study import ReplayStudy, cluster_study, study
 from tests.unit.replay.cases import START_S, log_of, task
 
 LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
@@ -45,7 +45,7 @@ def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
 
 
 def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> None:
-    def stopping(wanted: str, at_s: float) -> Study:
+    def stopping(wanted: str, at_s: float) -> ReplayStudy:
         def going(name: str, simulated_s: float, _decisions: int) -> bool:
             return name != wanted or simulated_s < at_s
 
@@ -56,8 +56,8 @@ def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> N
         (stopping("exact", 3600.0), "Interrupted after 60 min of 2 h. "),
         (stopping("without costs", 0.0), "Interrupted before its yardsticks were replayed, so U is not known. "),
     ):
-        assert summary_json.summary(done, Source())["headline"]["sentence"].startswith(f"{begin}Harvest: ")
-        page = report.page(report_data.of_study(done, Source()))
+        assert summary_json.summary(done, InputSource())["headline"]["sentence"].startswith(f"{begin}Harvest: ")
+        page = report.page(report_data.of_study(done, InputSource()))
         assert page.lead.startswith(f"<strong>{begin.strip()}</strong> The batch queue left ")
     whole = study(LOG, [task()], ReplaySettings())
     assert whole.headline is not None
@@ -72,14 +72,14 @@ def test_what_is_assumed_of_progress_is_a_part_of_it() -> None:
     }
     for progress, assumed in said.items():
         done = study(LOG, [task()], ReplaySettings(progress=progress))
-        assert summary_json.summary(done, Source())["headline"]["assumed"] == assumed
+        assert summary_json.summary(done, InputSource())["headline"]["assumed"] == assumed
     published = study(LOG, [task()], ReplaySettings(semantics="published"))
-    assert summary_json.summary(published, Source())["headline"]["assumed"].endswith("(--semantics published)")
+    assert summary_json.summary(published, InputSource())["headline"]["assumed"].endswith("(--semantics published)")
 
 
 def test_a_replay_in_which_no_task_ran_says_so() -> None:
     wide = task(rate=(1.0, 2.0, 3.0), min_nodes=3)
-    lead = report.page(report_data.of_study(study(LOG, [wide], ReplaySettings()), Source())).lead
+    lead = report.page(report_data.of_study(study(LOG, [wide], ReplaySettings()), InputSource())).lead
     assert "<strong>No task held any of it.</strong>" in lead
 
 
@@ -97,7 +97,7 @@ def test_nothing_idle_is_no_lack_of_tasks() -> None:
 
 def test_the_summary_holds_it_and_its_sum_does_not() -> None:
     done = study(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
-    summary = summary_json.summary(done, Source())
+    summary = summary_json.summary(done, InputSource())
     assert summary["headline"]["tasks_ran_out"] is True
     assert summary["headline"]["sentence"].startswith("The tasks ran out: they needed 5.0 %")
     assert told_ran_out(summary)
@@ -105,21 +105,21 @@ def test_the_summary_holds_it_and_its_sum_does_not() -> None:
 
 
 def test_a_cluster_has_none_since_its_nodes_are_no_find() -> None:
-    done = cluster_study(Cluster(nodes={"": 2}), [task(work_samples=100.0)], ReplaySettings())
-    summary = summary_json.summary(done, Source())
+    done = cluster_study(FixedCluster(nodes={"": 2}), [task(work_samples=100.0)], ReplaySettings())
+    summary = summary_json.summary(done, InputSource())
     assert (summary["headline"], told_ran_out(summary)) == (None, False)
 
 
 def test_the_page_begins_with_it_and_shows_no_bare_u() -> None:
     few = study(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
-    page = report.page(report_data.of_study(few, Source()))
+    page = report.page(report_data.of_study(few, InputSource()))
     assert "<strong>The tasks ran out</strong>: they needed <strong>5.0 %</strong> of it" in page.lead
     (card,) = [card for card in page.cards if card.name == "Efficiency U"]
     assert (card.figure, "100" in card.note) == ("tasks ran out", False)
-    rows = dict(row[:2] for row in compared(report_data.of_study(few, Source())).rows)
+    rows = dict(row[:2] for row in compared(report_data.of_study(few, InputSource())).rows)
     assert rows["efficiency U"] == "100.0 % (tasks ran out)"
     enough = study(LOG, [task()], ReplaySettings())
-    assert "ran out" not in report.render(report_data.of_study(enough, Source())).split("<script")[0]
+    assert "ran out" not in report.render(report_data.of_study(enough, InputSource())).split("<script")[0]
 
 
 def doubtful_log(*findings: LogFinding) -> EventLog:
@@ -130,14 +130,14 @@ def doubtful_log(*findings: LogFinding) -> EventLog:
 
 def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page() -> None:
     done = study(doubtful_log(), [task()], ReplaySettings())
-    summary = summary_json.summary(done, Source())
+    summary = summary_json.summary(done, InputSource())
     assert summary["doubtful"]["causes"] == {"censored_end": 1.0}
     assert summary["headline"]["doubtful_share"] == 0.25
     sentence = (
         "25.0 % of the 4 idle node-hours are doubtful, because the records end and jobs that ended later may be missing"
     )
     assert summary["headline"]["caveats"] == (sentence,)
-    page = report.page(report_data.of_study(done, Source()))
+    page = report.page(report_data.of_study(done, InputSource()))
     assert sentence in page.lead
     assert "25.0 % of it doubtful" in page.cards[0].note
     (nodes,) = [figure for figure in page.figures if figure.name == "nodes"]
@@ -147,29 +147,29 @@ def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page(
 
 def test_doubts_are_those_of_the_window_that_is_replayed() -> None:
     early = study(doubtful_log(), [task()], ReplaySettings(window=f"..{START_S + 3600.0}"))
-    assert summary_json.summary(early, Source())["doubtful"]["causes"] == {}
+    assert summary_json.summary(early, InputSource())["doubtful"]["causes"] == {}
     late = study(doubtful_log(), [task()], ReplaySettings(window=f"{START_S + 3600.0}.."))
-    assert summary_json.summary(late, Source())["doubtful"]["share"] == 0.5
+    assert summary_json.summary(late, InputSource())["doubtful"]["share"] == 0.5
 
 
 def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     done = study(doubtful_log(LogFinding(name="derived", count=2)), [task()], ReplaySettings())
-    summary = summary_json.summary(done, Source())
+    summary = summary_json.summary(done, InputSource())
     assert (summary["doubtful"]["source"], summary["doubtful"]["share"]) == ("simulated", 1.0)
-    page = report.page(report_data.of_study(done, Source()))
+    page = report.page(report_data.of_study(done, InputSource()))
     assert page.lead.startswith("A simulated main scheduler left <strong>4 node-hours</strong> idle")
     assert "The log is simulated: no record tells which nodes were idle" in page.lead
     assert page.subtitle.startswith("2 nodes simulated for")
-    text = report.render(report_data.of_study(done, Source()))
+    text = report.render(report_data.of_study(done, InputSource()))
     assert text.count("the simulated scheduler") >= 2
     assert "batch queue" not in text.lower()
     counted = study(doubtful_log(LogFinding(name="which_unknown", count=2)), [task()], ReplaySettings())
-    page = report.page(report_data.of_study(counted, Source()))
+    page = report.page(report_data.of_study(counted, InputSource()))
     assert page.lead.startswith("By counts of busy nodes the batch queue left")
     assert page.subtitle.startswith("2 nodes derived from counts for")
 
 
 def test_a_log_out_of_records_without_doubts_has_no_caveat() -> None:
-    summary = summary_json.summary(study(LOG, [task()], ReplaySettings()), Source())
+    summary = summary_json.summary(study(LOG, [task()], ReplaySettings()), InputSource())
     assert summary["headline"]["caveats"] == ()
     assert summary["doubtful"]["source"] == "records"

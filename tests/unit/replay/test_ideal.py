@@ -12,9 +12,9 @@ from scipy.optimize import linprog
 
 from bftrain.errors import BadInput
 from bftrain.parts.objectives import resolve_objective
-from bftrain_replay.reference.fluid_shares import Fluid
+from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import ideal, least_of
-from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, task
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def fluid(tasks: Sequence[TaskSpec], nodes: Mapping[str, int], objective: str = "throughput") -> dict[str, float]:
-    return Fluid(tasks, nodes, resolve_objective(objective), 120.0).run()
+    return FluidShares(tasks, nodes, resolve_objective(objective), 120.0).run()
 
 
 def rigid(name: str, size: int, work: float, **given: object) -> TaskSpec:
@@ -67,7 +67,9 @@ def test_arrivals_change_the_shares() -> None:
 
 def test_who_is_worth_nothing_is_never_served() -> None:
     nothing = task("a", rate=(10.0,), work_samples=100.0, weight=0.0)
-    found = ideal([nothing], {"": 1}, Fluid([nothing], {"": 1}, resolve_objective("weighted"), 120.0), lambda *_: True)
+    found = ideal(
+        [nothing], {"": 1}, FluidShares([nothing], {"": 1}, resolve_objective("weighted"), 120.0), lambda *_: True
+    )
     assert found is not None
     assert (found.fluid_completion_s, found.least_completion_s) == (None, 10.0)
     assert found.over(20.0, 20.0)["completion_over_fluid"] is None
@@ -100,7 +102,7 @@ def test_what_has_no_fluid_is_refused_before_anything_is_done() -> None:
 
 def test_it_may_be_told_to_stop() -> None:
     tasks = [rigid("a", 1, 10.0), rigid("b", 1, 20.0)]
-    how = Fluid(tasks, {"": 1}, resolve_objective("throughput"), 120.0)
+    how = FluidShares(tasks, {"": 1}, resolve_objective("throughput"), 120.0)
     assert ideal(tasks, {"": 1}, how, lambda now_s, _chosen: now_s < 5.0) is None
 
 
@@ -118,7 +120,7 @@ def test_shares_are_the_best_there_are(seed: int) -> None:
         for number in range(3)
     ]
     best = _best_mix(tasks, nodes)
-    found = Fluid(tasks, nodes, resolve_objective("throughput"), 120.0)
+    found = FluidShares(tasks, nodes, resolve_objective("throughput"), 120.0)
     speeds = found.speeds({spec.name: spec for spec in tasks}, dict.fromkeys([spec.name for spec in tasks], 1.0), 0.0)
     assert math.fsum(speeds.values()) == pytest.approx(best, rel=1e-9)
 
@@ -159,7 +161,7 @@ def test_nobody_goes_below_the_least(seed: int) -> None:
     assert min(means) >= least.completion_s * (1 - 1e-9)
     assert min(spans) >= least.makespan_s * (1 - 1e-9)
     for objective in ("throughput", "speedup"):
-        result = cluster_study(Cluster(nodes=nodes), tasks, ReplaySettings(objective=objective)).result.summary()
+        result = cluster_study(FixedCluster(nodes=nodes), tasks, ReplaySettings(objective=objective)).result.summary()
         assert result.completion_s is not None
         assert result.makespan_s is not None
         assert result.completion_s.mean >= least.completion_s * (1 - 1e-9)
@@ -196,7 +198,7 @@ def test_the_least_of_one_machine_is_shortest_first() -> None:
 
 def test_a_study_tells_its_ideal() -> None:
     tasks = [rigid("a", 2, 100.0), rigid("b", 2, 100.0)]
-    study = cluster_study(Cluster(nodes={"": 3}), tasks, ReplaySettings(), ideally=True)
+    study = cluster_study(FixedCluster(nodes={"": 3}), tasks, ReplaySettings(), ideally=True)
     assert study.fixed is not None
     found = study.fixed.ideal
     assert found is not None

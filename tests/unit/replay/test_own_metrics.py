@@ -23,14 +23,14 @@ from tests.unit.replay.cases import log_of, task
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.results.result import Result
+    from bftrain_replay.results.result import ReplayResult
 
 HERE = __name__
 LOG = log_of((0.0, "abcd", ""), end_s=1000.0)
 TASKS = [task("a", work_samples=100.0, user="ann"), task("b", work_samples=300.0, user="bob")]
 
 
-def starts_each(run: Result) -> float:
+def starts_each(run: ReplayResult) -> float:
     return sum(record.starts for record in run.tasks) / len(run.tasks)
 
 
@@ -38,21 +38,21 @@ class Ends:
     name = "ends"
     figures = ("first_end_s", "nothing")
 
-    def measure(self, run: Result) -> dict[str, object]:
+    def measure(self, run: ReplayResult) -> dict[str, object]:
         return {"first_end_s": run.tasks_frame()["finish_s"].min(), "nothing": math.nan}
 
 
 class Chatty(Ends):
     name = "chatty"
 
-    def measure(self, run: Result) -> dict[str, object]:
+    def measure(self, run: ReplayResult) -> dict[str, object]:
         return {**super().measure(run), "more": 1.0}
 
 
 class Forgetful(Ends):
     name = "forgetful"
 
-    def measure(self, run: Result) -> dict[str, object]:  # noqa: ARG002 - it forgets
+    def measure(self, run: ReplayResult) -> dict[str, object]:  # noqa: ARG002 - it forgets
         return {}
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bftrain import config
 from bftrain.errors import BadValue
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
 from bftrain_replay.simulation.progress_assumptions import ProgressKept, agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -180,7 +180,7 @@ def test_the_summary_says_what_is_assumed(
     settings: dict[str, object], kept: str, disk_s: float | None, words: str
 ) -> None:
     done = study(ONE_OF_TWO, [task()], ReplaySettings(**settings))  # type: ignore[arg-type]  # their own types
-    summary = summary_json.summary(done, Source())
+    summary = summary_json.summary(done, InputSource())
     assert (summary["progress"]["kept"], summary["progress"]["disk_s"]) == (kept, disk_s)
     assert words in summary["progress"]["sentence"]
     assert summary["sensitivity"] is None

@@ -10,24 +10,24 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.task_progress import Loss, TaskProgress
+from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 from tests.unit.replay.cases import log_of, replayed, task
 
 if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.events import Event
-    from bftrain_replay.simulation.engine import Run
+    from bftrain_replay.simulation.engine import EngineRun
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 COSTLY = task(work_samples=3000.0, start_cost_s=7.0, grow_cost_s=5.0, shrink_cost_s=3.0)
 
 
 def unused(run_or_result: object) -> dict[str, float]:
-    seconds: dict[Unused, float] = run_or_result.unused_node_s  # type: ignore[attr-defined]  # a result
+    seconds: dict[UnusedReason, float] = run_or_result.unused_node_s  # type: ignore[attr-defined]  # a result
     return {str(why): value for why, value in seconds.items() if value}
 
 
@@ -41,7 +41,7 @@ def test_one_task_two_nodes_one_preemption() -> None:
     assert (record.lost_start_up_samples, record.lost_preemption_samples) == (126.0, 54.0)
     assert record.node_s == result.used_node_s == 338.0
     assert result.lost_node_s == {
-        Loss.START_UP: 14.0, Loss.PREEMPTION: 5.4, Loss.RESCALING: 0.0, Loss.UNNOTICED: 0.0,
+        SampleLoss.START_UP: 14.0, SampleLoss.PREEMPTION: 5.4, SampleLoss.RESCALING: 0.0, SampleLoss.UNNOTICED: 0.0,
     }  # fmt: skip
     assert result.idle_node_s == 400.0
     assert unused(result) == {"no_task": 62.0}
@@ -183,7 +183,7 @@ def test_two_tasks_of_one_name_are_refused() -> None:
         replayed(ONE_LOSS, [task("s"), task("t"), task("t")])
 
 
-def stopped_after(decisions: int) -> Run:
+def stopped_after(decisions: int) -> EngineRun:
     def keep_going(_simulated_s: float, made: int) -> bool:
         return made < decisions
 

@@ -15,8 +15,8 @@ from bftrain.errors import BadInput
 from bftrain_replay import replay_folder
 from bftrain_replay.output import batsim, perfetto
 from bftrain_replay.output.batsim import intervals
-from bftrain_replay.output.read_folder import Saved
-from bftrain_replay.study import Study, study
+from bftrain_replay.output.read_folder import SavedReplay
+from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
 # n10 comes after n9, whatever the alphabet says
@@ -29,12 +29,12 @@ TASKS = [
 
 
 @pytest.fixture(scope="module")
-def done() -> Study:
+def done() -> ReplayStudy:
     return study(LOG, TASKS, Settings(max_tasks=2))
 
 
 @pytest.fixture(params=["csv", "parquet"])
-def folder(request: pytest.FixtureRequest, done: Study, tmp_path: Path) -> Path:
+def folder(request: pytest.FixtureRequest, done: ReplayStudy, tmp_path: Path) -> Path:
     if request.param == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
     replay_folder.write(done, tmp_path, tables=request.param)
@@ -43,7 +43,7 @@ def folder(request: pytest.FixtureRequest, done: Study, tmp_path: Path) -> Path:
 
 def jobs(folder: Path) -> list[dict[str, str]]:
     file = io.BytesIO()
-    count = batsim.export(Saved(folder), file)
+    count = batsim.export(SavedReplay(folder), file)
     found = list(csv.DictReader(io.StringIO(file.getvalue().decode(), newline="")))
     assert len(found) == count
     return found
@@ -51,7 +51,7 @@ def jobs(folder: Path) -> list[dict[str, str]]:
 
 def trace(folder: Path) -> list[dict[str, Any]]:
     file = io.BytesIO()
-    count = perfetto.export(Saved(folder), file)
+    count = perfetto.export(SavedReplay(folder), file)
     events: list[dict[str, Any]] = json.loads(file.getvalue())["traceEvents"]
     assert len(events) == count
     return events
@@ -76,7 +76,7 @@ def test_batsim_jobs_are_stretches_of_tasks(folder: Path) -> None:
     assert [(job["profile"], job["final_state"]) for job in ended] == [('a "b", <c>', "COMPLETED_SUCCESSFULLY")]
 
 
-def test_batsim_jobs_keep_the_arithmetic_of_their_columns(folder: Path, done: Study) -> None:
+def test_batsim_jobs_keep_the_arithmetic_of_their_columns(folder: Path, done: ReplayStudy) -> None:
     held, waited = 0.0, 0.0
     for job in jobs(folder):
         submitted, started, ended = (float(job[name]) for name in ("submission_time", "starting_time", "finish_time"))
@@ -112,7 +112,7 @@ def test_intervals(given: list[int], written: str) -> None:
     assert intervals(given) == written
 
 
-def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: Study) -> None:
+def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: ReplayStudy) -> None:
     events = trace(folder)
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert list(tracks.values()) == ['a "b", <c>', "u"]
@@ -159,7 +159,7 @@ def test_a_replay_in_which_nothing_ran_has_exports_too(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds no summary.json \(name the folder of a replay\)"):
-        Saved(tmp_path)
+        SavedReplay(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
         ("tasks.csv", "\nu,", "\nv,", "task 'u' is in the table of allocations, but not in that of tasks"),
     ],
 )
-def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, done: Study, tmp_path: Path) -> None:
+def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, done: ReplayStudy, tmp_path: Path) -> None:
     replay_folder.write(done, tmp_path)
     path = tmp_path / name
     text = path.read_text(encoding="utf-8")
@@ -184,7 +184,7 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
         jobs(tmp_path)
 
 
-def test_a_missing_or_damaged_parquet_table_is_named(done: Study, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayStudy, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
     replay_folder.write(done, tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")

@@ -15,7 +15,7 @@ import bftrain
 from bftrain.errors import BadInput, UsageError
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import generate_mix
-from bftrain_replay.api import Replayed
+from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.output import csv_tables
 from bftrain_replay.tables import table_schema
 from tests.helpers.in_process import CommandLine
@@ -73,11 +73,11 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
         for column in columns:
             given = frame[column.name]
             match column.kind:
-                case table_schema.Kind.SIZES:
+                case table_schema.ColumnType.SIZES:
                     assert list(given) == [json.loads(cell) for cell in read[column.name]]
-                case table_schema.Kind.TEXT:
+                case table_schema.ColumnType.TEXT:
                     assert list(given) == list(read[column.name])
-                case table_schema.Kind.WHOLE:
+                case table_schema.ColumnType.WHOLE:
                     assert given.dtype == np.int64
                     assert list(given) == list(read[column.name])
                 case _:
@@ -154,7 +154,7 @@ def test_the_example_in_the_documents_runs(capsys: pytest.CaptureFixture[str]) -
     (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(code, "docs/results.md", "exec"), names)  # noqa: S102 - the example is ours
-    assert isinstance(names["done"], Replayed)
+    assert isinstance(names["done"], ReplayOutcome)
     said = capsys.readouterr().out
     assert "with equal shares" in said
     assert "seconds, until a node changes hands" in said

@@ -12,10 +12,10 @@ from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain.values.solution import Quality, Termination
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_replay.accounting.node_time_ledger import Unused
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_by_kind, dedicated_log
 from bftrain_replay.results.input_warnings import odd_inputs
-from bftrain_replay.simulation.engine import Run, run
+from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress
 from bftrain_replay.study import study
@@ -102,15 +102,15 @@ def mixed(*changes: tuple[float, tuple[str, ...], tuple[str, ...]], end_s: float
     return log_from_pool_changes(begin + changes, node_names=KINDS, end_s=end_s, kinds=KINDS)
 
 
-def ran(log: EventLog, tasks: list[TaskSpec], script: Script) -> Run:
+def ran(log: EventLog, tasks: list[TaskSpec], script: Script) -> EngineRun:
     return run(log, tasks, Scripted(script))
 
 
-def done(ended: Run) -> dict[str, float]:
+def done(ended: EngineRun) -> dict[str, float]:
     return {each.spec.name: each.done_samples for each in ended.tasks if isinstance(each, TaskProgress)}
 
 
-def unused(ended: Run) -> Mapping[str, float]:
+def unused(ended: EngineRun) -> Mapping[str, float]:
     return {str(why): node_s for why, node_s in ended.ledger.unused_node_s.items() if node_s}
 
 
@@ -182,7 +182,7 @@ def test_nodes_of_two_kinds_for_one_task_are_a_fault() -> None:
 
 def test_the_kind_is_no_reason_where_all_nodes_are_alike() -> None:
     ended = ran(log_of((0.0, "x", ""), end_s=10.0, start_s=0.0), [task("a")], {})
-    assert Unused.OTHER_KIND not in ended.ledger.unused_node_s
+    assert UnusedReason.OTHER_KIND not in ended.ledger.unused_node_s
 
 
 def test_the_dedicated_pool_has_kinds_in_proportion() -> None:

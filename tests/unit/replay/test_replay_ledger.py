@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrain.errors import Fault
-from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, Unused, idle_node_s
+from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, UnusedReason, idle_node_s
 from tests.unit.replay.cases import log_of
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -13,7 +13,7 @@ LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 
 def kept(*, until_s: float = 300.0) -> Ledger:
     ledger = Ledger()
-    ledger.open(0.0, 2, 1, {Unused.NOT_WORTH: 1})
+    ledger.open(0.0, 2, 1, {UnusedReason.NOT_WORTH: 1})
     ledger.open(100.0, 1, 1, {})
     ledger.close(until_s)
     return ledger
@@ -22,7 +22,7 @@ def kept(*, until_s: float = 300.0) -> Ledger:
 def test_sums_by_reason() -> None:
     ledger = kept()
     assert (ledger.idle_node_s, ledger.used_node_s) == (400.0, 300.0)
-    assert ledger.unused_node_s == dict.fromkeys(PLAIN, 0.0) | {Unused.NOT_WORTH: 100.0}
+    assert ledger.unused_node_s == dict.fromkeys(PLAIN, 0.0) | {UnusedReason.NOT_WORTH: 100.0}
     ledger.check(LOG, [250.0, 50.0])
 
 
@@ -34,7 +34,7 @@ def test_a_part_of_the_log_adds_up_as_well() -> None:
 
 def test_nodes_that_do_not_add_up_are_a_fault() -> None:
     with pytest.raises(Fault, match="do not make 3"):
-        Ledger().open(0.0, 3, 1, {Unused.NO_TASK: 1})
+        Ledger().open(0.0, 3, 1, {UnusedReason.NO_TASK: 1})
 
 
 def test_time_that_is_missing_is_a_fault() -> None:

@@ -14,7 +14,7 @@ from bftrain.config import Settings
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.events import TaskMeasured
 from bftrain_replay.commands.replay import OPTIONS
-from bftrain_replay.simulation.decision_delay import Pace
+from bftrain_replay.simulation.decision_delay import DecisionDelay
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.log_selection import select
 from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.results.replayed_task import TaskRecord
-    from bftrain_replay.results.result import Result
+    from bftrain_replay.results.result import ReplayResult
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)
 THREE = log_of((0.0, ("n1", "n2"), ()), (40.0, ("n3",), ()), (70.0, (), ("n1",)), end_s=100.0)
 
 
-def result_of(log: EventLog, *tasks: TaskSpec, **settings: object) -> Result:
+def result_of(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayResult:
     return study(log, tasks, ReplaySettings(**settings)).result  # type: ignore[arg-type]  # the fields' own types
 
 
@@ -89,7 +89,7 @@ def test_a_latency_longer_than_the_log_never_decides() -> None:
 
 
 def test_the_measured_latency_is_that_of_the_solver() -> None:
-    pace = Pace.of(ReplaySettings(decision_latency_s="measured", min_interval_s=5.0))
+    pace = DecisionDelay.of(ReplaySettings(decision_latency_s="measured", min_interval_s=5.0))
     pace.call(0.0)
     assert pace.due_s == 0.0
     pace.decided(0.0, took_s=2.5)

@@ -14,9 +14,9 @@ from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import FORMAT, Source, tasks_sha256
+from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, study
+from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
@@ -25,7 +25,7 @@ TASKS = [
     task("u", rate=(5.0, 9.0, 12.0), grow_cost_s=2.0, submit_s=50.0),
     task("late", submit_s=1000.0),
 ]
-SOURCE = Source(log="a log.npz", tasks="tasks.toml", baseline="equal-share")
+SOURCE = InputSource(log="a log.npz", tasks="tasks.toml", baseline="equal-share")
 FILES = {
     "summary.json",
     "decisions.csv",
@@ -39,7 +39,7 @@ FILES = {
 }
 
 
-def made() -> Study:
+def made() -> ReplayStudy:
     return study(LOG, TASKS, Settings(max_tasks=2), baseline="equal-share")
 
 
@@ -98,7 +98,7 @@ def test_the_summary_has_what_was_measured_but_its_sum_leaves_that_out(folder: P
     kept = summary_json.repeatable(summary)
     assert "wall_s" not in {*kept, *kept["baseline"], *kept["ceiling"]}
     assert summary_json.summary(made(), SOURCE)["figures_sha256"] == summary["figures_sha256"]
-    assert summary_json.summary(made(), Source())["figures_sha256"] != summary["figures_sha256"]
+    assert summary_json.summary(made(), InputSource())["figures_sha256"] != summary["figures_sha256"]
 
 
 def test_one_row_a_decision_and_one_a_task(folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_configuration_is_read_back_as_it_was(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "two\nlines = 1"])
 def test_a_name_that_fits_no_line_leaves_the_command_out(name: str, tmp_path: Path) -> None:
-    replay_folder.write(made(), tmp_path, Source(log=name, tasks="tasks.toml"))
+    replay_folder.write(made(), tmp_path, InputSource(log=name, tasks="tasks.toml"))
     assert (tmp_path / "config.toml").read_text(encoding="utf-8").startswith("solver = ")
     assert config.load(tmp_path / "config.toml", ReplaySettings) == ReplaySettings(max_tasks=2)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bftrain_replay.simulation.task_progress import Loss
+from bftrain_replay.simulation.task_progress import SampleLoss
 from tests.unit.replay.cases import progress, task
 
 COSTS = {"start_cost_s": 7.0, "grow_cost_s": 5.0, "shrink_cost_s": 3.0}
@@ -25,10 +25,10 @@ def test_a_start_is_paid_first_at_the_new_speed() -> None:
     started.start(10.0, 2)
     assert started.expected_finish_s == 10.0 + (7 * 18 + 3000) / 18
     started.settle(12.0)  # 36 of 126 samples paid
-    assert (started.done_samples, started.lost_samples[Loss.START_UP], started.owed_samples) == (0.0, 36.0, 90.0)
+    assert (started.done_samples, started.lost_samples[SampleLoss.START_UP], started.owed_samples) == (0.0, 36.0, 90.0)
     started.settle(110.0)
     assert started.done_samples == 1800.0 - 126.0
-    assert started.lost_node_s[Loss.START_UP] == 2 * 7.0
+    assert started.lost_node_s[SampleLoss.START_UP] == 2 * 7.0
     assert (started.node_s, started.first_start_s, started.starts) == (200.0, 10.0, 1)
 
 
@@ -38,24 +38,27 @@ def test_growing_costs_seconds_at_the_old_speed_paid_at_the_new_one() -> None:
     growing.grow(100.0, 2)
     growing.settle(200.0)
     assert growing.done_samples == 1000.0 + 2400.0 - 5 * 10
-    assert growing.lost_samples[Loss.RESCALING] == 50.0
-    assert growing.lost_node_s[Loss.RESCALING] == pytest.approx(3 * 50 / 24)
+    assert growing.lost_samples[SampleLoss.RESCALING] == 50.0
+    assert growing.lost_node_s[SampleLoss.RESCALING] == pytest.approx(3 * 50 / 24)
     assert (growing.rescales, growing.preemptions, growing.size) == (1, 0, 3)
 
 
-@pytest.mark.parametrize(("preempted", "cause"), [(False, Loss.RESCALING), (True, Loss.PREEMPTION)])
-def test_shrinking_costs_seconds_at_the_speed_before(preempted: bool, cause: Loss) -> None:  # noqa: FBT001 - a parameter
+@pytest.mark.parametrize(("preempted", "cause"), [(False, SampleLoss.RESCALING), (True, SampleLoss.PREEMPTION)])
+def test_shrinking_costs_seconds_at_the_speed_before(preempted: bool, cause: SampleLoss) -> None:  # noqa: FBT001 - a parameter
     shrinking = progress(task(rate=SPEEDS, shrink_cost_s=3.0))
     shrinking.start(0.0, 3)
     shrinking.shrink(100.0, 2, preempted=preempted)  # two nodes, one loss
     shrinking.settle(200.0)
     assert shrinking.done_samples == 2400.0 + 1000.0 - 3 * 24
-    assert shrinking.lost_samples == dict.fromkeys(Loss, 0.0) | {cause: 72.0}
+    assert shrinking.lost_samples == dict.fromkeys(SampleLoss, 0.0) | {cause: 72.0}
     assert (shrinking.rescales, shrinking.preemptions) == ((0, 1) if preempted else (1, 0))
 
 
-@pytest.mark.parametrize(("preempted", "cause"), [(False, Loss.RESCALING), (True, Loss.PREEMPTION)])
-def test_a_stop_loses_what_was_not_committed_and_nothing_more_while_it_waits(preempted: bool, cause: Loss) -> None:  # noqa: FBT001 - a parameter
+@pytest.mark.parametrize(("preempted", "cause"), [(False, SampleLoss.RESCALING), (True, SampleLoss.PREEMPTION)])
+def test_a_stop_loses_what_was_not_committed_and_nothing_more_while_it_waits(
+    preempted: bool,  # noqa: FBT001 - pytest names it
+    cause: SampleLoss,
+) -> None:
     stopped = progress(task(rate=SPEEDS, shrink_cost_s=3.0, start_cost_s=7.0))
     stopped.start(0.0, 1)
     stopped.settle(100.0)  # 70 samples for the start, 930 done
@@ -65,7 +68,7 @@ def test_a_stop_loses_what_was_not_committed_and_nothing_more_while_it_waits(pre
     stopped.start(900.0, 1)
     stopped.settle(1000.0)
     assert stopped.done_samples == 930.0 + 1000.0 - 70.0 - 30.0
-    assert (stopped.lost_samples[cause], stopped.lost_samples[Loss.START_UP]) == (30.0, 140.0)
+    assert (stopped.lost_samples[cause], stopped.lost_samples[SampleLoss.START_UP]) == (30.0, 140.0)
 
 
 def test_a_stop_cannot_lose_more_than_was_done_since_the_last_change() -> None:
@@ -82,7 +85,7 @@ def test_a_start_up_cut_short_lapses_and_the_next_one_is_paid_in_full() -> None:
     stopped = progress(COSTLY)
     stopped.start(0.0, 1)
     stopped.stop(4.0, preempted=True)
-    assert (stopped.owed_samples, stopped.lost_samples[Loss.START_UP]) == (0.0, 40.0)
+    assert (stopped.owed_samples, stopped.lost_samples[SampleLoss.START_UP]) == (0.0, 40.0)
     stopped.start(10.0, 1)
     assert stopped.owed_samples == 70.0
 
@@ -106,9 +109,9 @@ def test_debts_add_up_and_start_up_is_paid_first() -> None:
     busy.grow(200.0, 1)  # 5 * 10 to grow
     assert busy.owed_samples == 54.0 + 70.0 + 50.0
     busy.settle(200.0 + 80.0 / 18.0)
-    assert busy.lost_samples[Loss.START_UP] == 126.0 + 70.0
-    assert busy.lost_samples[Loss.PREEMPTION] == pytest.approx(10.0)
-    assert busy.lost_samples[Loss.RESCALING] == 0.0
+    assert busy.lost_samples[SampleLoss.START_UP] == 126.0 + 70.0
+    assert busy.lost_samples[SampleLoss.PREEMPTION] == pytest.approx(10.0)
+    assert busy.lost_samples[SampleLoss.RESCALING] == 0.0
 
 
 def test_finishing_leaves_nothing_undone_and_nothing_owed() -> None:

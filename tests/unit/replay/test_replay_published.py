@@ -9,8 +9,8 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.task_progress import Loss
-from bftrain_replay.study import Study, study
+from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -19,7 +19,7 @@ NOTICED = log_of((0.0, "ab", ""), (100.0, "", "b"), (250.0, "c", ""), end_s=300.
 COSTLY = task(work_samples=3000.0, start_cost_s=7.0, grow_cost_s=5.0, shrink_cost_s=3.0)
 
 
-def published(log: EventLog, *tasks: TaskSpec, **settings: object) -> Study:
+def published(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayStudy:
     return study(log, tasks, ReplaySettings(semantics="published", **settings))  # type: ignore[arg-type]  # the fields' own types
 
 
@@ -30,8 +30,8 @@ def test_a_completion_is_noticed_at_the_next_event_and_what_is_done_until_then_i
     assert (record.done_samples, record.owed_samples) == (3000.0, 0.0)
     assert (record.lost_preemption_samples, record.lost_unnoticed_samples) == (54.0, 246.0)
     assert (record.lost_start_up_samples, record.lost_rescaling_samples) == (0.0, 0.0)
-    assert result.lost_node_s[Loss.UNNOTICED] == pytest.approx(24.6)
-    assert result.lost_node_s[Loss.PREEMPTION] == pytest.approx(6.0)  # three seconds of two nodes
+    assert result.lost_node_s[SampleLoss.UNNOTICED] == pytest.approx(24.6)
+    assert result.lost_node_s[SampleLoss.PREEMPTION] == pytest.approx(6.0)  # three seconds of two nodes
     assert result.used_node_s == 2 * 100.0 + 150.0
     assert len(result.decisions) == 3
 
@@ -96,7 +96,7 @@ def test_the_dedicated_pool_sees_the_same_events() -> None:
 
 
 def test_starting_costs_nothing_and_what_the_rules_do_not_know_is_refused() -> None:
-    assert published(ONE_LOSS, COSTLY).result.lost_samples[Loss.START_UP] == 0.0
+    assert published(ONE_LOSS, COSTLY).result.lost_samples[SampleLoss.START_UP] == 0.0
     for given in ({"start_cost_s": 1.0}, {"min_interval_s": 1.0}, {"decision_latency_s": "measured"}):
         with pytest.raises(BadValue, match="is unknown to the published rules"):
             ReplaySettings(semantics="published", **given)  # type: ignore[arg-type]  # the fields' own types

@@ -16,10 +16,10 @@ from bftrain.values import wire
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
-from bftrain_replay.resume.solver_cache import Answers, Origin, origin_of
+from bftrain_replay.provenance import InputSource
+from bftrain_replay.resume.solver_cache import AnswerFile, AnswerOrigin, origin_of
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, study
+from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.tables import table_of
 from tests.unit.replay.cases import log_of, task
 
@@ -41,11 +41,13 @@ SETTINGS = ReplaySettings(max_tasks=2, solver="highs", solver_deadline_s=1e-9)
 BASELINE = "equal-share"
 
 
-def origin(settings: ReplaySettings = SETTINGS) -> Origin:
+def origin(settings: ReplaySettings = SETTINGS) -> AnswerOrigin:
     return origin_of(LOG, TASKS, settings, BASELINE)
 
 
-def replayed(path: Path, stop_after: int | None, settings: ReplaySettings = SETTINGS, *, resume: bool = True) -> Study:
+def replayed(
+    path: Path, stop_after: int | None, settings: ReplaySettings = SETTINGS, *, resume: bool = True
+) -> ReplayStudy:
     """Replay until ``watch`` was asked so many times."""
     asked = 0
 
@@ -54,17 +56,17 @@ def replayed(path: Path, stop_after: int | None, settings: ReplaySettings = SETT
         asked += 1
         return stop_after is None or asked <= stop_after
 
-    with Answers(path, origin(settings), resume=resume) as answers:
+    with AnswerFile(path, origin(settings), resume=resume) as answers:
         return study(LOG, TASKS, settings, baseline=BASELINE, watch=watch, answers=answers)
 
 
 MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
 
 
-def files(done: Study, folder: Path) -> dict[str, bytes]:
+def files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
     replay_folder.write(done, folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {"summary": wire.encode(summary_json.repeatable(summary_json.summary(done, Source())))}
+    return content | {"summary": wire.encode(summary_json.repeatable(summary_json.summary(done, InputSource())))}
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +123,10 @@ class Counting:
 
 def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
     solver, table = Counting(), table_of([[0.0, 1.0, 2.0]], pool=2)
-    with Answers(tmp_path / "answers", origin()) as answers:
+    with AnswerFile(tmp_path / "answers", origin()) as answers:
         answers.begin("counting")
         given = [answers.through(solver).solve(table, Limits()) for _ in range(3)]  # type: ignore[arg-type]  # a solver for tests
-    with Answers(tmp_path / "answers", origin(), resume=True) as answers:
+    with AnswerFile(tmp_path / "answers", origin(), resume=True) as answers:
         assert answers.repeating
         answers.begin("counting")
         again = [answers.through(solver).solve(table, Limits()) for _ in range(3)]  # type: ignore[arg-type]  # as above
@@ -157,7 +159,7 @@ def test_other_inputs_or_options_are_refused_and_named(changes: dict[str, object
     if "settings" in changes:
         changes = {"settings": origin().settings | {"max_tasks": 3}}
     with pytest.raises(BadInput, match=f"was interrupted with others of these: {named}.*give the same inputs"):
-        Answers(path, replace(origin(), **changes), resume=True).__enter__()
+        AnswerFile(path, replace(origin(), **changes), resume=True).__enter__()
 
 
 def test_the_file_of_an_objective_belongs_to_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bftrain.config import Settings
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, without_costs
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, study
+from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
 # 400 node-seconds in 300 s: 1.33 nodes on average
@@ -85,7 +85,7 @@ def test_a_baseline_is_replayed_with_the_same_yardsticks() -> None:
     assert done.baseline.harvested_samples < done.result.harvested_samples
 
 
-def watched(stop_in: str) -> tuple[Study, list[str]]:
+def watched(stop_in: str) -> tuple[ReplayStudy, list[str]]:
     heard: list[str] = []
 
     def watch(name: str, _simulated_s: float, decisions: int) -> bool:

@@ -14,12 +14,12 @@ from bftrain.config import Settings
 from bftrain.errors import NotAvailable
 from bftrain_replay import replay_folder
 from bftrain_replay.output import csv_tables, summary_json
-from bftrain_replay.provenance import FORMAT, Source
-from bftrain_replay.results.result import Result, Summary, Timings
-from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.provenance import FORMAT, InputSource
+from bftrain_replay.results.result import MeasuredTimings, ReplayResult, ReplaySummary
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.study import cluster_study, study
 from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import Kind
+from bftrain_replay.tables.table_schema import ColumnType
 from tests.unit.replay.cases import log_of, replayed, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
@@ -31,7 +31,7 @@ TASKS = [
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-def result() -> Result:
+def result() -> ReplayResult:
     return study(LOG, TASKS, Settings(max_tasks=2)).result
 
 
@@ -61,12 +61,12 @@ def test_the_documents_name_every_figure_and_the_format() -> None:
         for line in section.splitlines()
         for name in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
     }
-    written = summary_json.summary(study(LOG, TASKS, Settings(), baseline="equal-share"), Source())
+    written = summary_json.summary(study(LOG, TASKS, Settings(), baseline="equal-share"), InputSource())
     finite = [task("x", rate=(1.0,), work_samples=10.0)]
-    on_a_cluster = summary_json.summary(cluster_study(Cluster(nodes={"": 1}), finite, Settings()), Source())
+    on_a_cluster = summary_json.summary(cluster_study(FixedCluster(nodes={"": 1}), finite, Settings()), InputSource())
     assert set(on_a_cluster) - set(written) == {"cluster", "ideal"}
     assert named == {*written, *on_a_cluster}
-    assert {*Summary.__struct_fields__, *Timings.__struct_fields__} <= named
+    assert {*ReplaySummary.__struct_fields__, *MeasuredTimings.__struct_fields__} <= named
     assert f"`{FORMAT}`" in DOCUMENT
     assert all(f"`{name}`" in DOCUMENT.split("## Figures")[0] for name in summary_json.MEASURED)
 
@@ -122,9 +122,9 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
             for column in columns:
                 value, cell = row[column.name], text[column.name]
                 match column.kind:
-                    case Kind.SIZES:
+                    case ColumnType.SIZES:
                         assert dict(value) == json.loads(cell)
-                    case Kind.TEXT:
+                    case ColumnType.TEXT:
                         assert value == cell
                     case _:
                         assert value == (None if cell == "" else float(cell))

@@ -10,27 +10,27 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain_replay import replay_folder
-from bftrain_replay.drawing.html_page import Section, Table, html
+from bftrain_replay.drawing.html_page import HtmlTable, PageSection, html
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.drawing.vega import svg
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.campaign_charts import campaigns
 from bftrain_replay.reporting.report_data import of_folder, of_study
 from bftrain_replay.reporting.user_shares import BOUND, OTHERS, shares_so_far
 from bftrain_replay.results.campaign_stretch import CampaignRow
-from bftrain_replay.study import Study, study
+from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.drawing.figure import Figure
+    from bftrain_replay.drawing.figure import ChartFigure
 
 LOG = log_of((0.0, "ab", ""), end_s=4000.0)
 
 
-def a_study(*users: str, work: float = 2000.0) -> Study:
+def a_study(*users: str, work: float = 2000.0) -> ReplayStudy:
     tasks = [
         task(f"t{place}", rate=(10.0,), work_samples=work, user=user, campaign=f"c{place}", submit_s=20.0 * place)
         for place, user in enumerate(users)
@@ -59,26 +59,26 @@ def a_row(number: int, user: str, stretch: float | None, bound: float | None, **
     return replace(row, **more)
 
 
-def the_section(rows: list[CampaignRow]) -> Section:
+def the_section(rows: list[CampaignRow]) -> PageSection:
     section = campaigns(rows)
     assert section is not None
     return section
 
 
-def the_figure(section: Section) -> Figure:
+def the_figure(section: PageSection) -> ChartFigure:
     (figure,) = (part for part in section.parts if getattr(part, "name", "") == "stretch")
     return figure  # type: ignore[return-value]  # what has that name is one
 
 
-def the_tables(section: Section) -> list[list[list[str]]]:
+def the_tables(section: PageSection) -> list[list[list[str]]]:
     return [
         [[getattr(cell, "text", cell) for cell in row] for row in part.rows]
         for part in section.parts
-        if isinstance(part, Table)
+        if isinstance(part, HtmlTable)
     ]
 
 
-def lines_of(figure: Figure) -> dict[str, list[tuple[float, float]]]:
+def lines_of(figure: ChartFigure) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {}
     for row in figure.spec["layer"][0]["data"]["values"]:
         found.setdefault(row["of"], []).append((row["at"], row["share"]))
@@ -142,7 +142,7 @@ def test_users_called_as_what_is_no_user_have_lines_and_colours_of_their_own() -
 
 
 def test_shares_of_users_called_as_what_is_no_user_are_their_own() -> None:
-    figure = shares_so_far(of_study(a_study("", "no user", OTHERS, "user 'others'"), Source()))
+    figure = shares_so_far(of_study(a_study("", "no user", OTHERS, "user 'others'"), InputSource()))
     assert figure is not None
     assert {part.of: part.columns["share"][-1] for part in figure.series} == {
         name: pytest.approx(1 / 4) for name in ("no user", "user 'no user'", "user 'others'", "user 'user 'others''")
@@ -178,8 +178,8 @@ def test_where_none_ended_there_is_no_such_section(rows: list[CampaignRow]) -> N
 
 def test_the_page_has_it_whether_the_run_is_in_memory_or_in_its_folder(tmp_path: Path) -> None:
     done = a_study("ann", "bob", "ann")
-    made = of_study(done, Source())
-    replay_folder.write(done, tmp_path, Source())
+    made = of_study(done, InputSource())
+    replay_folder.write(done, tmp_path, InputSource())
     read = of_folder(tmp_path)
     assert made.campaigns == read.campaigns
     assert len(made.campaigns) == 3
@@ -187,12 +187,12 @@ def test_the_page_has_it_whether_the_run_is_in_memory_or_in_its_folder(tmp_path:
     assert text == html(report.page(read))
     assert "<h2>Campaigns</h2>" in re.sub(r"<h2[^>]*>", "<h2>", text)
     assert {"stretch", "users", "shares"} <= {figure.name for figure in report.figures(made)}
-    nobodys = html(report.page(of_study(a_study("", ""), Source())))
+    nobodys = html(report.page(of_study(a_study("", ""), InputSource())))
     assert "Campaigns by user" in nobodys, "campaigns that have a name are told even if they are nobody's"
 
 
 def test_shares_so_far_add_up_and_end_with_what_each_user_had() -> None:
-    made = of_study(a_study("ann", "bob", "ann"), Source())
+    made = of_study(a_study("ann", "bob", "ann"), InputSource())
     figure = shares_so_far(made)
     assert figure is not None
     of_users = {part.of: part.columns["share"] for part in figure.series}
@@ -203,5 +203,5 @@ def test_shares_so_far_add_up_and_end_with_what_each_user_had() -> None:
     assert of_users["ann"][-1] == pytest.approx(2 / 3)
     assert figure.says == "In the end ann had most of the node-time that tasks held, bob least."
     assert "<svg" in svg(figure)
-    assert shares_so_far(of_study(a_study("ann", "ann"), Source())) is None
-    assert shares_so_far(of_study(a_study("", ""), Source())) is None
+    assert shares_so_far(of_study(a_study("ann", "ann"), InputSource())) is None
+    assert shares_so_far(of_study(a_study("", ""), InputSource())) is None

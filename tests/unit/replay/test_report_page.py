@@ -13,13 +13,13 @@ import pytest
 from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain_replay import replay_folder
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.headline_section import compared
 from bftrain_replay.reporting.loss_causes import CAUSES, node_hours, useful_node_hours
 from bftrain_replay.reporting.task_table import SHOWN
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Study, study
+from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=7200.0, start_s=1.6e9)
@@ -60,12 +60,12 @@ def read(page: str) -> Checker:
     return checker
 
 
-def study_of(*tasks: str, work_samples: float = 5e3) -> Study:
+def study_of(*tasks: str, work_samples: float = 5e3) -> ReplayStudy:
     return study(LOG, [task(name, work_samples=work_samples) for name in tasks], Settings(), baseline="equal-share")
 
 
-def page_of(done: Study, title: str = "") -> str:
-    return report.render(report_data.of_study(done, Source()), title)
+def page_of(done: ReplayStudy, title: str = "") -> str:
+    return report.render(report_data.of_study(done, InputSource()), title)
 
 
 def told_of(page: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_every_picture_is_described_in_words_and_figures() -> None:
 def test_the_waterfall_comes_down_from_all_idle_node_time_to_the_work_that_counts() -> None:
     log = log_of((0.0, "abcd", ""), (50.0, "", "b"), (90.0, "ef", "a"), (300.0, "", "cd"), end_s=900.0)
     done = study(log, [task("x", grow_cost_s=5.0, start_cost_s=9.0), task("y", max_nodes=2)], Settings())
-    told = report_data.of_study(done, Source()).told
+    told = report_data.of_study(done, InputSource()).told
     rows = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
     assert rows[0]["to"] == told["idle_node_h"] == pytest.approx(done.part.idle_node_s / 3600.0)
     useful, steps = rows[-2], rows[1:-2]
@@ -164,9 +164,9 @@ def test_advice_begins_with_what_took_most() -> None:
 
 
 def test_many_tasks_are_cut_and_the_page_says_so() -> None:
-    made = report_data.of_study(study_of("one"), Source())
+    made = report_data.of_study(study_of("one"), InputSource())
     rows = [{**made.tasks[0], "name": f"t{number}"} for number in range(SHOWN + 1)]
-    many = report_data.Material(told=made.told, tasks=rows, log=made.log, holdings=made.holdings)
+    many = report_data.ReportData(told=made.told, tasks=rows, log=made.log, holdings=made.holdings)
     page = read(report.render(many))
     assert f"The first {SHOWN:,} of {SHOWN + 1:,}; all are in the table of tasks." in page.text
     assert f"t{SHOWN - 1}" in page.text
@@ -203,7 +203,7 @@ def test_an_empty_log_has_a_page_too(end_s: float) -> None:
 def test_the_table_shows_the_makespan_only_if_there_is_one() -> None:
     def labels(work_samples: float) -> list[str]:
         done = study(LOG, [task(work_samples=work_samples)], Settings())
-        return [str(row[0]) for row in compared(report_data.of_study(done, Source())).rows]
+        return [str(row[0]) for row in compared(report_data.of_study(done, InputSource())).rows]
 
     assert "all tasks finished after" in labels(100.0)
     assert "all tasks finished after" not in labels(1e9)
@@ -220,7 +220,7 @@ def test_what_no_costs_would_bring_is_not_called_a_bound() -> None:
 def test_a_folder_gives_the_page_that_memory_gave(tmp_path: Path, tables: str) -> None:
     pytest.importorskip("pyarrow", reason="tables as Parquet need pyarrow") if tables == "parquet" else None
     done = study(LOG, [task("one"), task("two", max_nodes=1)], Settings(), baseline="equal-share")
-    source = Source(log="log.npz", tasks="tasks.toml", baseline="equal-share")
+    source = InputSource(log="log.npz", tasks="tasks.toml", baseline="equal-share")
     replay_folder.write(done, tmp_path, source, tables=tables)
     written = (tmp_path / "report.html").read_text()
     again = report.render(report_data.of_folder(tmp_path))

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from bftrain.config import Settings
 from bftrain_replay.drawing import picture_files, theme
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Page, Section, html
-from bftrain_replay.drawing.raster import Changes, Raster, in_order
-from bftrain_replay.drawing.series import Series
-from bftrain_replay.drawing.time_axis import Moments
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
+from bftrain_replay.drawing.raster import StateChanges, StateRaster, in_order
+from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.time_axis import TimeAxis
 from bftrain_replay.drawing.vega import png, svg
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import node_holders, report, task_sizes
-from bftrain_replay.reporting.report_data import Material, of_study
+from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
@@ -32,9 +32,9 @@ LOG = log_of(
 )
 
 
-def made() -> Material:
+def made() -> ReportData:
     done = study(LOG, [task("x", max_nodes=2), task("y", max_nodes=2), task("z", max_nodes=1)], Settings())
-    return of_study(done, Source())
+    return of_study(done, InputSource())
 
 
 def numbers(width: float = 100.0) -> st.SearchStrategy[list[float]]:
@@ -44,11 +44,11 @@ def numbers(width: float = 100.0) -> st.SearchStrategy[list[float]]:
 @given(times=numbers(), most=st.integers(1, 8))
 def test_fewer_steps_keep_the_integral(times: list[float], most: int) -> None:
     values = np.arange(1.0, len(times) + 1)
-    whole = Series(times_s=np.array(times), end_s=101.0, columns={"n": values})
+    whole = StepSeries(times_s=np.array(times), end_s=101.0, columns={"n": values})
     fewer = whole.averaged(most)
     assert fewer.times_s.size <= max(most, 1)
 
-    def integral(series: Series) -> float:
+    def integral(series: StepSeries) -> float:
         return float((series.columns["n"] * np.diff(np.append(series.times_s, series.end_s))).sum())
 
     assert integral(fewer) == pytest.approx(integral(whole))
@@ -56,7 +56,7 @@ def test_fewer_steps_keep_the_integral(times: list[float], most: int) -> None:
 
 def test_the_nodes_over_time_are_those_of_the_ledger() -> None:
     done = study(LOG, [task("x", max_nodes=2), task("y", max_nodes=2)], Settings())
-    drawn, booked = of_study(done, Source()).nodes_over_time, done.result
+    drawn, booked = of_study(done, InputSource()).nodes_over_time, done.result
     for time_s in (0.0, 129.0, 130.0, 500.0, 700.0, 1499.9, 1500.0, 1999.0):
         at = np.searchsorted(drawn.times_s, time_s, side="right") - 1
         there = np.searchsorted(booked.times_s, time_s, side="right") - 1
@@ -65,13 +65,13 @@ def test_the_nodes_over_time_are_those_of_the_ledger() -> None:
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> Raster:
+def changes(draw: st.DrawFn) -> StateRaster:
     rows, end_s = draw(st.integers(1, 5)), 60.0
     some = draw(
         st.lists(st.tuples(st.integers(0, rows - 1), st.floats(0, 70, width=32), st.integers(0, 4)), max_size=25)
     )
     row, since_s, state = (np.array(column) for column in zip(*some, strict=True)) if some else [np.zeros(0)] * 3
-    return Raster(
+    return StateRaster(
         changes=in_order(row.astype(int), since_s.astype(float), state.astype(int), rows=rows, end_s=end_s),
         rows=[f"r{number}" for number in range(rows)],
         labels="vwxyz",
@@ -81,7 +81,7 @@ def changes(draw: st.DrawFn) -> Raster:
 
 
 @given(changes(), st.integers(1, 9), st.integers(1, 6))
-def test_a_pixel_mixes_all_that_falls_into_it(drawn: Raster, width: int, height: int) -> None:
+def test_a_pixel_mixes_all_that_falls_into_it(drawn: StateRaster, width: int, height: int) -> None:
     pixels = drawn.pixels(theme.LIGHT, width, height)
     count = len(drawn.rows)
     assert pixels.shape == (min(height, count), width, 3)
@@ -99,7 +99,7 @@ def test_a_pixel_mixes_all_that_falls_into_it(drawn: Raster, width: int, height:
             assert pixels[line, column] == pytest.approx(expected, abs=0.6)
 
 
-def stretches(drawn: Changes) -> list[tuple[float, float, int, int]]:
+def stretches(drawn: StateChanges) -> list[tuple[float, float, int, int]]:
     """From when to when which row was in which state."""
     ends = np.append(drawn.since_s[1:], drawn.end_s)
     ends[np.append(np.diff(drawn.row) != 0, True)] = drawn.end_s
@@ -107,8 +107,8 @@ def stretches(drawn: Changes) -> list[tuple[float, float, int, int]]:
 
 
 @given(changes())
-def test_a_raster_is_packed_without_loss(drawn: Raster) -> None:
-    packed = drawn.packed(Moments(1.6e9, 60.0))
+def test_a_raster_is_packed_without_loss(drawn: StateRaster) -> None:
+    packed = drawn.packed(TimeAxis(1.6e9, 60.0))
     many, later, states = (unpacked(packed[name]) for name in ("counts", "later", "states"))
     at = np.frombuffer(zlib.decompress(base64.b64decode(packed["at"])), dtype="<f8")
     assert many.sum() == later.size == states.size == drawn.changes.state.size
@@ -131,7 +131,7 @@ def test_of_several_changes_at_once_the_last_counts() -> None:
     assert stretches(drawn) == [(0.0, 5.0, 0, 0), (5.0, 10.0, 0, 1), (0.0, 10.0, 1, 1)]
 
 
-def state_of(drawn: Raster, row: int, time_s: float) -> str:
+def state_of(drawn: StateRaster, row: int, time_s: float) -> str:
     (place,) = [state for begin, end, of, state in stretches(drawn.changes) if of == row and begin <= time_s < end]
     return drawn.labels[place]
 
@@ -181,7 +181,7 @@ def test_what_would_take_too_much_room_is_told_in_coarser_steps() -> None:
         assert held_s(coarse.raster, state) == pytest.approx(held_s(exact.raster, state), abs=4 * 3.91)
 
 
-def held_s(drawn: Raster, state: int) -> float:
+def held_s(drawn: StateRaster, state: int) -> float:
     return sum(end - begin for begin, end, _, of in stretches(drawn.changes) if of == state)
 
 
@@ -210,7 +210,7 @@ def test_twice_as_many_nodes_are_so_much_stronger() -> None:
 
 def test_no_task_ever_ran_no_sizes() -> None:
     nothing = study(log_of(end_s=50.0), [task()], Settings())
-    assert task_sizes.sizes(of_study(nothing, Source())) is None
+    assert task_sizes.sizes(of_study(nothing, InputSource())) is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_no_task_ever_ran_no_sizes() -> None:
     [(1.6e9, 100.0, True), (0.0, 100.0, False), (5.0, 9000.0, False), (1e13, 600.0, False), (8.64e12, 9.0, False)],
 )
 def test_time_is_on_the_calendar_if_there_is_one(start_s: float, span_s: float, calendar: bool) -> None:  # noqa: FBT001 - a table of cases
-    moments = Moments(start_s, span_s)
+    moments = TimeAxis(start_s, span_s)
     assert moments.on_calendar is calendar
     assert moments.place(0.0) == (start_s * 1000.0 if calendar else 0.0)
     assert moments.told()["to"] - moments.told()["from"] == span_s * 1000.0
@@ -226,7 +226,7 @@ def test_time_is_on_the_calendar_if_there_is_one(start_s: float, span_s: float, 
 
 
 def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
-    for moments in (Moments(0.0, 0.0), Moments(1.6e9, 1e-5)):
+    for moments in (TimeAxis(0.0, 0.0), TimeAxis(1.6e9, 1e-5)):
         assert moments.told()["to"] > moments.told()["from"]
 
 
@@ -260,8 +260,8 @@ def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path)
 def test_no_script_can_be_ended_from_inside() -> None:
     words = {"x": {"field": "a", "type": "nominal"}, "text": {"field": "a", "type": "nominal"}}
     spec = {"data": {"values": [{"a": "</ScRiPt><b>"}]}, "mark": "text", "encoding": words}
-    figure = Figure(name="x", title="", alt="</script><!--", spec=spec)
-    page = html(Page(title="t", sections=(Section(heading="h", parts=(figure,)),)))
+    figure = ChartFigure(name="x", title="", alt="</script><!--", spec=spec)
+    page = html(HtmlPage(title="t", sections=(PageSection(heading="h", parts=(figure,)),)))
     assert page.lower().count("</script") == 3
     assert "<b>" not in page
     assert r"\u003c/ScRiPt>" in page

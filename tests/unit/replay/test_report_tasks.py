@@ -11,11 +11,11 @@ from bftrain.config import Settings
 from bftrain_replay.drawing.html_page import html
 from bftrain_replay.drawing.vega import svg
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.completion import completion
-from bftrain_replay.reporting.cumulative import Line, over_ratios, over_time
-from bftrain_replay.reporting.report_data import Material, of_study
+from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
+from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.reporting.user_shares import OTHERS, by_user, users_over_time
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
@@ -23,15 +23,15 @@ from tests.unit.replay.cases import log_of, task
 LOG = log_of((0.0, "ab", ""), (500.0, "", "b"), end_s=1000.0)
 
 
-def made(*, users: tuple[str, ...] = ("", "", ""), work: float = 2000.0, **given: Any) -> Material:  # noqa: ANN401 - the fields' own types
+def made(*, users: tuple[str, ...] = ("", "", ""), work: float = 2000.0, **given: Any) -> ReportData:  # noqa: ANN401 - the fields' own types
     tasks = [
         task(f"t{place}", rate=(10.0,), work_samples=work * (place + 1), user=user, submit_s=20.0 * place, **given)
         for place, user in enumerate(users)
     ]
-    return of_study(study(LOG, tasks, Settings(horizon_s=120.0, placement="grouped")), Source())
+    return of_study(study(LOG, tasks, Settings(horizon_s=120.0, placement="grouped")), InputSource())
 
 
-def text_of(material: Material) -> str:
+def text_of(material: ReportData) -> str:
     section = completion(material)
     assert section is not None
     return " ".join(str(part) for part in section.parts)
@@ -55,7 +55,7 @@ def test_nobody_finished_is_said_and_draws_nothing_empty() -> None:
 
 
 def test_where_nothing_ends_there_is_no_such_section() -> None:
-    endless = of_study(study(LOG, [task("endless")], Settings()), Source())
+    endless = of_study(study(LOG, [task("endless")], Settings()), InputSource())
     assert completion(endless) is None
     assert "How long tasks took" not in html(report.page(endless))
 
@@ -74,10 +74,12 @@ def test_lines_end_at_the_share_that_came_so_far() -> None:
 
 
 def test_far_apart_times_stand_on_a_logarithmic_axis_and_near_ones_do_not() -> None:
-    near = over_time([Line("a", np.array([60.0, 90.0, 200.0]), 3)], "long", {})["encoding"]["x"]
+    near = over_time([CumulativeLine("a", np.array([60.0, 90.0, 200.0]), 3)], "long", {})["encoding"]["x"]
     assert near["scale"]["domain"][0] == 0.0
     assert near["title"] == "minutes long"
-    far = over_time([Line("a", np.array([0.0, 1.0, 60.0, 60.0, 9000.0, np.nan]), 6)], "long", {})["encoding"]["x"]
+    far = over_time([CumulativeLine("a", np.array([0.0, 1.0, 60.0, 60.0, 9000.0, np.nan]), 6)], "long", {})["encoding"][
+        "x"
+    ]
     assert far["scale"]["type"] == "log"
     low, high = far["scale"]["domain"]
     assert 0.0 < low < 60.0 / 3600.0 < high == 2.5
@@ -85,7 +87,7 @@ def test_far_apart_times_stand_on_a_logarithmic_axis_and_near_ones_do_not() -> N
 
 def test_ratios_always_show_where_1_is() -> None:
     for values in ([3.0, 9.0], [0.1, 0.2], [1.0]):
-        layers = over_ratios([Line("a", np.array(values), len(values))], "rho", {})["layer"]
+        layers = over_ratios([CumulativeLine("a", np.array(values), len(values))], "rho", {})["layer"]
         low, high = layers[0]["encoding"]["x"]["scale"]["domain"]
         assert low < 1.0 < high
         assert low <= min(values)

@@ -30,14 +30,14 @@ from bftrain.values.events import (
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-from bftrain_replay.accounting.node_time_ledger import PLAIN, Unused
+from bftrain_replay.accounting.node_time_ledger import PLAIN, UnusedReason
 from bftrain_replay.journal_replay import go_through, rerun
 from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.resume.journal_events import recorded
-from bftrain_replay.simulation.engine import Run, run
+from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.rules import Realistic
+from bftrain_replay.simulation.rules import RealisticRules
 from bftrain_replay.simulation.task_progress import TaskProgress
 from tests.unit.datasets.test_node_kinds import mixed_log
 
@@ -83,7 +83,7 @@ def written(journal: Path, steps: Sequence[Sequence[Event]], *, thinks_s: float 
     return opened
 
 
-def books(of: Run, uncounted: frozenset[str]) -> list[tuple[object, ...]]:
+def books(of: EngineRun, uncounted: frozenset[str]) -> list[tuple[object, ...]]:
     """Give what tasks came to; changes are not counted of tasks that change when a log ends: a replay is over then."""
     found: list[tuple[object, ...]] = []
     for task in of.tasks:
@@ -100,7 +100,7 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(seed: int, tmp_path: Pa
     shape = TaskShape(max_nodes=6, work_samples=3e6)
     log, tasks = generate_log(16, 0.1, seed), generate_mix(12, seed, shape=shape)
     with Journal.create(tmp_path / "journal", settings) as journal:
-        rules = Realistic(ReplaySettings.of(settings).progress_kept)
+        rules = RealisticRules(ReplaySettings.of(settings).progress_kept)
         run(log, tasks, Writing(build_harvester(settings), journal), semantics=rules)
         told = recorded(journal)
         gone = go_through(journal, told)
@@ -158,7 +158,7 @@ def test_a_name_may_be_used_again(tmp_path: Path) -> None:
     # For what-if replays a task has the work that it reported, or that its curve says
     assert [spec.work_samples for spec in done.study.tasks] == [150.0, 200.0, None]
     assert done.study.baseline is not None
-    assert done.study.result.summary().unused_node_h == {**dict.fromkeys(PLAIN, 0.0), Unused.NO_TASK: 40 / 3600}
+    assert done.study.result.summary().unused_node_h == {**dict.fromkeys(PLAIN, 0.0), UnusedReason.NO_TASK: 40 / 3600}
 
 
 def test_tasks_that_fail_pause_and_are_measured(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_nodes_are_undecided_while_it_thinks(tmp_path: Path) -> None:
     with written(tmp_path / "journal", steps, thinks_s=1.0) as journal:
         result = result_of(go_through(journal, recorded(journal)).run, ReplaySettings())
     assert result.tasks[0].node_s == 18.0 + 10.0 + 1.0 + 18.0
-    assert result.unused_node_s[Unused.UNDECIDED] == 2.0 + 1.0
-    assert result.unused_node_s[Unused.NO_TASK] == 2.0
+    assert result.unused_node_s[UnusedReason.UNDECIDED] == 2.0 + 1.0
+    assert result.unused_node_s[UnusedReason.NO_TASK] == 2.0
     assert (result.used_node_s, result.idle_node_s) == (47.0, 52.0)
 
 
@@ -278,7 +278,7 @@ def test_a_journal_of_nodes_of_several_kinds_comes_to_the_same_books(tmp_path: P
     assert done == [task.done_samples for task in part.tasks if isinstance(task, TaskProgress)]
     assert done[1] == 60.0
     assert again.ledger.unused_node_s == part.ledger.unused_node_s
-    assert again.ledger.unused_node_s[Unused.OTHER_KIND] > 0.0
+    assert again.ledger.unused_node_s[UnusedReason.OTHER_KIND] > 0.0
 
 
 @pytest.mark.parametrize(("kind", "others"), [("v100", "other"), ("other", "other-2")])

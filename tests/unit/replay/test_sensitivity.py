@@ -13,7 +13,7 @@ from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, alternatives
 from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import Source
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.reporting.sensitivity_section import label
@@ -148,11 +148,11 @@ def test_rows_are_named_in_words() -> None:
 def test_the_page_has_the_table_near_its_top_and_the_sum_leaves_it_out() -> None:
     plain = study(log_of((0.0, "ab", ""), end_s=100.0), [task()], ReplaySettings())
     done = with_changes(plain, sensitivity=ROWS)
-    page = report.render(of_study(done, Source()))
+    page = report.render(of_study(done, InputSource()))
     assert "progress in memory (assumed here)" in page
     assert page.index("If other things were assumed") < page.index("Where the idle node-time went")
-    assert "If other things were assumed" not in report.render(of_study(plain, Source()))
+    assert "If other things were assumed" not in report.render(of_study(plain, InputSource()))
     assert (
-        summary_json.summary(done, Source())["figures_sha256"]
-        == summary_json.summary(plain, Source())["figures_sha256"]
+        summary_json.summary(done, InputSource())["figures_sha256"]
+        == summary_json.summary(plain, InputSource())["figures_sha256"]
     )

@@ -15,16 +15,16 @@ from bftrain.config import Settings
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.drawing import vega
-from bftrain_replay.drawing.figure import Figure
-from bftrain_replay.drawing.html_page import Page, Section, html
-from bftrain_replay.drawing.series import STEPS, Series
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
+from bftrain_replay.drawing.series import STEPS, StepSeries
 from bftrain_replay.drawing.static.labels import moment_on_calendar, moment_since_start, number_format
 from bftrain_replay.drawing.static.layers import layers_of
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.static.scales import LinearScale, LogScale, TickLook, TimeScale
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
-from bftrain_replay.drawing.time_axis import Moments
-from bftrain_replay.provenance import Source
+from bftrain_replay.drawing.time_axis import TimeAxis
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.study import study
@@ -37,14 +37,14 @@ DAY_MS = 24 * HOUR_MS
 
 
 @pytest.fixture(scope="module")
-def figures() -> Sequence[Figure]:
+def figures() -> Sequence[ChartFigure]:
     done = study(sample_log(), sample_tasks(), Settings(), baseline="equal-share")
-    return [each for each in report.page(of_study(done, Source())).figures if not each.chooses_time]
+    return [each for each in report.page(of_study(done, InputSource())).figures if not each.chooses_time]
 
 
 @pytest.fixture
 def _without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(figure: Figure) -> str:
+    def refuse(figure: ChartFigure) -> str:
         raise AssertionError(f"Vega was asked for '{figure.name}'")
 
     monkeypatch.setattr(vega, "svg", refuse)
@@ -56,7 +56,7 @@ def parsed(picture: str) -> ET.Element:
 
 
 @pytest.mark.usefixtures("_without_vega")
-def test_each_figure_of_a_report_is_drawn_by_us(figures: Sequence[Figure]) -> None:
+def test_each_figure_of_a_report_is_drawn_by_us(figures: Sequence[ChartFigure]) -> None:
     for figure in figures:
         picture = static_picture(figure)
         drawn = parsed(picture)
@@ -69,7 +69,7 @@ def test_each_figure_of_a_report_is_drawn_by_us(figures: Sequence[Figure]) -> No
 
 
 @pytest.mark.usefixtures("_without_vega")
-def test_words_of_a_waterfall_stand_in_both_forms(figures: Sequence[Figure]) -> None:
+def test_words_of_a_waterfall_stand_in_both_forms(figures: Sequence[ChartFigure]) -> None:
     figure = next(each for each in figures if each.name == "waterfall")
     drawn = parsed(static_picture(figure))
     forms = [each for each in drawn if each.get("class", "").startswith("plot")]
@@ -100,15 +100,15 @@ def test_bars_are_as_long_as_their_numbers() -> None:
             "color": {"field": "c", "type": "nominal"},
         },
     }
-    picture = static_picture(Figure(name="x", title="t", alt="", spec=spec))
+    picture = static_picture(ChartFigure(name="x", title="t", alt="", spec=spec))
     assert bars(picture) == [(0.0, 25.0), (25.0, 75.0), (0.0, 50.0)]  # those of one name upon each other
 
 
-def series_figure(series: Series) -> Figure:
-    moments = Moments(0.0, series.end_s)
+def series_figure(series: StepSeries) -> ChartFigure:
+    moments = TimeAxis(0.0, series.end_s)
     area = {"mark": {"type": "area", "interpolate": "step-after"}, "encoding": {"y": {"field": "n"}}}
     encoding = {"x": moments.axis(), "y": {"type": "quantitative", "scale": {"nice": False}}}
-    return Figure(
+    return ChartFigure(
         name="x", title="t", alt="", moments=moments, series=[series], spec={"encoding": encoding, "layer": [area]}
     )
 
@@ -116,7 +116,7 @@ def series_figure(series: Series) -> Figure:
 def test_a_peak_that_averages_would_hide_is_on_paper() -> None:
     values = np.zeros(100 * STEPS)
     values[4321] = 70.0
-    series = Series(times_s=np.arange(values.size, dtype=float), end_s=float(values.size), columns={"n": values})
+    series = StepSeries(times_s=np.arange(values.size, dtype=float), end_s=float(values.size), columns={"n": values})
     picture = static_picture(series_figure(series))
     labels = [each.text for each in parsed(picture).iter("text")]
     assert "60" in labels  # the axis reaches to the peak, not to the mean of its step, 0.7
@@ -126,7 +126,7 @@ def test_a_peak_that_averages_would_hide_is_on_paper() -> None:
 
 
 def test_steps_that_fit_have_no_band() -> None:
-    series = Series(times_s=np.array([0.0, 5.0]), end_s=10.0, columns={"n": np.array([1.0, 4.0])})
+    series = StepSeries(times_s=np.array([0.0, 5.0]), end_s=10.0, columns={"n": np.array([1.0, 4.0])})
     picture = static_picture(series_figure(series))
     assert "lowest" not in picture
     (area,) = parsed(picture).iter("path")
@@ -140,7 +140,7 @@ def test_steps_that_fit_have_no_band() -> None:
 )
 def test_extremes_are_those_of_each_step(times: list[float], most: int, numbers: list[int]) -> None:
     values = np.array(numbers[: len(times)], dtype=float)
-    series = Series(times_s=np.array(times), end_s=100.0, columns={"n": values})
+    series = StepSeries(times_s=np.array(times), end_s=100.0, columns={"n": values})
     found = series.extremes(most, "_low", "_high")
     edges = np.append(found.times_s, 100.0)
     for place in range(found.times_s.size):
@@ -157,15 +157,15 @@ def test_what_we_cannot_draw_vega_does() -> None:
         "mark": "arc",
         "encoding": {"theta": {"field": "a", "type": "quantitative"}},
     }
-    figure = Figure(name="x", title="", alt="", spec=spec)
+    figure = ChartFigure(name="x", title="", alt="", spec=spec)
     with pytest.raises(UnsupportedFigureError, match="arc"):
         layers_of(figure.described(), [])
     assert "marks" in static_picture(figure)  # as Vega's pictures have
 
 
 def test_a_page_has_its_pictures_without_scripts() -> None:
-    series = Series(times_s=np.array([0.0, 5.0]), end_s=10.0, columns={"n": np.array([1.0, 4.0])})
-    page = html(Page(title="t", sections=(Section(heading="h", parts=(series_figure(series),)),)))
+    series = StepSeries(times_s=np.array([0.0, 5.0]), end_s=10.0, columns={"n": np.array([1.0, 4.0])})
+    page = html(HtmlPage(title="t", sections=(PageSection(heading="h", parts=(series_figure(series),)),)))
     bare = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert '<path d="M0,195H500V0H1000V260H0Z"' in bare
     assert "need JavaScript" not in bare

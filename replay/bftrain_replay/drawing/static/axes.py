@@ -13,13 +13,13 @@ from html import escape
 from typing import Any, Final
 
 from bftrain_replay.drawing.static.labels import FONT_SIZE, shortened, text_width
-from bftrain_replay.drawing.static.layers import Layer
+from bftrain_replay.drawing.static.layers import MarkLayer
 from bftrain_replay.drawing.static.scales import (
+    AxisScale,
+    AxisTick,
     BandScale,
     LinearScale,
     LogScale,
-    Scale,
-    Tick,
     TickLook,
     TimeScale,
     band_name,
@@ -39,11 +39,11 @@ _TITLE: Final = 22.0  # pixels of a line of words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class PlotAxis:
     """One side of a plot: its scale, its ticks if they are shown, and how they look, in Vega-Lite's words."""
 
-    scale: Scale
-    ticks: Sequence[Tick]
+    scale: AxisScale
+    ticks: Sequence[AxisTick]
     look: Mapping[str, Any]
     title: str
 
@@ -64,16 +64,16 @@ class Axis:
         return max(widest, float(self.look.get("minExtent", _EXTENT))) + (_TITLE if self.title else 0.0)
 
 
-def axis_of(layers: Sequence[Layer], channel: str, params: Mapping[str, float]) -> Axis:
+def axis_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, float]) -> PlotAxis:
     """Return the axis of ``x`` or ``y`` that all layers share; ``params`` are numbers that a figure names."""
     using = [layer for layer in layers if channel in layer.channels and _positional(layer.channels[channel])]
     if not using:
-        return Axis(scale=LinearScale(0.0, 1.0), ticks=(), look={}, title="")
+        return PlotAxis(scale=LinearScale(0.0, 1.0), ticks=(), look={}, title="")
     first = next((each for each in using if "title" in each.channels[channel]), using[0]).channels[channel]
     shown = first.get("axis", {})
     scale, look = scale_of(using, channel, params), shown or {}
     if shown is None:
-        return Axis(scale=scale, ticks=(), look={}, title="")
+        return PlotAxis(scale=scale, ticks=(), look={}, title="")
     title = look.get("title", first.get("title", ""))
     count = look.get("tickCount", TICKS_ACROSS if channel == "x" else _TICKS_UP)
     ticks = scale.ticks(
@@ -84,10 +84,10 @@ def axis_of(layers: Sequence[Layer], channel: str, params: Mapping[str, float]) 
             values=tuple(map(float, look.get("values", ()))),
         ),
     )
-    return Axis(scale=scale, ticks=ticks, look=look, title=title or "")
+    return PlotAxis(scale=scale, ticks=ticks, look=look, title=title or "")
 
 
-def scale_of(layers: Sequence[Layer], channel: str, params: Mapping[str, float]) -> Scale:
+def scale_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, float]) -> AxisScale:
     """Return the scale on which all values of a channel stand."""
     described = [layer.channels[channel] for layer in layers]
     kind = next((each["type"] for each in described if "type" in each), "quantitative")
@@ -118,7 +118,7 @@ def scale_of(layers: Sequence[Layer], channel: str, params: Mapping[str, float])
     return padded(linear, float(asked.get("padding", 0.0)) / _PLOT)
 
 
-def across(axis: Axis, height: float) -> str:
+def across(axis: PlotAxis, height: float) -> str:
     """Return the axis below a plot."""
     places = [tick.place for tick in axis.ticks]
     in_narrow, in_wide = (_shown(places, axis, width) for width in (_NARROW, _WIDE))
@@ -146,7 +146,7 @@ def _title_below(title: str, y: float) -> str:
     return f'{middle} class="wide">{escape(title)}</text>{at_end}'
 
 
-def beside(axis: Axis, height: float, *, lines: bool) -> str:
+def beside(axis: PlotAxis, height: float, *, lines: bool) -> str:
     """Return the axis left of a plot; ``lines`` across the plot are drawn at its ticks."""
     parts = []
     for tick, label in zip(axis.ticks, axis.labels, strict=True):
@@ -165,7 +165,7 @@ def beside(axis: Axis, height: float, *, lines: bool) -> str:
     return "".join(parts)
 
 
-def room_below(axis: Axis) -> float:
+def room_below(axis: PlotAxis) -> float:
     """Return how many pixels the axis takes below a plot."""
     return (_TITLE if axis.ticks else 2.0) + (_TITLE - 2 if axis.title else 0.0)
 
@@ -190,7 +190,7 @@ def _given(scale: Mapping[str, Any], end: str, params: Mapping[str, float], othe
     return params[scale[end]["expr"]] if end in scale else float(otherwise)
 
 
-def _values(layers: Sequence[Layer], channel: str) -> list[float]:
+def _values(layers: Sequence[MarkLayer], channel: str) -> list[float]:
     """Return all numbers that stand on a channel, sums where layers stack them."""
     found: list[float] = []
     for layer in layers:
@@ -202,7 +202,7 @@ def _values(layers: Sequence[Layer], channel: str) -> list[float]:
     return found
 
 
-def stacked(layer: Layer, channel: str) -> bool:
+def stacked(layer: MarkLayer, channel: str) -> bool:
     """Return whether a layer puts its values upon each other: areas, and bars with names, of several colours do."""
     described, other = layer.channels.get(channel, {}), layer.channels.get(_other(channel), {})
     upon = (layer.kind == "area" and channel == "y") or (layer.kind == "bar" and other.get("type") == "nominal")
@@ -217,7 +217,7 @@ def _other(channel: str) -> str:
 
 
 def _bands(
-    layers: Sequence[Layer], channel: str, described: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
+    layers: Sequence[MarkLayer], channel: str, described: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
 ) -> BandScale:
     order = asked.get("domain") or next((each["sort"] for each in described if each.get("sort")), None)
     names = order or dict.fromkeys(band_name(layer.value(row, channel)) for layer in layers for row in layer.rows)
@@ -225,7 +225,7 @@ def _bands(
     return BandScale(tuple(map(band_name, names)), padding=0.1 if bars else 0.0, reverse=channel == "y")
 
 
-def _shown(places: Sequence[float], axis: Axis, width: float) -> set[int]:
+def _shown(places: Sequence[float], axis: PlotAxis, width: float) -> set[int]:
     """Return which labels fit beside each other in a plot of this width: every one, every second, every third, ..."""
     ends = []
     for place, label in zip(places, axis.labels, strict=True):
@@ -253,6 +253,6 @@ def _fitting(numbers: Sequence[int], ends: Sequence[tuple[float, float]]) -> set
     return found
 
 
-def _anchor(place: float, scale: Scale) -> str:
+def _anchor(place: float, scale: AxisScale) -> str:
     """Keep a label at the end of an axis of numbers inside the page; before its begin there is room."""
     return "end" if place > 1.0 - _EDGE and not isinstance(scale, BandScale) else "middle"

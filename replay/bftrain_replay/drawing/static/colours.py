@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, TypeVar
 
-from bftrain_replay.drawing.static.layers import Layer, Row
+from bftrain_replay.drawing.static.layers import MarkLayer, Row
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
 from bftrain_replay.drawing.theme import HUES
 
@@ -33,7 +33,7 @@ def css_colour(colour: str) -> str:
     return f"var(--{colour[1:]})" if colour.startswith("@") else colour
 
 
-def colour_of(layer: Layer, row: Row, channel: str = "color") -> str:
+def colour_of(layer: MarkLayer, row: Row, channel: str = "color") -> str:
     """Return the colour of a row, as a role or in hex."""
     described = layer.channels.get(channel)
     if described is None:
@@ -47,7 +47,7 @@ def colour_of(layer: Layer, row: Row, channel: str = "color") -> str:
     return str(_entry(_domain(layer, channel), scale.get("range", HUES), value))
 
 
-def dashes_of(layer: Layer, row: Row) -> Sequence[float]:
+def dashes_of(layer: MarkLayer, row: Row) -> Sequence[float]:
     """Return the dashes of a row's line; nothing if it is drawn through."""
     described = layer.channels.get("strokeDash")
     if described is None:
@@ -56,7 +56,7 @@ def dashes_of(layer: Layer, row: Row) -> Sequence[float]:
     return () if tuple(dashes) == _SOLID else tuple(dashes)
 
 
-def key_html(layers: Sequence[Layer], extra: str = "") -> str:
+def key_html(layers: Sequence[MarkLayer], extra: str = "") -> str:
     """Return the key to the colours and dashes of a picture as HTML, which breaks into lines; nothing to say: ''."""
     titles, entries = list[str](), dict[str, KeyEntry]()
     for layer in layers:
@@ -71,7 +71,7 @@ def key_html(layers: Sequence[Layer], extra: str = "") -> str:
     return f'<p class="key">{"".join(words)}{f"<span>{escape(extra)}</span>" if extra else ""}</p>'
 
 
-def _entries(layer: Layer) -> tuple[str, list[KeyEntry]]:
+def _entries(layer: MarkLayer) -> tuple[str, list[KeyEntry]]:
     title, found = "", list[KeyEntry]()
     for channel in ("color", "strokeDash"):
         described = layer.channels.get(channel)
@@ -93,7 +93,7 @@ def _has_key(described: Mapping[str, Any] | None) -> bool:
     return "value" not in described and described.get("scale", {}).get("type") != "quantize"
 
 
-def _entries_of(layer: Layer, channel: str, look: Mapping[str, Any]) -> Iterator[KeyEntry]:
+def _entries_of(layer: MarkLayer, channel: str, look: Mapping[str, Any]) -> Iterator[KeyEntry]:
     described = layer.channels[channel]
     scale = described.get("scale", {})
     line = look.get("symbolType") == "stroke"
@@ -118,7 +118,7 @@ def _style(dashes: Sequence[float]) -> str:
     return "solid" if tuple(dashes) == _SOLID else "dotted" if dashes[0] <= _DOT else "dashed"
 
 
-def _domain(layer: Layer, channel: str) -> list[Any]:
+def _domain(layer: MarkLayer, channel: str) -> list[Any]:
     described = layer.channels[channel]
     scale = described.get("scale") or {}
     if "domain" in scale:
@@ -132,7 +132,7 @@ def _entry(domain: Sequence[Any], entries: Sequence[T], value: object) -> T:
     return entries[domain.index(value) % len(entries)]
 
 
-def _quantized(layer: Layer, value: float, entries: Sequence[str]) -> str:
+def _quantized(layer: MarkLayer, value: float, entries: Sequence[str]) -> str:
     values = [float(layer.value(row, "color")) for row in layer.rows]
     low, high = min(values), max(values)
     step = int((value - low) / ((high - low) or 1.0) * len(entries))

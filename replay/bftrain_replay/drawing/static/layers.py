@@ -22,7 +22,7 @@ _CHANNELS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class MarkLayer:
     """Rows that are drawn with one mark; ``mark`` and ``channels`` are in Vega-Lite's words."""
 
     rows: Sequence[Row]
@@ -49,7 +49,7 @@ class Layer:
         yield from found.values()
 
 
-def layers_of(spec: Mapping[str, Any], rows: Sequence[Row]) -> list[Layer]:
+def layers_of(spec: Mapping[str, Any], rows: Sequence[Row]) -> list[MarkLayer]:
     """Return the layers of a description, from the lowest to the top; ``rows`` are the data it does not hold itself."""
     return list(_layers(spec, rows, {}))
 
@@ -63,7 +63,7 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _layers(spec: Mapping[str, Any], rows: Sequence[Row], shared: Mapping[str, Channel]) -> Iterator[Layer]:
+def _layers(spec: Mapping[str, Any], rows: Sequence[Row], shared: Mapping[str, Channel]) -> Iterator[MarkLayer]:
     if unknown := set(spec) & {"hconcat", "vconcat", "concat", "facet", "repeat"}:
         raise UnsupportedFigureError(f"'{unknown.pop()}'")
     rows = spec["data"]["values"] if spec.get("data", {}).get("values") else rows
@@ -82,7 +82,7 @@ def _layers(spec: Mapping[str, Any], rows: Sequence[Row], shared: Mapping[str, C
         raise UnsupportedFigureError(f"mark '{mark['type']}'")
     if unknown := set(channels) - _CHANNELS:
         raise UnsupportedFigureError(f"channel '{unknown.pop()}'")
-    yield _aggregated(Layer(rows=rows, mark=mark, channels=channels))
+    yield _aggregated(MarkLayer(rows=rows, mark=mark, channels=channels))
 
 
 def _transformed(step: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
@@ -95,7 +95,7 @@ def _transformed(step: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
     raise UnsupportedFigureError(f"transformation {dict(step)}")
 
 
-def _aggregated(layer: Layer) -> Layer:
+def _aggregated(layer: MarkLayer) -> MarkLayer:
     """Take the mean of ``y`` over all rows of one ``x`` and colour, where a layer asks for it."""
     y = layer.channels.get("y", {})
     if "aggregate" not in y:
@@ -105,7 +105,7 @@ def _aggregated(layer: Layer) -> Layer:
     rows = [
         {**same[0], y["field"]: _mean([float(row[y["field"]]) for row in same])} for same in layer.groups("x", "color")
     ]
-    return Layer(rows=rows, mark=layer.mark, channels=layer.channels)
+    return MarkLayer(rows=rows, mark=layer.mark, channels=layer.channels)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from bftrain_replay.drawing.static.axes import percent, stacked
 from bftrain_replay.drawing.static.colours import colour_of, css_colour, dashes_of
 from bftrain_replay.drawing.static.labels import FONT_SIZE
-from bftrain_replay.drawing.static.layers import Layer, Row
-from bftrain_replay.drawing.static.scales import BandScale, Scale
+from bftrain_replay.drawing.static.layers import MarkLayer, Row
+from bftrain_replay.drawing.static.scales import AxisScale, BandScale
 from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
 
 _WIDTH: Final = 1000  # of the inner picture; it is stretched
@@ -27,11 +27,11 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class PlotArea:
     """Where values stand in a plot of ``height`` pixels."""
 
-    x: Scale
-    y: Scale
+    x: AxisScale
+    y: AxisScale
     height: float
 
     def across(self, value: object) -> float:
@@ -43,7 +43,7 @@ class Plot:
         return (1.0 - self.y.place(value)) * self.height
 
 
-def marks(layer: Layer, plot: Plot) -> str:
+def marks(layer: MarkLayer, plot: PlotArea) -> str:
     """Return all marks of a layer."""
     if layer.kind == _PLACEHOLDER:
         return ""
@@ -53,7 +53,7 @@ def marks(layer: Layer, plot: Plot) -> str:
     return "".join(draw(layer, plot))
 
 
-def band(rows: Sequence[Row], low: str, high: str, colour: str, plot: Plot) -> str:
+def band(rows: Sequence[Row], low: str, high: str, colour: str, plot: PlotArea) -> str:
     """Return the steps between two columns of rows over time, pale: from the least to the most."""
     places = [plot.across(row["t"]) for row in rows]
     tops, bottoms = ([plot.down(row[name]) for row in rows] for name in (high, low))
@@ -63,7 +63,7 @@ def band(rows: Sequence[Row], low: str, high: str, colour: str, plot: Plot) -> s
     return _curves(f'<path d="{"".join(shape)}Z" {look}/>', plot)
 
 
-def _areas(layer: Layer, plot: Plot) -> Iterator[str]:
+def _areas(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     if stacked(layer, "y"):
         curves = _stacked_areas(layer, plot)
     elif "y2" in layer.channels:
@@ -73,7 +73,7 @@ def _areas(layer: Layer, plot: Plot) -> Iterator[str]:
     yield _curves("".join(curves), plot)
 
 
-def _stacked_areas(layer: Layer, plot: Plot) -> list[str]:
+def _stacked_areas(layer: MarkLayer, plot: PlotArea) -> list[str]:
     """Draw the highest first: each covers what it does not rise above."""
     upon: dict[Any, float] = {}
     areas = []
@@ -88,17 +88,17 @@ def _stacked_areas(layer: Layer, plot: Plot) -> list[str]:
     return areas[::-1]
 
 
-def _area(layer: Layer, plot: Plot, rows: Sequence[Row], base: float) -> str:
+def _area(layer: MarkLayer, plot: PlotArea, rows: Sequence[Row], base: float) -> str:
     tops = _points(layer, plot, rows)
     return _filled(layer, rows[0], _path(tops, stepped=_stepped(layer)), tops, plot.down(base))
 
 
-def _filled(layer: Layer, row: Row, top: str, points: Sequence[Point], base: float) -> str:
+def _filled(layer: MarkLayer, row: Row, top: str, points: Sequence[Point], base: float) -> str:
     shape = f"{top}V{_y(base)}H{_x(points[0][0])}Z"
     return f'<path d="{shape}" fill="{css_colour(colour_of(layer, row))}"{_opacity(layer, row)}/>'
 
 
-def _between(layer: Layer, plot: Plot) -> list[str]:
+def _between(layer: MarkLayer, plot: PlotArea) -> list[str]:
     """Draw areas from ``y`` to ``y2``."""
     shapes = []
     for same in layer.groups("color", "detail"):
@@ -111,7 +111,7 @@ def _between(layer: Layer, plot: Plot) -> list[str]:
     return shapes
 
 
-def _lines(layer: Layer, plot: Plot) -> Iterator[str]:
+def _lines(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     curves = []
     for same in layer.groups("color", "strokeDash", "detail"):
         shape = _path(_points(layer, plot, same), stepped=_stepped(layer))
@@ -120,7 +120,7 @@ def _lines(layer: Layer, plot: Plot) -> Iterator[str]:
     yield _curves("".join(curves), plot)
 
 
-def _bars(layer: Layer, plot: Plot) -> Iterator[str]:
+def _bars(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     if isinstance(plot.y, BandScale):
         yield from _level_bars(layer, plot)
     elif isinstance(plot.x, BandScale):
@@ -129,7 +129,7 @@ def _bars(layer: Layer, plot: Plot) -> Iterator[str]:
         raise UnsupportedFigureError("bars without names")
 
 
-def _level_bars(layer: Layer, plot: Plot) -> Iterator[str]:
+def _level_bars(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     thick = _thickness(layer, plot)
     ends: dict[Any, float] = {}
     rows = sorted(layer.rows, key=lambda row: layer.value(row, "order") or 0.0)
@@ -144,7 +144,7 @@ def _level_bars(layer: Layer, plot: Plot) -> Iterator[str]:
         yield _box(layer, row, left, right - left, plot.down(name) - thick / 2, thick)
 
 
-def _thickness(layer: Layer, plot: Plot) -> float:
+def _thickness(layer: MarkLayer, plot: PlotArea) -> float:
     asked = layer.mark.get("height")
     slot = plot.height / (len(plot.y.names) or 1) if isinstance(plot.y, BandScale) else plot.height
     if asked is None:
@@ -152,7 +152,7 @@ def _thickness(layer: Layer, plot: Plot) -> float:
     return slot * float(asked["band"]) if isinstance(asked, dict) else float(asked)
 
 
-def _upright_bars(layer: Layer, plot: Plot) -> Iterator[str]:
+def _upright_bars(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     sides = list(layer.channels.get("xOffset", {}).get("sort", ())) or [None]
     wide = plot.x.width if isinstance(plot.x, BandScale) else 1.0
     for row in layer.rows:
@@ -162,7 +162,7 @@ def _upright_bars(layer: Layer, plot: Plot) -> Iterator[str]:
         yield _box(layer, row, left, wide / len(sides), top, base - top)
 
 
-def _rectangles(layer: Layer, plot: Plot) -> Iterator[str]:
+def _rectangles(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     for row in layer.rows:
         x, y = layer.value(row, "x"), layer.value(row, "y")
         if isinstance(plot.x, BandScale) and isinstance(plot.y, BandScale):
@@ -174,7 +174,7 @@ def _rectangles(layer: Layer, plot: Plot) -> Iterator[str]:
         yield _box(layer, row, left, right - left, top, base - top)
 
 
-def _box(layer: Layer, row: Row, left: float, wide: float, top: float, high: float) -> str:
+def _box(layer: MarkLayer, row: Row, left: float, wide: float, top: float, high: float) -> str:
     fill, edge = css_colour(colour_of(layer, row)), colour_of(layer, row, "stroke")
     radius = layer.mark.get("cornerRadius", layer.mark.get("cornerRadiusEnd", 0))
     look = f' rx="{radius}"' if radius else ""
@@ -186,7 +186,7 @@ def _box(layer: Layer, row: Row, left: float, wide: float, top: float, high: flo
     )
 
 
-def _rules(layer: Layer, plot: Plot) -> Iterator[str]:
+def _rules(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     for row in layer.rows:
         at = percent(plot.across(layer.value(row, "x")))
         top, end = 0.0, plot.height
@@ -196,14 +196,14 @@ def _rules(layer: Layer, plot: Plot) -> Iterator[str]:
         yield f'<line x1="{at}" x2="{at}" y1="{_y(top)}" y2="{_y(end)}" {look}{_opacity(layer, row)}/>'
 
 
-def _points_of_rows(layer: Layer, plot: Plot) -> Iterator[str]:
+def _points_of_rows(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     for row in layer.rows:
         x, y = plot.across(layer.value(row, "x")), plot.down(layer.value(row, "y"))
         fill = css_colour(colour_of(layer, row))
         yield f'<circle cx="{percent(x)}" cy="{_y(y)}" r="{_POINT_RADIUS:g}" fill="{fill}"{_opacity(layer, row)}/>'
 
 
-def _texts(layer: Layer, plot: Plot) -> Iterator[str]:
+def _texts(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     anchor = {"left": "start", "right": "end"}.get(layer.mark.get("align", ""), "middle")
     for row in layer.rows:
         y = float(layer.mark["y"]) + FONT_SIZE if "y" in layer.mark else plot.down(layer.value(row, "y")) + 4
@@ -216,7 +216,7 @@ def _texts(layer: Layer, plot: Plot) -> Iterator[str]:
         )
 
 
-_DRAWN: Final[dict[str, Callable[[Layer, Plot], Iterator[str]]]] = {
+_DRAWN: Final[dict[str, Callable[[MarkLayer, PlotArea], Iterator[str]]]] = {
     "area": _areas,
     "bar": _bars,
     "line": _lines,
@@ -227,13 +227,13 @@ _DRAWN: Final[dict[str, Callable[[Layer, Plot], Iterator[str]]]] = {
 }
 
 
-def _points(layer: Layer, plot: Plot, rows: Sequence[Row]) -> list[Point]:
+def _points(layer: MarkLayer, plot: PlotArea, rows: Sequence[Row]) -> list[Point]:
     """Return where rows stand, from left to right."""
     pairs = [(plot.across(layer.value(row, "x")), plot.down(layer.value(row, "y"))) for row in rows]
     return sorted(((min(max(x, 0.0), 1.0), y) for x, y in pairs), key=lambda pair: pair[0])
 
 
-def _stepped(layer: Layer) -> bool:
+def _stepped(layer: MarkLayer) -> bool:
     return layer.mark.get("interpolate") == "step-after"
 
 
@@ -254,7 +254,7 @@ def _path(points: Sequence[Point], *, stepped: bool) -> str:
     return "".join(parts)
 
 
-def _curves(content: str, plot: Plot) -> str:
+def _curves(content: str, plot: PlotArea) -> str:
     return (
         f'<svg width="100%" height="{plot.height:g}" viewBox="0 0 {_WIDTH} {plot.height:g}" '
         f'preserveAspectRatio="none" class="curves">{content}</svg>'
@@ -266,7 +266,7 @@ def _stroke(colour: str, width: object, dashes: Sequence[float]) -> str:
     return f'stroke="{css_colour(colour)}" stroke-width="{width}"{dashed}'
 
 
-def _opacity(layer: Layer, row: Row) -> str:
+def _opacity(layer: MarkLayer, row: Row) -> str:
     strength = layer.value(row, "fillOpacity") if "fillOpacity" in layer.channels else layer.mark.get("opacity", 1)
     return "" if strength in {1, None} else f' opacity="{float(strength):g}"'
 

@@ -28,21 +28,21 @@ _LEAST_LOG_TICKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class AxisTick:
     """One tick: where it stands along its axis, from 0 to 1, and its label."""
 
     place: float
     label: str
 
 
-class Scale(Protocol):
+class AxisScale(Protocol):
     """How values stand along an axis."""
 
     def place(self, value: object) -> float:
         """Return where a value stands: 0 is left or bottom, 1 right or top."""
         ...
 
-    def ticks(self, count: int, look: TickLook) -> list[Tick]:
+    def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
         """Return about ``count`` ticks."""
         ...
 
@@ -69,12 +69,12 @@ class LinearScale:
         share = (_number(value) - self.low) / ((self.high - self.low) or 1.0)
         return 1.0 - share if self.reverse else share
 
-    def ticks(self, count: int, look: TickLook) -> list[Tick]:
+    def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
         """Return ticks at round numbers."""
         step = max(round_step(self.high - self.low, count), look.least_step)
         values = look.values or multiples(self.low, self.high, step)
         words = number_format(look.number, step)
-        return [Tick(self.place(value), words(value)) for value in values]
+        return [AxisTick(self.place(value), words(value)) for value in values]
 
     def nice(self, count: int) -> LinearScale:
         """Return the scale from round number to round number."""
@@ -95,11 +95,11 @@ class LogScale:
         number = max(_number(value), self.low)
         return math.log(number / self.low) / (math.log(self.high / self.low) or 1.0)
 
-    def ticks(self, count: int, look: TickLook) -> list[Tick]:
+    def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
         """Return ticks at powers of ten, with as many of their multiples as there is room for."""
         words = number_format(look.number or "~g", 0.0)
         if look.values:
-            return [Tick(self.place(value), words(value)) for value in look.values]
+            return [AxisTick(self.place(value), words(value)) for value in look.values]
         found: list[float] = []
         for factors in ((1.0,), (1.0, 2.0, 5.0), tuple(map(float, range(1, 10)))):
             more = self._multiples(factors)
@@ -109,7 +109,7 @@ class LogScale:
         if len(found) < _LEAST_LOG_TICKS - 1:
             found = multiples(self.low, self.high, round_step(self.high - self.low, count))
         found = found[:: max(1, math.ceil(len(found) / (2 * count)))]
-        return [Tick(self.place(value), words(value)) for value in found]
+        return [AxisTick(self.place(value), words(value)) for value in found]
 
     def _multiples(self, factors: Sequence[float]) -> list[float]:
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -129,10 +129,10 @@ class TimeScale:
         """Return where a moment stands."""
         return (_number(value) - self.low) / ((self.high - self.low) or 1.0)
 
-    def ticks(self, count: int, look: TickLook) -> list[Tick]:
+    def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
         """Return ticks at full units of the clock, or of the calendar."""
         words = moment_on_calendar if self.on_calendar else moment_since_start
-        return [Tick(self.place(place), words(place)) for place in look.values or self._moments(count)]
+        return [AxisTick(self.place(place), words(place)) for place in look.values or self._moments(count)]
 
     def _moments(self, count: int) -> list[float]:
         wanted = (self.high - self.low) / count
@@ -170,9 +170,9 @@ class BandScale:
         """The part of the axis that one name may fill."""
         return (1.0 - 2 * self.padding) / (len(self.names) or 1)
 
-    def ticks(self, count: int, look: TickLook) -> list[Tick]:  # noqa: ARG002 - all names, however many
+    def ticks(self, count: int, look: TickLook) -> list[AxisTick]:  # noqa: ARG002 - all names, however many
         """Return a tick for each name."""
-        return [Tick(self.place(name), name) for name in self.names]
+        return [AxisTick(self.place(name), name) for name in self.names]
 
 
 def round_step(span: float, count: int) -> float:

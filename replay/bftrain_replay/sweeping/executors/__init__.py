@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bftrain_replay.sweeping.run_outcomes import Outcome
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.run_outcomes import PassOutcome
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 
 class AtWork(NamedTuple):
     """What a worker is doing: the pass in its hands, none while it waits or once it is gone, and how much is done."""
 
     worker: str
-    job: Pass | None
+    job: SweepPass | None
     share: float = 0.0
 
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Stopping = Callable[[], bool]
 
 
-class Executor(Protocol):
+class PassExecutor(Protocol):
     """One way to do passes."""
 
-    def outcomes(self, jobs: Sequence[Pass], tell: Tell, stopping: Stopping) -> Iterator[Outcome]:
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Do all passes, tell of progress, and give each outcome as it comes; end early once ``stopping()``.
 
         Whoever is at work then is stopped. A worker that dies costs the pass in its hands, which fails.

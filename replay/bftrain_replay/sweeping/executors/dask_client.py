@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from bftrain.errors import NotAvailable
 from bftrain.values import wire
 from bftrain_replay.sweeping.executors import AtWork, dask_worker
-from bftrain_replay.sweeping.run_outcomes import Outcome
+from bftrain_replay.sweeping.run_outcomes import PassOutcome
 from bftrain_replay.sweeping.run_point import failed
-from bftrain_replay.sweeping.sweep_inputs import Inputs, LogFile, TaskFile
+from bftrain_replay.sweeping.sweep_inputs import InputCache, SweepLog, TaskFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
     # A module that may not be there, and whose types are not ours to check
     Client = Any
@@ -41,7 +41,7 @@ _PATIENCE_S: Final = 10.0  # for a scheduler to answer
 _GRACE_S: Final = 1.5  # for passes in hand to notice that they are to stop
 
 
-class Cluster(Protocol):
+class ClusterSource(Protocol):
     """Where a client comes from."""
 
     def client(self) -> AbstractContextManager[Client]:
@@ -57,19 +57,19 @@ class Cluster(Protocol):
 class _InHand:
     """A pass that a worker has in hand."""
 
-    job: Pass
+    job: SweepPass
     address: str
     future: Future
     worker: str | None = None  # by name, once it has told
 
 
-class Dask:
+class DaskExecutor:
     """An executor for any cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterSource) -> None:
         self._cluster = cluster
 
-    def outcomes(self, jobs: Sequence[Pass], tell: Tell, stopping: Stopping) -> Iterator[Outcome]:
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Do all passes."""
         required("distributed")  # it sets the levels of its loggers when it is imported
         with _quiet(), self._cluster.client() as client:
@@ -92,7 +92,7 @@ class _Shift:
     and when that dies blame all of them.
     """
 
-    def __init__(self, client: Client, jobs: Sequence[Pass], tell: Tell) -> None:
+    def __init__(self, client: Client, jobs: Sequence[SweepPass], tell: Tell) -> None:
         from distributed import Event  # noqa: PLC0415 - it is there: we have a client
 
         self._client = client
@@ -101,7 +101,7 @@ class _Shift:
         self._topic = f"bftrain-sweep-{uuid.uuid4().hex}"
         self._stop = Event(self._topic, client)
         self._parcels: dict[str, Future] = {}
-        self._inputs = Inputs()
+        self._inputs = InputCache()
         self._workers: set[str] = set()  # by their addresses
         self._looked_s = -math.inf
         self._hands: dict[str, _InHand] = {}  # by the address of the worker
@@ -114,7 +114,7 @@ class _Shift:
         """How many passes are not over."""
         return len(self._waiting) + len(self._hands)
 
-    def hand_out(self) -> Iterator[Outcome]:
+    def hand_out(self) -> Iterator[PassOutcome]:
         """See which workers there are; give those that are free something to do."""
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_AT_WORKERS_EVERY_S:
@@ -127,7 +127,7 @@ class _Shift:
                 break
             self._hand(self._waiting.popleft(), address)
 
-    def turn(self) -> Iterator[Outcome]:
+    def turn(self) -> Iterator[PassOutcome]:
         """Take in what comes within a moment."""
         with suppress(queue.Empty):
             news = self._news.get(timeout=_LOOK_EVERY_S)
@@ -148,7 +148,7 @@ class _Shift:
                 self._stop.clear()
         self._hands.clear()
 
-    def _hand(self, job: Pass, address: str) -> None:
+    def _hand(self, job: SweepPass, address: str) -> None:
         """Give a worker a pass."""
         self._attempts[job.id] += 1
         key = f"{self._topic}-{job.id}-{self._attempts[job.id]}"
@@ -166,7 +166,7 @@ class _Shift:
         self._hands[address] = _InHand(job, address, future)
         future.add_done_callback(lambda _: self._news.put((address, key, None, 0.0)))
 
-    def _hear(self, address: str, key: str, name: str | None, share: float) -> Iterator[Outcome]:
+    def _hear(self, address: str, key: str, name: str | None, share: float) -> Iterator[PassOutcome]:
         """Take in what a worker called ``name`` tells, or without a name that a pass is over."""
         hand = self._hands.get(address)
         if hand is None or key not in {hand.job.id, hand.future.key}:
@@ -183,9 +183,9 @@ class _Shift:
             yield from self._give_up(hand, error)
         else:
             self._put_down(hand)
-            yield wire.decode(message, Outcome)
+            yield wire.decode(message, PassOutcome)
 
-    def _give_up(self, hand: _InHand, error: Exception) -> Iterator[Outcome]:
+    def _give_up(self, hand: _InHand, error: Exception) -> Iterator[PassOutcome]:
         """Deal with a pass that did not come to an outcome."""
         if isinstance(error, ImportError) and "bftrain" in str(error):
             what = f"the workers of this Dask cluster cannot import bftrain: {error}"
@@ -197,7 +197,7 @@ class _Shift:
             self._put_down(hand)
             yield failed(hand.job, f"{type(error).__name__}: {error}")
 
-    def _lose(self, hand: _InHand) -> Iterator[Outcome]:
+    def _lose(self, hand: _InHand) -> Iterator[PassOutcome]:
         """A worker is gone: another one gets its pass, but not for ever."""
         self._client.cancel([hand.future])
         self._put_down(hand)
@@ -212,12 +212,12 @@ class _Shift:
         if hand.worker is not None:
             self._tell(AtWork(hand.worker, None))
 
-    def _log(self, job: Pass) -> Future | None:
-        if not isinstance(job.log, LogFile):
+    def _log(self, job: SweepPass) -> Future | None:
+        if not isinstance(job.log, SweepLog):
             return None
         return self._sent(job.log_sha256, lambda: dask_worker.packed_log(self._inputs.log(job.log, 0)))
 
-    def _tasks(self, job: Pass) -> Future | None:
+    def _tasks(self, job: SweepPass) -> Future | None:
         if not isinstance(job.tasks, TaskFile):
             return None
         return self._sent(job.tasks_sha256, lambda: dask_worker.packed_tasks(self._inputs.tasks(job.tasks, 0)))
@@ -236,7 +236,7 @@ class _Shift:
         return self._parcels[sha256]
 
 
-class Address:
+class ClusterAddress:
     """A cluster that runs already: the address of its scheduler, or the file in which that is written."""
 
     def __init__(self, address: str) -> None:

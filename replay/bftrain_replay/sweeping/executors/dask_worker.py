@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import npz_log
-from bftrain_replay.sweeping.run_point import Stopped, work
-from bftrain_replay.sweeping.sweep_inputs import Inputs, Shelf, Tasks
-from bftrain_replay.sweeping.sweep_runs import Pass
+from bftrain_replay.sweeping.run_point import PassStopped, work
+from bftrain_replay.sweeping.sweep_inputs import InputCache, InputShelf, Tasks
+from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
@@ -26,9 +26,9 @@ _TELL_EVERY_S: Final = 0.5
 
 # A worker with several threads would divide one core among several passes, and measure nonsense
 _one_at_a_time = threading.Lock()
-_inputs = Inputs()
-_logs: Shelf[EventLog] = Shelf()
-_tasks: Shelf[Tasks] = Shelf()
+_inputs = InputCache()
+_logs: InputShelf[EventLog] = InputShelf()
+_tasks: InputShelf[Tasks] = InputShelf()
 
 
 def packed_log(log: EventLog) -> bytes:
@@ -54,7 +54,7 @@ def do(message: bytes, log: bytes | None, tasks: bytes | None, topic: str, addre
     An input that does not come along is generated here. ``topic`` is where progress is told, with our ``address``, and
     the name of the event that says to stop.
     """
-    job = wire.decode(message, Pass)
+    job = wire.decode(message, SweepPass)
     seed = job.seed
 
     def the_log() -> EventLog:
@@ -70,7 +70,7 @@ def do(message: bytes, log: bytes | None, tasks: bytes | None, topic: str, addre
         link.tell(0.0)
         try:
             return wire.encode(work(job, the_log, the_tasks, link.watch))
-        except Stopped:
+        except PassStopped:
             return b""
 
 

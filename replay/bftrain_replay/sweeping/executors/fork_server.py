@@ -21,23 +21,29 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from bftrain.errors import BftrainError
 from bftrain.values import wire
-from bftrain_replay.sweeping.executors.worker_messages import At, Born, Died, Ended, Preload
+from bftrain_replay.sweeping.executors.worker_messages import (
+    PassEnded,
+    PassProgress,
+    PreloadInputs,
+    WorkerExited,
+    WorkerStarted,
+)
 from bftrain_replay.sweeping.run_point import work
-from bftrain_replay.sweeping.sweep_inputs import Inputs
-from bftrain_replay.sweeping.sweep_runs import Pass
+from bftrain_replay.sweeping.sweep_inputs import InputCache
+from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 if TYPE_CHECKING:
     from bftrain_replay.sweeping.executors.worker_messages import FromForeman, FromWorker
-    from bftrain_replay.sweeping.run_outcomes import Outcome
+    from bftrain_replay.sweeping.run_outcomes import PassOutcome
 
 _TELL_EVERY_S: Final = 0.1
 _MESSAGE: Final = 1024
 
 
-class Foreman:
+class ForkServer:
     """The loop around the master's socket and the workers' ends."""
 
-    def __init__(self, master: socket.socket, inputs: Inputs) -> None:
+    def __init__(self, master: socket.socket, inputs: InputCache) -> None:
         self._master = master
         self._inputs = inputs
         self._workers: set[int] = set()
@@ -75,7 +81,7 @@ class Foreman:
             self._become_worker(connection)
         connection.close()
         self._workers.add(pid)
-        self._tell(Born(pid=pid))
+        self._tell(WorkerStarted(pid=pid))
 
     def _become_worker(self, connection: socket.socket) -> NoReturn:
         code = 1
@@ -103,21 +109,21 @@ class Foreman:
             if pid == 0:
                 return
             self._workers.discard(pid)
-            self._tell(Died(pid=pid, code=os.waitstatus_to_exitcode(status)))
+            self._tell(WorkerExited(pid=pid, code=os.waitstatus_to_exitcode(status)))
 
     def _tell(self, message: FromForeman) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._master.send(wire.encode(message))
 
 
-def serve(connection: socket.socket, inputs: Inputs) -> None:
+def serve(connection: socket.socket, inputs: InputCache) -> None:
     """Do the passes that come over a connection, one after the other, until it is closed."""
     for line in connection.makefile("rb"):
-        outcome = _done(wire.decode(line, Pass), connection, inputs)
-        _say(connection, Ended(outcome=outcome))
+        outcome = _done(wire.decode(line, SweepPass), connection, inputs)
+        _say(connection, PassEnded(outcome=outcome))
 
 
-def _done(job: Pass, connection: socket.socket, inputs: Inputs) -> Outcome:
+def _done(job: SweepPass, connection: socket.socket, inputs: InputCache) -> PassOutcome:
     told_s = time.monotonic()
 
     def watch(share: float) -> bool:
@@ -125,7 +131,7 @@ def _done(job: Pass, connection: socket.socket, inputs: Inputs) -> Outcome:
         now_s = time.monotonic()
         if now_s - told_s >= _TELL_EVERY_S:
             told_s = now_s
-            _say(connection, At(share=share))
+            _say(connection, PassProgress(share=share))
         return True
 
     seed = job.seed
@@ -140,8 +146,8 @@ def main() -> None:
     """Load what is asked for, then fork workers until the master is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     master = socket.socket(fileno=int(sys.argv[1]))
-    inputs = Inputs()
-    preload = wire.decode(sys.stdin.buffer.read(), Preload)
+    inputs = InputCache()
+    preload = wire.decode(sys.stdin.buffer.read(), PreloadInputs)
     # Whoever needs an input that cannot be loaded will say so
     for log in preload.logs:
         with suppress(BftrainError, OSError):
@@ -151,7 +157,7 @@ def main() -> None:
             inputs.tasks(tasks, 0)
     gc.collect()
     gc.freeze()  # or the first collection in each worker would copy all of it
-    foreman = Foreman(master, inputs)
+    foreman = ForkServer(master, inputs)
     try:
         foreman.run()
     finally:

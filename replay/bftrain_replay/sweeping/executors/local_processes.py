@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import NotAvailable
 from bftrain_replay.sweeping.executors import AtWork
-from bftrain_replay.sweeping.executors.worker_messages import At
-from bftrain_replay.sweeping.executors.worker_pool import Crew
+from bftrain_replay.sweeping.executors.worker_messages import PassProgress
+from bftrain_replay.sweeping.executors.worker_pool import WorkerPool
 from bftrain_replay.sweeping.run_point import failed
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.executors.worker_pool import Worker
-    from bftrain_replay.sweeping.run_outcomes import Outcome
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.executors.worker_pool import WorkerProcess
+    from bftrain_replay.sweeping.run_outcomes import PassOutcome
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 _LOOK_EVERY_S: Final = 0.1  # whether to stop
 _STILLBORN: Final = 5  # so many workers in a row that die without being given anything: that is no accident
@@ -32,16 +32,16 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class Local:
+class LocalExecutor:
     """So many processes at a time; what their code prints goes to a file."""
 
     def __init__(self, workers: int, prints: Path) -> None:
         self._count = workers
         self._prints = prints
 
-    def outcomes(self, jobs: Sequence[Pass], tell: Tell, stopping: Stopping) -> Iterator[Outcome]:
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Do all passes."""
-        shift = _Shift(Crew(self._prints), jobs, tell)
+        shift = _Shift(WorkerPool(self._prints), jobs, tell)
         try:
             for number in range(min(self._count, len(jobs))):
                 shift.hire(f"worker {number + 1}")
@@ -54,12 +54,12 @@ class Local:
 class _Shift:
     """One run of the executor: its workers and what is left to do."""
 
-    def __init__(self, crew: Crew, jobs: Sequence[Pass], tell: Tell) -> None:
+    def __init__(self, crew: WorkerPool, jobs: Sequence[SweepPass], tell: Tell) -> None:
         self._crew = crew
         self._jobs = jobs
         self._waiting = deque(jobs)
         self._tell = tell
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._selector = selectors.DefaultSelector()
         self._stillborn = 0
 
@@ -74,7 +74,7 @@ class _Shift:
         self._workers.append(worker)
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
 
-    def turn(self) -> Iterator[Outcome]:
+    def turn(self) -> Iterator[PassOutcome]:
         """Hand out work, and take in what comes within a moment."""
         self._crew.listen(_LOOK_EVERY_S if self._crew.expecting else 0.0)
         for worker in self._workers:
@@ -90,13 +90,13 @@ class _Shift:
             worker.connection.close()
         self._selector.close()
 
-    def _hear(self, worker: Worker) -> Iterator[Outcome]:
+    def _hear(self, worker: WorkerProcess) -> Iterator[PassOutcome]:
         messages = worker.heard()
         if messages is None:
             yield from self._bury(worker)
             return
         for message in messages:
-            if isinstance(message, At):
+            if isinstance(message, PassProgress):
                 self._tell(AtWork(worker.name, worker.job, message.share))
             else:
                 worker.job = None
@@ -104,7 +104,7 @@ class _Shift:
                 self._tell(AtWork(worker.name, None))
                 yield message.outcome
 
-    def _bury(self, worker: Worker) -> Iterator[Outcome]:
+    def _bury(self, worker: WorkerProcess) -> Iterator[PassOutcome]:
         """A worker is gone: its pass has failed, and another one takes its place."""
         self._selector.unregister(worker.connection)
         worker.connection.close()

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import msgspec
 
-from bftrain_replay.sweeping.run_outcomes import Outcome
+from bftrain_replay.sweeping.run_outcomes import PassOutcome
 from bftrain_replay.sweeping.sweep_inputs import LogSource, TaskSource
 
 
-class Preload(msgspec.Struct, frozen=True, kw_only=True):
+class PreloadInputs(msgspec.Struct, frozen=True, kw_only=True):
     """To the foreman: inputs that all workers are to share."""
 
     logs: tuple[LogSource, ...]
     tasks: tuple[TaskSource, ...]
 
 
-class Born(msgspec.Struct, frozen=True, kw_only=True, tag="born"):
+class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True, tag="born"):
     """From the foreman: a worker is there."""
 
     pid: int
 
 
-class Died(msgspec.Struct, frozen=True, kw_only=True, tag="died"):
+class WorkerExited(msgspec.Struct, frozen=True, kw_only=True, tag="died"):
     """From the foreman: a worker is gone; ``code`` is its exit code, or minus the signal that killed it."""
 
     pid: int
     code: int
 
 
-class At(msgspec.Struct, frozen=True, kw_only=True, tag="at"):
+class PassProgress(msgspec.Struct, frozen=True, kw_only=True, tag="at"):
     """From a worker: which share of its pass is done."""
 
     share: float
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
+class PassEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     """From a worker: its pass is over."""
 
-    outcome: Outcome
+    outcome: PassOutcome
 
 
-FromForeman = Born | Died
-FromWorker = At | Ended
+FromForeman = WorkerStarted | WorkerExited
+FromWorker = PassProgress | PassEnded

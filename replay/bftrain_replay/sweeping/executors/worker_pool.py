@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 import bftrain
 from bftrain.errors import NotAvailable
 from bftrain.values import wire
-from bftrain_replay.sweeping.executors.worker_messages import Born, FromForeman, FromWorker, Preload
-from bftrain_replay.sweeping.sweep_inputs import LogFile, TaskFile
+from bftrain_replay.sweeping.executors.worker_messages import FromForeman, FromWorker, PreloadInputs, WorkerStarted
+from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 _PATIENCE_S: Final = 5.0  # for what takes milliseconds
 _MESSAGE: Final = 1 << 16
@@ -34,19 +34,19 @@ _LAST_WORDS: Final = 2000
 _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Worker:
+class WorkerProcess:
     """One process, by the connection to it."""
 
     def __init__(self, name: str, connection: socket.socket) -> None:
         self.name = name
         self.connection = connection
         self.pid = 0
-        self.job: Pass | None = None
+        self.job: SweepPass | None = None
         self.begun_s = 0.0
         self.served = False  # whether it ever finished anything
         self._rest = b""
 
-    def hand(self, job: Pass) -> bool:
+    def hand(self, job: SweepPass) -> bool:
         """Give it a pass; whether it is there to take it."""
         try:
             self.connection.sendall(wire.encode(job) + b"\n")
@@ -67,23 +67,23 @@ class Worker:
         return [wire.decode(line, FromWorker) for line in lines]
 
 
-class Crew:
+class WorkerPool:
     """The foreman, seen from outside; another one is started if he is killed. What workers print goes to ``prints``."""
 
     def __init__(self, prints: Path) -> None:
         self._prints = prints
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._unborn: deque[Worker] = deque()
+        self._unborn: deque[WorkerProcess] = deque()
         self._codes: dict[int, int] = {}
         self._barren = 0  # foremen in a row who died before they had forked anybody
 
-    def hire(self, name: str, jobs: Iterable[Pass]) -> Worker:
+    def hire(self, name: str, jobs: Iterable[SweepPass]) -> WorkerProcess:
         """Have a worker forked, by a foreman who has loaded what ``jobs`` need."""
         while True:
             control = self._control or self._start(jobs)
             ours, theirs = socket.socketpair()
-            worker = Worker(name, ours)
+            worker = WorkerProcess(name, ours)
             with theirs:
                 try:
                     socket.send_fds(control, [b"fork"], [theirs.fileno()])
@@ -110,14 +110,14 @@ class Crew:
                 self._lose_foreman()
                 return
             message = wire.decode(data, FromForeman)
-            if isinstance(message, Born):
+            if isinstance(message, WorkerStarted):
                 self._barren = 0
                 self._unborn.popleft().pid = message.pid
             else:
                 self._codes[message.pid] = message.code
             wait_s = 0.0
 
-    def fate_of(self, worker: Worker) -> str:
+    def fate_of(self, worker: WorkerProcess) -> str:
         """Say in words how a worker ended."""
         until = time.monotonic() + _PATIENCE_S
         while self._control is not None and worker.pid not in self._codes and time.monotonic() < until:
@@ -144,7 +144,7 @@ class Crew:
             if self._prints.stat().st_size == 0:
                 self._prints.unlink()
 
-    def _start(self, jobs: Iterable[Pass]) -> socket.socket:
+    def _start(self, jobs: Iterable[SweepPass]) -> socket.socket:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self._prints.open("ab") as prints:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, by our own Python
@@ -177,12 +177,12 @@ class Crew:
             raise NotAvailable(f"no worker can be started here: {last}", where=str(self._prints))
 
 
-def _preload(jobs: Iterable[Pass]) -> Preload:
+def _preload(jobs: Iterable[SweepPass]) -> PreloadInputs:
     """Name the files that are needed; what is generated may be much, and is made by whoever needs it."""
     jobs = list(jobs)
-    logs = dict.fromkeys(job.log for job in jobs if isinstance(job.log, LogFile))
+    logs = dict.fromkeys(job.log for job in jobs if isinstance(job.log, SweepLog))
     tasks = dict.fromkeys(job.tasks for job in jobs if isinstance(job.tasks, TaskFile))
-    return Preload(logs=tuple(logs), tasks=tuple(tasks))
+    return PreloadInputs(logs=tuple(logs), tasks=tuple(tasks))
 
 
 def _environment() -> dict[str, str]:

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_replay.metrics.fair_time import Pools, alone_s, shortest_s
+from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
 from tests.unit.replay.cases import curve_of, task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def pool(*steps: tuple[float, int], end_s: float) -> Pools:
+def pool(*steps: tuple[float, int], end_s: float) -> IdlePools:
     times, nodes = zip(*steps, strict=True)
-    return Pools.of_one_kind(np.array(times, dtype=np.float64), np.array(nodes), end_s)
+    return IdlePools.of_one_kind(np.array(times, dtype=np.float64), np.array(nodes), end_s)
 
 
 def test_alone_on_all_nodes_while_nobody_else_is_there() -> None:
@@ -82,22 +82,22 @@ def test_sizes_that_are_no_faster_are_not_used_and_dents_are_bridged() -> None:
 def test_sizes_that_there_are_no_nodes_for_are_not_used() -> None:
     gang = {"a": curve_of(0.5, 1.0), "b": curve_of(3.0, 6.0)}
     pair = TaskSpec(name="g", curve=gang["a"], curves=gang, min_nodes=2, max_nodes=2, work_samples=3600.0)
-    one_b = Pools(np.array([0.0]), {"a": np.array([2]), "b": np.array([1])}, 1e5)
+    one_b = IdlePools(np.array([0.0]), {"a": np.array([2]), "b": np.array([1])}, 1e5)
     assert alone_s([pair], one_b) == [pytest.approx(3600.0)]
     # The second of kind b is there from 100 s to 200 s: 100 + 600 samples, and then at one sample/s again
     steps = np.array([0.0, 100.0, 200.0])
-    two_b = Pools(steps, {"a": np.array([2, 2, 2]), "b": np.array([1, 2, 1])}, 1e5)
+    two_b = IdlePools(steps, {"a": np.array([2, 2, 2]), "b": np.array([1, 2, 1])}, 1e5)
     assert alone_s([pair], two_b) == [pytest.approx(200.0 + 2900.0)]
-    assert alone_s([pair], Pools(steps, {"b": np.array([1, 1, 1])}, 1e5)) == [None]
+    assert alone_s([pair], IdlePools(steps, {"b": np.array([1, 1, 1])}, 1e5)) == [None]
 
 
 def test_where_nodes_are_few_a_task_cannot_do_its_work_of_them_in_less_time() -> None:
     kinds = {"a": curve_of(1.0, 2.0, 3.0, 4.0), "b": curve_of(0.5, 1.0, 1.5, 2.0)}
     able = TaskSpec(name="x", curve=kinds["a"], curves=kinds, max_nodes=4, work_samples=60.0)
-    pools = Pools(np.array([0.0]), {"a": np.array([1]), "b": np.array([1])}, 1e5)
+    pools = IdlePools(np.array([0.0]), {"a": np.array([1]), "b": np.array([1])}, 1e5)
     assert alone_s([able], pools) == [pytest.approx(60.0)]  # all the time on a; not a quarter of it on four of them
     steps = np.arange(40.0)
-    pools = Pools(steps, {kind: np.ones(40, dtype=np.int64) for kind in "ab"}, 1e5)
+    pools = IdlePools(steps, {kind: np.ones(40, dtype=np.int64) for kind in "ab"}, 1e5)
     assert alone_s([able], pools) == [pytest.approx(60.0)]
 
 
@@ -108,7 +108,7 @@ def test_nobody_is_faster_on_a_part_of_all_than_with_all_of_it(data: st.DataObje
     rates = st.lists(st.sampled_from((0.0, 0.5, 1.0, 3.0, 8.0, 20.0)), min_size=1, max_size=8)
     steps = data.draw(st.integers(1, 6))
     kinds = data.draw(st.sampled_from((("",), ("a", "b"), ("a", "b", "c"))))
-    pools = Pools(
+    pools = IdlePools(
         np.cumsum([0.0, *data.draw(st.lists(st.floats(0.1, 9.0), min_size=steps - 1, max_size=steps - 1))]),
         {kind: np.array(data.draw(st.lists(counts, min_size=steps, max_size=steps))) for kind in kinds},
         60.0,
@@ -139,13 +139,13 @@ def test_kinds_are_divided_one_by_one_and_the_fastest_comes_first() -> None:
     tasks = [
         TaskSpec(name=name, curve=kinds["fast"], curves=kinds, max_nodes=1, work_samples=60.0) for name in ("a", "b")
     ]
-    pools = Pools(np.array([0.0]), {"fast": np.array([1]), "slow": np.array([2])}, 1e3)
+    pools = IdlePools(np.array([0.0]), {"fast": np.array([1]), "slow": np.array([2])}, 1e3)
     # Each has half of the fast node, and a slow one for the other half of its time: 5 + 1 samples/s
     assert alone_s(tasks, pools) == [pytest.approx(10.0)] * 2
     # The same in many steps, which are looked at in one go; in one of them there is neither fast nor slow node
     steps = np.arange(9.0)
     fast, slow = (np.where(steps == 4.0, 0, count) for count in (1, 2))
-    assert alone_s(tasks, Pools(steps, {"fast": fast, "slow": slow}, 1e3)) == [pytest.approx(11.0)] * 2
+    assert alone_s(tasks, IdlePools(steps, {"fast": fast, "slow": slow}, 1e3)) == [pytest.approx(11.0)] * 2
     elsewhere = TaskSpec(name="c", curve=kinds["fast"], curves={"other": curve_of(9.0)}, max_nodes=1, work_samples=1.0)
     assert alone_s([elsewhere], pools) == [None]
     assert shortest_s(elsewhere, pools.largest) is None
@@ -160,7 +160,7 @@ def test_the_shortest_is_at_the_fastest_size_that_there_are_nodes_for() -> None:
     assert shortest_s(task(), {"": 1}) is None
 
 
-def stepped(specs: Sequence[TaskSpec], pools: Pools, *, step_s: float) -> list[float]:
+def stepped(specs: Sequence[TaskSpec], pools: IdlePools, *, step_s: float) -> list[float]:
     """Do the same in small steps, for tasks whose curves are concave."""
     left = [spec.work_samples or math.inf for spec in specs]
     ends: dict[int, float] = {}
@@ -194,5 +194,5 @@ def test_like_a_simulation_in_small_steps(seed: int) -> None:
         for number in range(7)
     ]
     times = np.concatenate(([0.0], np.sort(drawn.uniform(0.0, 50.0, 400))))  # more steps than are looked at at once
-    pools = Pools.of_one_kind(times, drawn.integers(0, 9, times.size), 50.0)
+    pools = IdlePools.of_one_kind(times, drawn.integers(0, 9, times.size), 50.0)
     assert alone_s(specs, pools) == pytest.approx(stepped(specs, pools, step_s=0.004), abs=0.3)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain_replay.metrics.fair_time import Pools
+from bftrain_replay.metrics.fair_time import IdlePools
 from bftrain_replay.metrics.kind_figures import KindFigures, cost_of, kind_figures
 from tests.unit.replay.cases import progress, task
 
-POOLS = Pools(
+POOLS = IdlePools(
     np.array([0.0, 1800.0]), {"fast": np.array([2, 1]), "slow": np.array([0, 4]), "none": np.array([0, 0])}, 3600.0
 )
 

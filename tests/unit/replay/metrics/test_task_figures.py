@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain_replay.metrics.percentiles import Percentiles
+from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import task_figures
-from bftrain_replay.results.result import Result
+from bftrain_replay.results.result import ReplayResult
 from tests.unit.replay.cases import log_of, replayed, task
 
 ONE_NODE = log_of((0.0, "a", ""), end_s=100.0)
 
 
-def queue(**given: object) -> Result:
+def queue(**given: object) -> ReplayResult:
     """Three tasks of 20, 30 and 80 s come at 0, 0 and 10 s for one node, one after the other; and one at 200 s."""
     works = (("first", 20.0, 0.0), ("second", 30.0, 0.0), ("third", 80.0, 10.0), ("never", 1.0, 200.0))
     tasks = [
@@ -26,7 +26,7 @@ def queue(**given: object) -> Result:
 
 def test_times_are_of_those_who_finished_and_who_did_not_is_counted() -> None:
     figures = queue().summary()
-    assert figures.completion_s == Percentiles(count=2, mean=35.0, p50=35.0, p95=pytest.approx(48.5), max=50.0)
+    assert figures.completion_s == TaskPercentiles(count=2, mean=35.0, p50=35.0, p95=pytest.approx(48.5), max=50.0)
     assert (figures.tasks, figures.tasks_finished, figures.tasks_unfinished) == (4, 2, 1)
     assert figures.completion_at_least_s == pytest.approx((20.0 + 50.0 + 90.0) / 3)  # the third has been there for 90 s
     assert figures.response_s is not None
@@ -102,4 +102,4 @@ def test_no_tasks_at_all() -> None:
     figures = task_figures(TaskColumns.of_records([]), 10.0)
     assert figures.completion_s is None
     assert figures.users == {}
-    assert Percentiles.of(np.array([np.nan])) is None
+    assert TaskPercentiles.of(np.array([np.nan])) is None

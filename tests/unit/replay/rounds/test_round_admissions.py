@@ -18,17 +18,17 @@ from tests.helpers.round_cases import gang
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.rounds.round_result import Result
+    from bftrain_replay.rounds.round_result import RoundResult
 
 FOUR = {"": 4}
 TASKS = [gang(f"t{number}", 3000.0, 1 + number % 3, 20.0 * number, user=f"u{number % 2}") for number in range(12)]
 
 
-def run(admission: str = "", tasks: Any = TASKS, **settings: Any) -> Result:  # noqa: ANN401 - as rounds() takes them
+def run(admission: str = "", tasks: Any = TASKS, **settings: Any) -> RoundResult:  # noqa: ANN401 - as rounds() takes them
     return rounds(FOUR, tasks, admission=admission, **{"round_s": 60.0, "policy": "las", **settings})
 
 
-def finished(done: Result) -> list[float]:
+def finished(done: RoundResult) -> list[float]:
     return [cell for cell in done.tasks_table["finish_s"] if cell is not None]
 
 

@@ -15,7 +15,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_replay.rounds.round_result import Result
+from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds, simulate
 from tests.helpers.round_cases import gang, slowly
@@ -23,12 +23,12 @@ from tests.helpers.round_cases import gang, slowly
 ONE = {"": 1}
 
 
-def ends(result: Result) -> dict[str, float]:
+def ends(result: RoundResult) -> dict[str, float]:
     table = result.tasks_table
     return dict(zip(table["name"], table["finish_s"], strict=True))
 
 
-def column(result: Result, name: str) -> list[Any]:
+def column(result: RoundResult, name: str) -> list[Any]:
     return result.tasks_table[name]
 
 

@@ -16,7 +16,7 @@ from tests.helpers.round_cases import gang
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.drawing.figure import Figure
+    from bftrain_replay.drawing.figure import ChartFigure
 
 SPECS = [gang(f"t{number}", 9000.0, 1 + number % 2, 100.0 * number, user=f"u{number % 2}") for number in range(8)]
 
@@ -27,7 +27,7 @@ def folder_of(tmp_path: Path, form: str = "csv", **settings: object) -> Path:
     return tmp_path
 
 
-def pictures(folder: Path) -> dict[str, Figure]:
+def pictures(folder: Path) -> dict[str, ChartFigure]:
     return {figure.name: figure for figure in round_page.page(round_page.of_folder(folder)).figures}
 
 

@@ -22,7 +22,7 @@ from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_result import Result
+    from bftrain_replay.rounds.round_result import RoundResult
 
 KINDS = ("v", "k")
 TABLE = {"a": (40.0, 10.0), "b": (12.0, 4.0), "c": (100.0, 50.0)}
@@ -34,7 +34,7 @@ def three() -> list[TaskSpec]:
     return [gang(name, ENDLESS, speeds=dict(zip(KINDS, row, strict=True))) for name, row in TABLE.items()]
 
 
-def speeds(result: Result) -> dict[str, float]:
+def speeds(result: RoundResult) -> dict[str, float]:
     table = result.tasks_table
     return {
         name: done / result.summary.simulated_s for name, done in zip(table["name"], table["done_samples"], strict=True)

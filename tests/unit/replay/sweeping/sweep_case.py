@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from bftrain_replay.sweeping.executors import AtWork
 from bftrain_replay.sweeping.run_point import work
-from bftrain_replay.sweeping.sweep_inputs import Inputs
+from bftrain_replay.sweeping.sweep_inputs import InputCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.run_outcomes import Outcome
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.run_outcomes import PassOutcome
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
@@ -28,12 +28,12 @@ class Here:
     """An executor that does all passes in this process, and notes which."""
 
     def __init__(self, stop_after: int | None = None) -> None:
-        self.done: list[Pass] = []
+        self.done: list[SweepPass] = []
         self._stop_after = stop_after
 
-    def outcomes(self, jobs: Sequence[Pass], tell: Tell, stopping: Stopping) -> Iterator[Outcome]:
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Do all passes."""
-        inputs = Inputs()
+        inputs = InputCache()
         for job in jobs:
             if stopping() or len(self.done) == self._stop_after:
                 return
@@ -43,7 +43,7 @@ class Here:
             tell(AtWork("here", None))
 
 
-def done(job: Pass, inputs: Inputs | None = None) -> Outcome:
+def done(job: SweepPass, inputs: InputCache | None = None) -> PassOutcome:
     """Do one pass."""
-    known, seed = inputs or Inputs(), job.seed
+    known, seed = inputs or InputCache(), job.seed
     return work(job, lambda: known.log(job.log, seed), lambda: known.tasks(job.tasks, seed), lambda _: True)

@@ -13,16 +13,16 @@ from bftrain.values import wire
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
-from bftrain_replay.simulation.fixed_cluster import Cluster
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
-from bftrain_replay.sweeping.run_outcomes import Outcomes
-from bftrain_replay.sweeping.sweep import Sweep, Swept
+from bftrain_replay.sweeping.run_outcomes import OutcomeFile
+from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import Kind, Pass
+from bftrain_replay.sweeping.sweep_runs import RunKind, SweepPass
 from bftrain_replay.sweeping.sweep_spec import read_spec
-from bftrain_replay.sweeping.sweep_table import State
+from bftrain_replay.sweeping.sweep_table import PointState
 from tests.unit.replay.sweeping.sweep_case import LOGS, Here
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def given(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep fil
     return {"cluster": "v100=2,k80=2", "tasks": "jobs", "task_sets": {"jobs": GANGS}, **more}
 
 
-def swept(folder: Path, told: dict[str, Any]) -> Swept:
-    sweep = Sweep.of(told, folder)
-    with Outcomes(folder) as outcomes:
+def swept(folder: Path, told: dict[str, Any]) -> SweepResult:
+    sweep = PreparedSweep.of(told, folder)
+    with OutcomeFile(folder) as outcomes:
         sweep.run(outcomes, Here())
         return sweep.swept(outcomes.known)
 
@@ -56,7 +56,7 @@ def jobs(seed: int, **changes: Any) -> tuple[TaskSpec, ...]:  # noqa: ANN401 - t
 def test_rounds_come_to_the_figures_of_the_command(tmp_path: Path) -> None:
     grid = {"policy": ["fifo", "max-min"], "tasks.arrivals_per_hour": [1, 40], "seed": [1, 2]}
     done = swept(tmp_path, given(fixed=ROUNDS, grid=grid))
-    assert [row.state for row in done.rows] == [State.DONE] * 8
+    assert [row.state for row in done.rows] == [PointState.DONE] * 8
     for row in done.rows:
         options = row.point.options
         seed, policy = int(options["seed"]), str(options["policy"])
@@ -78,9 +78,9 @@ def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: 
     told = {**given(baseline="equal-share", grid=grid)}
     del told["cluster"]
     done = swept(tmp_path, told)
-    assert [row.state for row in done.rows] == [State.DONE] * 2
+    assert [row.state for row in done.rows] == [PointState.DONE] * 2
     for row, nodes in zip(done.rows, ({"": 2}, FOUR), strict=True):
-        study = cluster_study(Cluster(nodes=nodes), jobs(1), ReplaySettings(seed=1), baseline="equal-share")
+        study = cluster_study(FixedCluster(nodes=nodes), jobs(1), ReplaySettings(seed=1), baseline="equal-share")
         figures = study.result.summary()
         assert figures.completion_s is not None
         assert row.cells["completion_s_mean"] == figures.completion_s.mean
@@ -88,7 +88,7 @@ def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: 
         assert row.cells["ended"] == "all_done"
         assert study.baseline is not None
         assert row.cells["baseline_makespan_s"] == study.baseline.summary().makespan_s
-    assert {job.kind for job in done.sweep.plan.passes.values()} == {Kind.REPLAY}  # no yardsticks
+    assert {job.kind for job in done.sweep.plan.passes.values()} == {RunKind.REPLAY}  # no yardsticks
     assert page(done).subtitle.startswith("2 replays of 2 nodes, v100=2,k80=2 with jobs")
 
 
@@ -107,7 +107,7 @@ def test_rounds_share_the_idle_nodes_of_a_log_too(tmp_path: Path) -> None:
     told = given(log="small", logs=LOGS, fixed=ROUNDS, grid={"policy": ["fifo", "las"], "nodes": ["0:8"]})
     del told["cluster"]
     done = swept(tmp_path, told)
-    assert [(row.state, row.cells["ended"]) for row in done.rows] == [(State.DONE, "log_end")] * 2
+    assert [(row.state, row.cells["ended"]) for row in done.rows] == [(PointState.DONE, "log_end")] * 2
 
 
 def test_until_ends_both(tmp_path: Path) -> None:
@@ -147,16 +147,16 @@ def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("class Mine:\n    name = 'mine'\n\n    def priorities(self, now):\n        return -now.submit_s\n")
     told = given(fixed=ROUNDS, grid={"policy": ["mine.py:Mine", "fifo"]})
-    before = Sweep.of(told, tmp_path)
+    before = PreparedSweep.of(told, tmp_path)
     done = swept(tmp_path, told)
     assert done.rows[0].cells["policy"] == "mine.py:Mine"
     assert done.rows[0].cells["completion_s_mean"] == pytest.approx(done.rows[1].cells["completion_s_mean"])
     mine.write_text(mine.read_text().replace("-now", "+now"))
-    after = Sweep.of(told, tmp_path)
+    after = PreparedSweep.of(told, tmp_path)
     assert [one == other for one, other in zip(before.plan.passes, after.plan.passes, strict=True)] == [False, True]
     mine.unlink()
     failed = swept(tmp_path, told).rows[0]
-    assert failed.state is State.FAILED
+    assert failed.state is PointState.FAILED
     assert str(tmp_path) not in failed.error.partition("there is no file")[0]
 
 
@@ -164,16 +164,16 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
     (tmp_path / "mine.py").write_text("def longest(run):\n    return max(task.waited_s for task in run.tasks)\n")
     fixed = {**ROUNDS, "policy": "las", "metrics": "mine.py:longest,campaigns"}
     done = swept(tmp_path, given(fixed=fixed, grid={"admission": ["all", "load=1"]}))
-    assert [row.state for row in done.rows] == [State.DONE] * 2, [row.error for row in done.rows]
+    assert [row.state for row in done.rows] == [PointState.DONE] * 2, [row.error for row in done.rows]
     assert [row.cells["metrics_campaigns"] for row in done.rows] == [2, 2]  # one of each user: all come at once
     assert all(row.cells["metrics_longest"] == row.cells["waited_s_max"] for row in done.rows)
     assert [column.name for column in done.columns].count("metrics_longest") == 1
 
 
 def test_a_pass_can_be_sent_to_a_worker() -> None:
-    sweep = Sweep.of(given(cases=[{"max_tasks": 4}, {"round_s": 360, "seed": 3}]))
+    sweep = PreparedSweep.of(given(cases=[{"max_tasks": 4}, {"round_s": 360, "seed": 3}]))
     for job in sweep.plan.passes.values():
-        assert wire.decode(wire.encode(job), Pass) == job
+        assert wire.decode(wire.encode(job), SweepPass) == job
     assert [(job.seed, type(job.how)) for job in sweep.plan.passes.values()] == [
         (0, ReplaySettings),
         (3, RoundSettings),
@@ -186,7 +186,7 @@ def test_a_swept_seed_that_only_orders_kinds_counts() -> None:
         told = given(
             task_sets=tasks, fixed={**ROUNDS, "kind_order": order, "policy": "isolated"}, grid={"seed": [1, 2]}
         )
-        assert any("the seed is swept" in said for said in Sweep.of(told).swept({}).warnings) == warned
+        assert any("the seed is swept" in said for said in PreparedSweep.of(told).swept({}).warnings) == warned
 
 
 def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
 def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
     told = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0..3", "2..5"]})
     with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(there are 4 tasks, the last is 3\)"):
-        Sweep.of(told, tmp_path)
+        PreparedSweep.of(told, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,14 @@ def test_a_log_has_an_end_and_a_point_needs_nodes(tmp_path: Path) -> None:
         points_of(read_spec({**told, "log": "small", "fixed": {"until_s": 60}}))
     with pytest.raises(BadConfig, match=r"names no log \(write log = .*, or cluster = "):
         read_spec(told)
-    save_log(Cluster(nodes={"": 2}).log(100.0), tmp_path / "log.npz")
+    save_log(FixedCluster(nodes={"": 2}).log(100.0), tmp_path / "log.npz")
     assert len(points_of(read_spec({**told, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path))) == 2
 
 
 def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -> None:
     wide = {**GANGS, "gangs": "4:1"}
     done = swept(tmp_path, given(task_sets={"jobs": wide}, cases=[{"max_tasks": 4}, {"round_s": 360}]))
-    assert [row.state for row in done.rows] == [State.FAILED] * 2
+    assert [row.state for row in done.rows] == [PointState.FAILED] * 2
     assert "this cluster can never hold task" in done.rows[0].error
     assert "can never run: it needs 4 nodes of one kind" in done.rows[1].error
 

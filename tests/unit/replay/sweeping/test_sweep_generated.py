@@ -10,8 +10,8 @@ import pytest
 from bftrain.errors import BadConfig
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
 from bftrain_datasets.workloads.task_generators import TaskArrivals
-from bftrain_replay.sweeping.run_outcomes import Outcomes
-from bftrain_replay.sweeping.sweep import Sweep, Swept
+from bftrain_replay.sweeping.run_outcomes import OutcomeFile
+from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import spreads
 from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_inputs import ClusterTasks
@@ -29,9 +29,9 @@ def cluster(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep f
     return {"log": "small", "tasks": "jobs", "logs": LOGS, "task_sets": {"jobs": JOBS}, **more}
 
 
-def swept(folder: Path, given: dict[str, Any]) -> Swept:
-    sweep = Sweep.of(given)
-    with Outcomes(folder) as outcomes:
+def swept(folder: Path, given: dict[str, Any]) -> SweepResult:
+    sweep = PreparedSweep.of(given)
+    with OutcomeFile(folder) as outcomes:
         sweep.run(outcomes, Here())
         return sweep.swept(outcomes.known)
 
@@ -84,7 +84,7 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
     path = tmp_path / "sweep.toml"
     path.write_text(f'{inputs}[task_sets]\njobs = {{ kind = "cluster", count = 2 }}\n{text}')
     with pytest.raises(BadConfig, match=complaint):
-        Sweep.of(path)
+        PreparedSweep.of(path)
 
 
 def test_a_file_has_no_options(tmp_path: Path) -> None:

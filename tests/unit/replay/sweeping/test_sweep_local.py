@@ -13,16 +13,16 @@ from bftrain.errors import NotAvailable
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.sweeping.executors import local_processes, worker_pool
-from bftrain_replay.sweeping.executors.local_processes import Local, usable_cpus
-from bftrain_replay.sweeping.run_outcomes import Outcome, Status
-from bftrain_replay.sweeping.sweep import Sweep, sweep
+from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
+from bftrain_replay.sweeping.run_outcomes import PassOutcome, PassStatus
+from bftrain_replay.sweeping.sweep import PreparedSweep, sweep
 from tests.unit.replay.sweeping.sweep_case import done, small
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bftrain_replay.sweeping.executors import AtWork
-    from bftrain_replay.sweeping.sweep_runs import Pass
+    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 OBJECTIVES = """\
 import os, signal, sys, time
@@ -51,19 +51,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def jobs_of(folder: Path, **spec: object) -> list[Pass]:
-    return list(Sweep.of(small(yardsticks=False) | spec, folder).plan.passes.values())
+def jobs_of(folder: Path, **spec: object) -> list[SweepPass]:
+    return list(PreparedSweep.of(small(yardsticks=False) | spec, folder).plan.passes.values())
 
 
 def outcomes(
     folder: Path,
-    jobs: list[Pass],
+    jobs: list[SweepPass],
     workers: int = 2,
     *,
     tell: Callable[[AtWork], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
-) -> dict[str, Outcome]:
-    found = Local(workers, folder / "workers.log").outcomes(jobs, tell, stopping)
+) -> dict[str, PassOutcome]:
+    found = LocalExecutor(workers, folder / "workers.log").outcomes(jobs, tell, stopping)
     return {outcome.id: outcome for outcome in found}
 
 
@@ -102,7 +102,7 @@ def test_the_figures_are_those_of_one_process(folder: Path) -> None:
 
 
 def test_files_are_read_once_and_not_by_each_worker(folder: Path) -> None:
-    first = Sweep.of(small())
+    first = PreparedSweep.of(small())
     save_log(first.spec.log("small").load(0), folder / "log.npz")
     save_tasks(first.spec.tasks("mix").load(0), folder / "tasks.toml")
     jobs = jobs_of(folder, log="log.npz", tasks="tasks.toml", grid={"max_tasks": [1, 2, 3]})
@@ -127,7 +127,7 @@ def test_a_worker_that_dies_costs_its_pass_alone(folder: Path) -> None:
         "its worker ended with exit code 7",
         "its worker ended with exit code 7",
     ]
-    assert [found[job.id].status for job in jobs[2:4]] == [Status.DONE] * 2
+    assert [found[job.id].status for job in jobs[2:4]] == [PassStatus.DONE] * 2
 
 
 def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
     jobs = jobs_of(folder, grid={"objective": ["throughput", "bad.py:ends"], "max_tasks": [1, 2, 3]})
     found = outcomes(folder, jobs, tell=kill_once)
     assert killed
-    assert [found[job.id].status for job in jobs[:3]] == [Status.DONE] * 3
+    assert [found[job.id].status for job in jobs[:3]] == [PassStatus.DONE] * 3
     reasons = {found[job.id].reason for job in jobs[3:]}
     assert reasons <= {"its worker died", "its worker ended with exit code 7"}
     assert len(found) == len(jobs)
@@ -187,15 +187,15 @@ def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.Mo
 def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hired(_crew: object, name: str, _jobs: object) -> worker_pool.Worker:
+    def hired(_crew: object, name: str, _jobs: object) -> worker_pool.WorkerProcess:
         worker = hire(_crew, name, _jobs)
         worker.hand = lambda _: False
-        worker_pool.Crew.listen(_crew, 60)
+        worker_pool.WorkerPool.listen(_crew, 60)
         os.kill(worker.pid, signal.SIGKILL)
         return worker
 
-    hire = worker_pool.Crew.hire
-    monkeypatch.setattr(worker_pool.Crew, "hire", hired)
+    hire = worker_pool.WorkerPool.hire
+    monkeypatch.setattr(worker_pool.WorkerPool, "hire", hired)
     with pytest.raises(NotAvailable, match="no worker lives here: its worker was killed by SIGKILL"):
         outcomes(folder, jobs_of(folder))
 

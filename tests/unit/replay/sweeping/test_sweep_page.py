@@ -10,11 +10,11 @@ import pytest
 from bftrain.errors import BadConfig
 from bftrain_replay.drawing import vega
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.sweeping.sweep import Sweep, Swept
+from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, spreads, varied
-from bftrain_replay.sweeping.sweep_grid import Point
+from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_page import page, render, write_figures
-from bftrain_replay.sweeping.sweep_table import Row, State
+from bftrain_replay.sweeping.sweep_table import PointRow, PointState
 from bftrain_replay.sweeping.table_metrics import EFFICIENCY, HARVEST, MAKESPAN, metric_of, metrics_of
 from tests.unit.replay.sweeping.sweep_case import small
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bftrain_replay.drawing.figure import Figure
+    from bftrain_replay.drawing.figure import ChartFigure
 
 PLAIN = ReplaySettings()
 
 
 def rows(
     *grid: dict[str, Any], value: Callable[[dict[str, Any]], float | None], column: str = "efficiency"
-) -> list[Row]:
+) -> list[PointRow]:
     """Make rows with these options, whose figure is computed from them."""
     return [
-        Row(
-            Point(options=options, log="l", tasks="t", baseline="", settings=PLAIN),
-            State.DONE,
+        PointRow(
+            SweepPoint(options=options, log="l", tasks="t", baseline="", settings=PLAIN),
+            PointState.DONE,
             "",
             {**options, "harvested": 1.0, column: value(options)},
         )
@@ -42,11 +42,11 @@ def rows(
     ]
 
 
-def swept(found: list[Row], **spec: object) -> Swept:
-    return Swept(Sweep.of(small(**spec)), tuple(found), {})
+def swept(found: list[PointRow], **spec: object) -> SweepResult:
+    return SweepResult(PreparedSweep.of(small(**spec)), tuple(found), {})
 
 
-def by_name(found: list[Row]) -> dict[str, Figure]:
+def by_name(found: list[PointRow]) -> dict[str, ChartFigure]:
     return {figure.name: figure for figure in figures(found, metrics_of((), found))}
 
 
@@ -108,16 +108,16 @@ def test_options_that_go_together_are_one() -> None:
     cases = [{"objective": "speedup", "solver": "exact"}, {"objective": "speedup", "solver": "greedy"}]
     both = ({**case, "max_tasks": number} for case in cases for number in (1, 2))
     found = rows(*both, value=lambda one: one["max_tasks"])
-    assert varied(as_drawn(found, Sweep.of(small(cases=cases, grid=grid)).spec)) == {
+    assert varied(as_drawn(found, PreparedSweep.of(small(cases=cases, grid=grid)).spec)) == {
         "solver": ["exact", "greedy"],
         "max_tasks": [1, 2],
     }
     cases = [{"horizon_s": h, "solver": s} for h, s in ((60.0, "exact"), (60.0, "greedy"), (30.0, "exact"))]
     found = rows(*cases, value=lambda one: one["horizon_s"])
-    spec = Sweep.of(small(cases=cases)).spec
+    spec = PreparedSweep.of(small(cases=cases)).spec
     assert varied(as_drawn(found, spec)) == {"horizon_s, solver": ["60, exact", "60, greedy", "30, exact"]}
     assert as_drawn([], spec) == []
-    assert as_drawn(SOME, Sweep.of(small(grid=grid)).spec) == SOME
+    assert as_drawn(SOME, PreparedSweep.of(small(grid=grid)).spec) == SOME
 
 
 def test_each_option_has_a_plot_with_a_line_for_each_combination_of_the_others() -> None:
@@ -176,7 +176,7 @@ def test_two_options_with_values_enough_have_a_map() -> None:
 
 def test_the_ceiling_and_the_baseline_stand_beside_few_lines() -> None:
     found = [
-        Row(row.point, row.state, "", {**row.cells, "ceiling_efficiency": 0.9, "baseline_efficiency": 0.1})
+        PointRow(row.point, row.state, "", {**row.cells, "ceiling_efficiency": 0.9, "baseline_efficiency": 0.1})
         for row in SOME
     ]
     figure = by_name(found)["efficiency-by-max_tasks"]
@@ -204,8 +204,8 @@ def test_what_is_drawn_is_the_usual_or_what_is_asked_for() -> None:
 @pytest.mark.parametrize("name", ["efficency", "status", 3])
 def test_what_is_no_column_of_numbers_cannot_be_drawn(name: object) -> None:
     with pytest.raises(BadConfig, match=f"sweep: plot: there is no column of numbers '{name}'"):
-        Sweep.of(small(plot=[name]))
-    Sweep.of(small(plot=["efficiency", "wall_s", "task_count"]))
+        PreparedSweep.of(small(plot=[name]))
+    PreparedSweep.of(small(plot=["efficiency", "wall_s", "task_count"]))
 
 
 def test_the_page_says_what_is_best_and_what_makes_the_difference() -> None:
@@ -237,8 +237,8 @@ def test_where_less_is_better_the_least_is_best() -> None:
 
 def test_points_that_failed_or_are_open_are_told() -> None:
     found = rows({"a": 1}, {"a": 2}, {"a": 3}, value=lambda _: 0.5)
-    found[1] = Row(found[1].point, State.FAILED, "it <rained>", {"a": 2})
-    found[2] = Row(found[2].point, State.OPEN, "", {"a": 3})
+    found[1] = PointRow(found[1].point, PointState.FAILED, "it <rained>", {"a": 2})
+    found[2] = PointRow(found[2].point, PointState.OPEN, "", {"a": 3})
     told = swept(found)
     laid = page(told)
     assert list(laid.warnings) == ["1 of 3 points are still to be done.", "1 of 3 points failed; the table says why."]
@@ -248,7 +248,7 @@ def test_points_that_failed_or_are_open_are_told() -> None:
 
 
 def test_a_sweep_without_a_figure_has_a_page() -> None:
-    found = [Row(row.point, State.FAILED, "no", {}) for row in SOME]
+    found = [PointRow(row.point, PointState.FAILED, "no", {}) for row in SOME]
     laid = page(swept(found))
     assert (laid.lead, laid.figures) == ("", ())
 

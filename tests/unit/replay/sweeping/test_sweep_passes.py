@@ -13,17 +13,17 @@ from bftrain.ports import Availability
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
-from bftrain_replay.sweeping.run_outcomes import Status
-from bftrain_replay.sweeping.run_point import Stopped, work
-from bftrain_replay.sweeping.sweep import Sweep
-from bftrain_replay.sweeping.sweep_inputs import Inputs
+from bftrain_replay.sweeping.run_outcomes import PassStatus
+from bftrain_replay.sweeping.run_point import PassStopped, work
+from bftrain_replay.sweeping.sweep import PreparedSweep
+from bftrain_replay.sweeping.sweep_inputs import InputCache
 from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import Kind
+from bftrain_replay.sweeping.sweep_runs import RunKind
 from bftrain_solvers.exact import solver as exact
 from tests.unit.replay.sweeping.sweep_case import LOGS, TASK_SETS, done, small
 
 
-def kinds(sweep: Sweep) -> list[str]:
+def kinds(sweep: PreparedSweep) -> list[str]:
     return sorted(str(job.kind) for job in sweep.plan.passes.values())
 
 
@@ -36,24 +36,24 @@ def test_yardsticks_are_shared_where_only_costs_solver_or_latency_differ() -> No
         "min_interval_s": [0, 60],
     }
     for name, values in free.items():
-        assert kinds(Sweep.of(small(grid={name: values}))) == ["replay", "replay", "yardsticks"], name
+        assert kinds(PreparedSweep.of(small(grid={name: values}))) == ["replay", "replay", "yardsticks"], name
     for name, values in {"max_tasks": [1, 2], "horizon_s": [60, 120], "semantics": ["realistic", "published"]}.items():
-        assert kinds(Sweep.of(small(grid={name: values}))) == ["replay"] * 2 + ["yardsticks"] * 2, name
+        assert kinds(PreparedSweep.of(small(grid={name: values}))) == ["replay"] * 2 + ["yardsticks"] * 2, name
 
 
 def test_an_objective_that_ties_tasks_together_has_yardsticks_of_its_solver() -> None:
     grid = {"solver": ["highs", "cbc"]}
-    assert kinds(Sweep.of(small(fixed={"objective": "max-min-now"}, grid=grid))).count("yardsticks") == 2
+    assert kinds(PreparedSweep.of(small(fixed={"objective": "max-min-now"}, grid=grid))).count("yardsticks") == 2
 
 
 def test_a_baseline_may_be_a_point_of_its_own() -> None:
-    sweep = Sweep.of(small(grid={"solver": ["exact", "greedy", "equal-share"]}, baseline="greedy"))
+    sweep = PreparedSweep.of(small(grid={"solver": ["exact", "greedy", "equal-share"]}, baseline="greedy"))
     assert kinds(sweep) == ["replay"] * 3 + ["yardsticks"]
     assert sweep.plan.needs[1].baseline == sweep.plan.needs[1].replay
 
 
 def test_yardsticks_can_be_left_out() -> None:
-    assert kinds(Sweep.of(small(grid={"seed": [1, 2]}, yardsticks=False))) == ["replay"] * 2
+    assert kinds(PreparedSweep.of(small(grid={"seed": [1, 2]}, yardsticks=False))) == ["replay"] * 2
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_yardsticks_can_be_left_out() -> None:
 )
 def test_the_figures_are_those_of_a_replay(fixed: dict[str, object]) -> None:
     baseline = "" if "max-min-now" in fixed.values() else "equal-share"
-    sweep = Sweep.of(small(fixed=fixed, baseline=baseline))
+    sweep = PreparedSweep.of(small(fixed=fixed, baseline=baseline))
     (row,) = sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()}).rows
     point = sweep.points[0]
-    inputs, seed = Inputs(), point.settings.seed
+    inputs, seed = InputCache(), point.settings.seed
     log, tasks = inputs.log(sweep.spec.log("small"), seed), inputs.tasks(sweep.spec.tasks("mix"), seed)
     told = bftrain.replay(log, tasks, baseline=point.baseline, **fixed).summary
     same = (
@@ -92,22 +92,22 @@ def test_the_figures_are_those_of_a_replay(fixed: dict[str, object]) -> None:
 
 
 def test_a_pass_is_known_by_what_it_is_made_from_and_not_by_where_that_lies(tmp_path: Path) -> None:
-    first = Sweep.of(small(grid={"max_tasks": [1, 2]}))
+    first = PreparedSweep.of(small(grid={"max_tasks": [1, 2]}))
     log = first.spec.log("small").load(0)
     bftrain.save_log(log, tmp_path / "other.csv")
     bftrain.save_tasks(first.spec.tasks("mix").load(0), tmp_path / "tasks.csv")
     files = {"log": "other.csv", "tasks": "tasks.csv", "grid": {"max_tasks": [2, 3]}}
-    second = Sweep.of(files, tmp_path)
+    second = PreparedSweep.of(files, tmp_path)
     assert first.plan.needs[1] == second.plan.needs[0]
     assert second.plan.needs[1].replay not in first.plan.passes
-    other_seed = Sweep.of(small(fixed={"seed": 1, "max_tasks": 2}))
+    other_seed = PreparedSweep.of(small(fixed={"seed": 1, "max_tasks": 2}))
     assert not set(other_seed.plan.passes) & set(first.plan.passes)
 
 
 def test_an_objective_is_known_by_the_content_of_its_file(tmp_path: Path) -> None:
     def needed(text: str) -> set[str]:
         (tmp_path / "mine.py").write_text(text)
-        return set(Sweep.of(small(fixed={"objective": "mine.py:mine"}), tmp_path).plan.passes)
+        return set(PreparedSweep.of(small(fixed={"objective": "mine.py:mine"}), tmp_path).plan.passes)
 
     plain = "def mine(task, sizes):\n    return sizes\n"
     assert needed(plain) == needed(plain)
@@ -116,21 +116,21 @@ def test_an_objective_is_known_by_the_content_of_its_file(tmp_path: Path) -> Non
 
 def test_what_changed_since_the_sweep_began_is_not_replayed(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def mine(task, sizes):\n    return sizes\n")
-    sweep = Sweep.of(small(fixed={"objective": "mine.py:mine"}), tmp_path)
+    sweep = PreparedSweep.of(small(fixed={"objective": "mine.py:mine"}), tmp_path)
     job = next(iter(sweep.plan.passes.values()))
-    assert done(job).status is Status.DONE
+    assert done(job).status is PassStatus.DONE
     (tmp_path / "mine.py").write_text("def mine(task, sizes):\n    return 2 * sizes\n")
     assert done(job).reason.endswith("mine.py: is not any more what it was when the sweep began")
     (tmp_path / "mine.py").unlink()
     assert "is not on this machine (put it where every worker sees it" in done(job).reason
-    other = Sweep.of(small(logs={"small": {"nodes": 3, "days": 0.1}}))
+    other = PreparedSweep.of(small(logs={"small": {"nodes": 3, "days": 0.1}}))
     (log,) = {job.log for job in other.plan.passes.values()}
     wrong = work(job, lambda: log.load(0), lambda: job.tasks.load(0), lambda _: True)
     assert wrong.reason == "log of all as fixed: is not any more what it was when the sweep began"
 
 
 def test_a_worker_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = next(iter(Sweep.of(small()).plan.passes.values()))
+    job = next(iter(PreparedSweep.of(small()).plan.passes.values()))
     monkeypatch.setattr(type(exact), "available", lambda _: Availability(ok=True, version="0.0.7"))
     assert done(job).reason.startswith("this worker has solver exact 0.0.7, and the sweep was begun with ")
 
@@ -140,7 +140,7 @@ def test_whatever_a_solver_or_an_objective_does_only_its_own_pass_fails(tmp_path
         "import sys\ndef exits(task, sizes):\n    sys.exit(3)\ndef nan(task, sizes):\n    return sizes * float('nan')\n"
     )
     grid = {"solver": ["exakt", "exact"], "objective": ["throughput", "bad.py:exits", "bad.py:nan", "bad.py:no", "x"]}
-    sweep = Sweep.of(small(grid=grid, yardsticks=False), tmp_path)
+    sweep = PreparedSweep.of(small(grid=grid, yardsticks=False), tmp_path)
     outcomes = {job.id: done(job) for job in sweep.plan.passes.values()}
     rows = sweep.swept(outcomes).rows
     assert [row.error for row in rows[:5]] == ["no solver is called 'exakt' (did you mean 'exact'?)"] * 5
@@ -152,7 +152,7 @@ def test_whatever_a_solver_or_an_objective_does_only_its_own_pass_fails(tmp_path
 
 
 def test_a_pass_tells_how_far_it_is_and_can_be_stopped() -> None:
-    sweep = Sweep.of(small())
+    sweep = PreparedSweep.of(small())
     for job in sweep.plan.passes.values():
         shares: list[float] = []
 
@@ -160,12 +160,12 @@ def test_a_pass_tells_how_far_it_is_and_can_be_stopped() -> None:
             shares.append(share)
             return len(shares) < 5
 
-        with pytest.raises(Stopped):
+        with pytest.raises(PassStopped):
             work(job, lambda job=job: job.log.load(0), lambda job=job: job.tasks.load(0), watch)  # type: ignore[misc]  # bound at once
         assert shares == sorted(shares)
         assert len(shares) == 5
     shares = []
-    assert job.kind is Kind.YARDSTICKS
+    assert job.kind is RunKind.YARDSTICKS
     work(job, lambda: job.log.load(0), lambda: job.tasks.load(0), lambda share: shares.append(share) is None)
     assert shares == sorted(shares)
     assert 0.9 < shares[-1] <= 1.0
@@ -180,14 +180,14 @@ def test_a_pass_tells_how_far_it_is_and_can_be_stopped() -> None:
 )
 def test_what_cannot_be_generated_is_told_with_its_place(sets: dict[str, object], complaint: str) -> None:
     with pytest.raises(BadConfig) as refused:
-        Sweep.of(small() | sets)
+        PreparedSweep.of(small() | sets)
     assert str(refused.value) == complaint
 
 
 def test_a_broken_log_is_told_as_ever(tmp_path: Path) -> None:
     (tmp_path / "log.npz").write_text("no log")
     with pytest.raises(BadInput, match=r"log\.npz.*: not a readable log file"):
-        Sweep.of(small(log="log.npz"), tmp_path)
+        PreparedSweep.of(small(log="log.npz"), tmp_path)
 
 
 def test_doubts_about_a_log_stand_in_the_table(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_doubts_about_a_log_stand_in_the_table(tmp_path: Path) -> None:
     doubtful = DoubtfulTime(cause="censored_end", of_nodes=12, times=(log.start_s,), nodes=(12,))
     findings = (LogFinding(name="which_unknown", count=1),)
     save_log(replace(log, provenance=LogProvenance(doubtful=(doubtful,), findings=findings)), tmp_path / "log.npz")
-    sweep = Sweep.of(small(log=str(tmp_path / "log.npz")))
+    sweep = PreparedSweep.of(small(log=str(tmp_path / "log.npz")))
     found = sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()})
     (row,) = found.rows
     assert (row.cells["doubtful_share"], row.cells["log_source"]) == (1.0, "counts")

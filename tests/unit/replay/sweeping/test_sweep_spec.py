@@ -8,13 +8,13 @@ import pytest
 
 from bftrain.errors import BadConfig
 from bftrain_replay.sweeping.sweep_grid import points_of
-from bftrain_replay.sweeping.sweep_inputs import GeneratedLog, GeneratedTasks, LogFile, TaskFile
+from bftrain_replay.sweeping.sweep_inputs import GeneratedLog, GeneratedTasks, SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_spec import read_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.sweeping.sweep_grid import Point
+    from bftrain_replay.sweeping.sweep_grid import SweepPoint
 
 INPUTS = """\
 log = "small"
@@ -28,7 +28,7 @@ mix = { count = 2, max_nodes = 4 }
 """
 
 
-def points(folder: Path, text: str, inputs: str = INPUTS) -> tuple[Point, ...]:
+def points(folder: Path, text: str, inputs: str = INPUTS) -> tuple[SweepPoint, ...]:
     path = folder / "sweep.toml"
     path.write_text(inputs + text)
     return points_of(read_spec(path))
@@ -120,7 +120,7 @@ def test_inputs_and_the_baseline_can_be_swept_too(tmp_path: Path) -> None:
     found = points(tmp_path, text, inputs)
     assert len({(point.log, point.tasks, point.baseline) for point in found}) == 8
     spec = read_spec(tmp_path / "sweep.toml")
-    assert spec.log("a.npz") == LogFile(path=str(tmp_path / "a.npz"))
+    assert spec.log("a.npz") == SweepLog(path=str(tmp_path / "a.npz"))
     assert spec.log("small") == GeneratedLog(nodes=8, days=0.1, seed=3)
     assert spec.tasks("mix") == GeneratedTasks(count=2, max_nodes=4)
 

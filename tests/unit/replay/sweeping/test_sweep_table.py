@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bftrain_replay.sweeping.run_outcomes import Outcomes, known_in
-from bftrain_replay.sweeping.sweep import Sweep
-from bftrain_replay.tables.table_schema import Kind
+from bftrain_replay.sweeping.run_outcomes import OutcomeFile, known_in
+from bftrain_replay.sweeping.sweep import PreparedSweep
+from bftrain_replay.tables.table_schema import ColumnType
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bftrain_replay.sweeping.sweep import Swept
+    from bftrain_replay.sweeping.sweep import SweepResult
 
 
-def swept(**spec: object) -> Swept:
-    sweep = Sweep.of(small(**spec))
+def swept(**spec: object) -> SweepResult:
+    sweep = PreparedSweep.of(small(**spec))
     return sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()})
 
 
 def test_swept_options_come_first_then_figures_then_what_a_clock_measured() -> None:
     spec = small(grid={"tasks": ["mix"], "max_tasks": [1]}, baseline="greedy")
     del spec["tasks"]
-    names = [column.name for column in Sweep.of(spec).swept({}).columns]
+    names = [column.name for column in PreparedSweep.of(spec).swept({}).columns]
     assert names[:4] == ["tasks", "max_tasks", "solver", "objective"]
     assert len(set(names)) == len(names)
     assert names.index("efficiency") < names.index("baseline_efficiency") < names.index("status")
@@ -46,20 +46,20 @@ def test_an_option_that_is_a_figure_too_is_there_once() -> None:
 @pytest.mark.parametrize(
     ("grid", "kind"),
     [
-        ({"max_tasks": [1, 2]}, Kind.WHOLE),
-        ({"horizon_s": [60]}, Kind.NUMBER),
-        ({"solver": ["exact"]}, Kind.TEXT),
-        ({"decision_latency_s": [0, 5.5]}, Kind.NUMBER),
-        ({"decision_latency_s": [0, "measured"]}, Kind.TEXT),
+        ({"max_tasks": [1, 2]}, ColumnType.WHOLE),
+        ({"horizon_s": [60]}, ColumnType.NUMBER),
+        ({"solver": ["exact"]}, ColumnType.TEXT),
+        ({"decision_latency_s": [0, 5.5]}, ColumnType.NUMBER),
+        ({"decision_latency_s": [0, "measured"]}, ColumnType.TEXT),
     ],
 )
-def test_a_column_has_the_kind_of_its_option(grid: dict[str, list[object]], kind: Kind) -> None:
-    assert Sweep.of(small(grid=grid)).swept({}).columns[0].kind is kind
+def test_a_column_has_the_kind_of_its_option(grid: dict[str, list[object]], kind: ColumnType) -> None:
+    assert PreparedSweep.of(small(grid=grid)).swept({}).columns[0].kind is kind
 
 
 def test_what_is_not_done_has_empty_cells(tmp_path: Path) -> None:
-    sweep = Sweep.of(small(grid={"solver": ["exakt", "exact"]}))
-    with Outcomes(tmp_path) as outcomes:
+    sweep = PreparedSweep.of(small(grid={"solver": ["exakt", "exact"]}))
+    with OutcomeFile(tmp_path) as outcomes:
         sweep.run(outcomes, Here(stop_after=1))
     found = sweep.swept(known_in(tmp_path))
     found.write(tmp_path)
@@ -95,13 +95,13 @@ def test_the_same_in_both_forms_and_as_a_frame(tmp_path: Path) -> None:
 
 
 def test_the_order_of_work_does_not_matter_and_what_a_clock_measured_is_left_out() -> None:
-    sweep = Sweep.of(small(grid={"max_tasks": [1, 2], "seed": [1, 2]}, baseline="greedy"))
+    sweep = PreparedSweep.of(small(grid={"max_tasks": [1, 2], "seed": [1, 2]}, baseline="greedy"))
     jobs = list(sweep.plan.passes.values())
     first = sweep.swept({job.id: done(job) for job in jobs})
     second = sweep.swept({job.id: done(job) for job in reversed(jobs)})
     assert first.figures_sha256 == second.figures_sha256
     assert first.frame()["wall_s"].tolist() != second.frame()["wall_s"].tolist()
-    other = Sweep.of(small(grid={"max_tasks": [1, 3], "seed": [1, 2]}, baseline="greedy"))
+    other = PreparedSweep.of(small(grid={"max_tasks": [1, 3], "seed": [1, 2]}, baseline="greedy"))
     assert other.swept({}).figures_sha256 != sweep.swept({}).figures_sha256
 
 
@@ -128,9 +128,9 @@ def test_what_is_odd_is_told_once_with_how_often() -> None:
 def test_a_seed_that_decides_over_nothing_is_odd() -> None:
     words = "the seed is swept, but no log and no tasks are made from it: it changes nothing"
     fixed = {"mix": {"count": 2, "seed": 4}}
-    assert words in Sweep.of(small(grid={"seed": [1, 2]}, task_sets=fixed)).swept({}).warnings
-    assert Sweep.of(small(grid={"seed": [1, 2]})).swept({}).warnings == {}
+    assert words in PreparedSweep.of(small(grid={"seed": [1, 2]}, task_sets=fixed)).swept({}).warnings
+    assert PreparedSweep.of(small(grid={"seed": [1, 2]})).swept({}).warnings == {}
     alike = {"mix": {"kind": "trials", "count": 2}}
-    assert words in Sweep.of(small(grid={"seed": [1, 2]}, task_sets=alike)).swept({}).warnings
+    assert words in PreparedSweep.of(small(grid={"seed": [1, 2]}, task_sets=alike)).swept({}).warnings
     arriving = {"mix": {"kind": "trials", "count": 2, "arrivals_per_hour": 2}}
-    assert Sweep.of(small(grid={"seed": [1, 2]}, task_sets=arriving)).swept({}).warnings == {}
+    assert PreparedSweep.of(small(grid={"seed": [1, 2]}, task_sets=arriving)).swept({}).warnings == {}
