@@ -365,8 +365,18 @@ def install(built: Path) -> None:
         log = built.parent / "install.log"
         log.write_bytes(b"")
         python = Path(sys.executable)
+        before = packages()
         run(log, python, "-m", "pip", "uninstall", "-q", "-y", "horovod", env=pip_env())
         run(log, python, "-m", "pip", "install", "-q", built, env=pip_env())
+        record = Path(sys.prefix, ".bftrain", "packages")  # of tools/venv.sh: what make installed
+        if record.exists():
+            ours = {*record.read_text().split(), *(packages() - before)}
+            record.write_text("".join(f"{name}\n" for name in sorted(ours)))
+
+
+def packages() -> set[str]:
+    """Return the names of the packages in this environment, as their folders spell them."""
+    return {info.name.rpartition("-")[0] for info in Path(sysconfig.get_path("purelib")).glob("*.dist-info")}
 
 
 def main(arguments: list[str]) -> int:

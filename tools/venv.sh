@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 layer=$1
 log=$state/install.log
-unfinished=$state/unfinished # there while anything is being installed: whoever finds it trusts nothing
+unfinished=$state/unfinished # exists while anything is being installed; holds the packages of before
 
 # Two makes at once: the second waits. Where a directory cannot be locked (NFS) they are on their own.
 exec 9<tools
@@ -18,6 +18,19 @@ identity() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/nu
 # Every program and package in the environment, without versions: one may be brought up to date by hand.
 contents() {
     (cd "$venv" && LC_ALL=C ls bin lib/python3*/site-packages) | grep -v -e '\.dist-info$' -e '^__pycache__$' | LC_ALL=C sort
+}
+
+# The packages in the environment, by name.
+packages() {
+    ls "$venv"/lib/python3*/site-packages 2>/dev/null | sed -n 's/-[^-]*\.dist-info$//p' | LC_ALL=C sort
+}
+
+# The packages that make did not install: they are somebody's work, and make deletes none of them.
+others() {
+    ours=$state/packages
+    [ -e "$ours" ] || ours=/dev/null
+    if [ -e "$unfinished" ]; then cat "$unfinished"; else packages; fi |
+        grep -v -x -e pip -e setuptools -e wheel | LC_ALL=C comm -23 - "$ours"
 }
 
 # Why the environment in $venv cannot be used as it is; nothing if it can.
@@ -62,9 +75,15 @@ make_venv() {
     if [ -e "$venv" ] && ! [ -e "$venv/pyvenv.cfg" ] && ! [ -e "$state" ] && [ -n "$(ls -A "$venv")" ]; then
         fail "$venv is there, and is no virtual environment. Choose another place: make VENV=DIR ..."
     fi
+    found=$(others | head -n 5 | paste -s -d ' ' -)
+    if [ -n "$found" ]; then
+        fail "$venv cannot be used: $reason. It holds packages that make did not install ($found), so it stays as it is." \
+            'Choose another place: make VENV=DIR ...; or remove it yourself.'
+    fi
     # Not -rf on the directory itself: it may be a mount point or a link to a faster disk
     [ ! -e "$venv" ] || find "$venv/" -mindepth 1 -delete
     mkdir -p "$state" || fail "$venv cannot be written. Choose another place: make VENV=DIR ..."
+    : >"$state/packages" || explain
     : >"$unfinished" || explain
     "$python" -m venv "$venv" >"$log" 2>&1 || explain
     (cd "$venv" && pwd -P) >"$state/place" || explain
@@ -84,9 +103,14 @@ key="$(sha256sum <pyproject.toml) $(identity "$venv/bin/python")"
 stamp=$state/has-$layer
 [ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ] || [ -e "$unfinished" ] || exit 0
 
-say "Installing bftrain and what it needs into $venv ..."
+case $layer in
+    base) takes='1 minute, 600 MB' ;;
+    *horovod*) takes='3 to 10 minutes, 3 GB; PyTorch is most of it' ;;
+    *) takes='1 to 5 minutes' ;;
+esac
+say "Installing bftrain and what it needs into $venv ($takes the first time) ..."
 mkdir -p "$state"
-: >"$unfinished" || explain
+[ -e "$unfinished" ] || packages >"$unfinished" || explain
 what=.[$layer] compile=--compile
 if [ "$layer" = base ]; then
     what=. compile=--no-compile # a first look imports few modules; Python keeps the bytecode of these by itself
@@ -96,5 +120,7 @@ fi
 PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
     "$compile" --editable "$what" >>"$log" 2>&1 || explain
 contents >"$state/contents" || explain
+packages | LC_ALL=C comm -13 "$unfinished" - >>"$state/packages" || explain
+LC_ALL=C sort -u -o "$state/packages" "$state/packages" || explain
 printf '%s\n' "$key" >"$stamp" || explain
 rm "$unfinished"

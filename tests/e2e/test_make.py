@@ -148,6 +148,27 @@ def test_a_half_made_environment_is_made_anew(checkout: Path, half: str) -> None
     assert (venv / "bin/pip").exists()
 
 
+@pytest.mark.parametrize("made_by", ["make", "its owner"])
+def test_an_environment_with_other_packages_is_never_deleted(checkout: Path, made_by: str) -> None:
+    venv = checkout / ".venv"
+    if made_by == "make":
+        run(checkout, "tools/venv.sh", "base")  # fails without a network, but has made the environment
+        (venv / ".bftrain/unfinished").unlink()
+    else:
+        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    thesis = next(venv.glob("lib/python3*/site-packages")) / "my_thesis-1.0.dist-info"
+    thesis.mkdir()
+    (venv / "bin/python").unlink()
+    (venv / "bin/python").symlink_to("/nonexistent/python3")
+    done = run(checkout, "tools/venv.sh", "base")
+    assert done.returncode == 1
+    assert (
+        "cannot be used: its Python does not run. It holds packages that make did not install (my_thesis)"
+        in done.stderr
+    )
+    assert thesis.exists()
+
+
 def test_a_directory_of_someone_else_is_left_alone(checkout: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
