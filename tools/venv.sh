@@ -115,6 +115,11 @@ what=.[$layer] compile=--compile
 if [ "$layer" = base ]; then
     what=. compile=--no-compile # a first look imports few modules; Python keeps the bytecode of these by itself
 fi
+# A source archive comes without the links
+mkdir -p tools/import_path
+for package in bftrain */bftrain_*; do
+    [ -e "tools/import_path/${package#*/}" ] || ln -s "../../$package" tools/import_path/ || explain
+done
 # PIP_USER=0: a user's own setting would send the packages elsewhere.
 # PIP_RETRIES: pip asks five times, a minute in all, before it says that there is no network
 PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \

@@ -20,7 +20,7 @@ def checkout(tmp_path: Path) -> Path:
     """Give what make needs of the repository, in a directory with an awkward name."""
     place = tmp_path / 'it\'s a "dir" of ünïts'
     for name in ("tools", "bftrain", "solvers", "replay", "datasets", "elastic"):
-        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, place / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, place)
     return place
