@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import CsvFile, by_suffix, check_replaceable, head_of, whole_file, whole_text
-from bftrain.taskfiles.records import COUNTS, KEYS, NUMBERS, record_of, tasks_of
+from bftrain.taskfiles.records import COLUMNS, COUNTS, NUMBERS, record_of, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -73,22 +73,33 @@ def is_own_tasks(path: Path) -> bool:
 
 
 def _formats() -> dict[str, tuple[Reader, Writer]]:
-    return {".toml": (_toml_records, _save_toml), ".csv": (_csv_records, _save_csv)}
+    return {".toml": (toml_records, _save_toml), ".csv": (_csv_records, _save_csv)}
 
 
-def _toml_records(path: Path) -> Iterator[tuple[str, Record]]:
+def toml_records(path: Path) -> Iterator[tuple[str, Record]]:
+    """Read the tasks of a file, each with where it stands: several as ``[[task]]``, or one at the top."""
     try:
         document = tomllib.loads(whole_text(path, KIND))
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"not valid TOML: {error}", where=str(path), fix="see docs/formats.md for an example") from error
-    for key in document:
-        if key != "task":
+    if document and "task" not in document and not any(map(_is_tables, document.values())):
+        yield str(path), document
+        return
+    for key, value in document.items():
+        if key != "task" and _is_tables(value):
             raise UnknownName.among("table of a task file", key, ("task",), where=str(path))
+        if key != "task":
+            what = f"'{key}' stands outside the [[task]] tables"
+            raise BadInput(what, where=str(path), fix="write one task without [[task]], or several with it")
     entries = document.get("task", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("task: must be a list of tables", where=str(path), fix="begin every task with [[task]]")
     for number, entry in enumerate(entries, start=1):
         yield f"{path}: task {number}", entry
+
+
+def _is_tables(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
 
 
 def _save_toml(records: list[Record], text: IO[str]) -> None:
@@ -121,8 +132,8 @@ def _csv_records(path: Path) -> Iterator[tuple[str, Record]]:
     rows = CsvFile(path)
     header = [cell.strip() for cell in rows.header]
     for column in header:
-        if column not in KEYS:
-            raise UnknownName.among("column of a task file", column, KEYS, where=rows.where)
+        if column not in COLUMNS:
+            raise UnknownName.among("column of a task file", column, COLUMNS, where=rows.where)
         if header.count(column) > 1:
             raise BadInput(f"the column '{column}' comes twice", where=rows.where)
     for cells in rows.rows():
@@ -171,7 +182,7 @@ def _curves(cell: str, where: str) -> dict[str, dict[str, list[Any]]]:
 
 
 def _save_csv(records: list[Record], text: IO[str]) -> None:
-    used = [key for key in KEYS if any(key in record for record in records)]
+    used = [key for key in COLUMNS if any(key in record for record in records)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(used)
     for record in records:

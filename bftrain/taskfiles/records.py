@@ -14,18 +14,27 @@ from bftrain.values.task import TaskSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-COUNTS: Final = ("min_nodes", "max_nodes")
-NUMBERS: Final = (
-    "work_samples",
-    "submit_s",
-    "grow_cost_s",
-    "shrink_cost_s",
-    "start_cost_s",
-    "weight",
-    "deadline_s",
+_TYPES: Final = {field.name: field.type for field in fields(TaskSpec)}
+COUNTS: Final = tuple(name for name, kind in _TYPES.items() if kind is int)
+NUMBERS: Final = tuple(name for name, kind in _TYPES.items() if kind in {float, float | None})
+_AFTER_THE_CURVE: Final = tuple(name for name in _TYPES if name not in {"name", "curve", "curves"})
+COLUMNS: Final = ("name", "profile", "curve", "curves", *_AFTER_THE_CURVE)
+OF_THE_RUN: Final = (
+    "launcher",
+    "script",
+    "command",
+    "args",
+    "folder",
+    "cwd",
+    "env",
+    "stop_grace_s",
+    "workers_per_node",
+    "finish_code",
+    "finish_file",
+    "stall_limit_s",
 )
-_AFTER_THE_CURVE: Final = (*COUNTS, *NUMBERS, "user", "campaign")
-KEYS: Final = ("name", "profile", "curve", "curves", *_AFTER_THE_CURVE)
+ON_THE_CALENDAR: Final = "deadline"
+KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _CURVES: Final = ("profile", "curve", "curves")
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
@@ -37,26 +46,46 @@ CURVES_REMEDY: Final = (
 def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     """Make the task that ``record`` describes; ``where`` it stands leads every complaint.
 
+    Keys of the run (``script``, ``launcher``...) are for a live run: a replay passes over them.
+
     ``profile`` brings the curve and the costs of a rescale; what the record says itself goes before them. With
     ``curves`` by kind of node it needs neither ``profile`` nor ``curve``: the first of them stands in.
     ``max_nodes`` is by default the largest size that was measured, on any kind.
     """
-    for key in record:
-        if key not in KEYS:
-            raise UnknownName.among("key of a task", key, KEYS, where=where)
+    check_keys(record, where)
+    if ON_THE_CALENDAR in record:
+        what = f"{ON_THE_CALENDAR}: is a time on the calendar, which only a live run has"
+        raise BadInput(what, where=where, fix="write deadline_s, in seconds from the start; a live run reads it too")
     name = record.get("name")
     if name is None:
         raise BadInput("name: is missing", where=where, fix="give every task a name of its own")
     where = f"{where} '{name}'"
     curves = _by_kind(record["curves"], where) if "curves" in record else {}
     curve, costs = _speed(record, curves, where)
-    given = costs | {key: value for key, value in record.items() if key not in _CURVES}
+    given = costs | {key: record[key] for key in _AFTER_THE_CURVE if key in record} | sizes_of(record, where)
     given.setdefault("max_nodes", _last_measured(curve, curves))
     try:
-        return TaskSpec(curve=curve, curves=curves, **given)
+        return TaskSpec(name=name, curve=curve, curves=curves, **given)
     except BadValue as error:
         field = (error.where or "").rpartition(".")[2]
         raise BadInput(f"{field}: {error.what}", where=where, fix=error.fix) from error
+
+
+def check_keys(record: Mapping[str, Any], where: str) -> None:
+    """Refuse a key that neither a replay nor a live run reads."""
+    for key in record:
+        if key not in KEYS:
+            raise UnknownName.among("key of a task", key, KEYS, where=where)
+
+
+def sizes_of(record: Mapping[str, Any], where: str) -> dict[str, int]:
+    """Return the bounds that ``nodes = "1:8"`` stands for, if the record has it."""
+    if "nodes" not in record:
+        return {}
+    smallest, _, largest = str(record["nodes"]).partition(":")
+    if not smallest.isdecimal() or not (largest or smallest).isdecimal():
+        raise BadInput(f"nodes: '{record['nodes']}' is not MIN:MAX", where=where, fix="such as 1:8")
+    return {"min_nodes": int(smallest), "max_nodes": int(largest or smallest)}
 
 
 def _speed(

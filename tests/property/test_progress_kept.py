@@ -16,10 +16,10 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
+from bftrain_replay.tables.replayed_task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.events import Event
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.replayed_task import TaskRecord
+    from bftrain_replay.tables.replayed_task import TaskRecord
 
 NODES = tuple("abcdef")
 LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}

@@ -18,13 +18,13 @@ from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.decision_delay import DecisionDelay
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
 from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.tables.replayed_task import TaskState
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn

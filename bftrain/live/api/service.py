@@ -30,6 +30,7 @@ from bftrain.live.model.schemas import (
     StatusView,
     Submission,
     TaskView,
+    spec_fields,
     state_of,
 )
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, is_name
@@ -265,18 +266,9 @@ class LiveService:
         spec = TaskSpec(
             name=name,
             curve=given.curve or next(iter(given.curves.values()), None) or guess(others, given.max_nodes),
-            curves=given.curves,
-            min_nodes=given.min_nodes,
-            max_nodes=given.max_nodes,
-            work_samples=given.work_samples,
             submit_s=now,
-            grow_cost_s=given.grow_cost_s,
-            shrink_cost_s=given.shrink_cost_s,
-            start_cost_s=given.start_cost_s,
-            weight=given.weight,
-            deadline_s=given.deadline_s,
             user=caller.user,
-            campaign=given.campaign,
+            **spec_fields(given),
         )
         return LiveTaskRecord(
             number=number,

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import click
+from msgspec.structs import fields
 
 from bftrain.cli.output import Output, prints_results
+from bftrain.cli.settings import with_options
 from bftrain.errors import BadInput, UsageError
 from bftrain.live.commands.connection import Live, talks
+from bftrain.live.model.schemas import Submission
+from bftrain.live.model.task_record import described
 
-if TYPE_CHECKING:
-    from bftrain.live.model.schemas import Submission
+_NAMED_OTHERWISE: Final = frozenset({"name", "launcher", "min_nodes", "max_nodes", "work_samples", "deadline_s"})
+
+
+def task_options() -> dict[str, tuple[type, str]]:
+    """Return an option for every number and text that a submission says of its task."""
+    options: dict[str, tuple[type, str]] = {}
+    for field in fields(Submission):
+        kind = type(field.default)
+        if kind in {int, float, str} and field.name not in _NAMED_OTHERWISE:
+            default = f" [{field.default:g}]" if kind is not str else ""
+            options[field.name] = (kind, f"{described(Submission, field.name).removesuffix('.')}{default}.")
+    return options
+
+
+class MomentOption(click.ParamType[datetime]):
+    """A time on the calendar, as ISO 8601 writes it."""
+
+    name = "TIME"
+
+    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read it."""
+        try:
+            return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a time, such as 2030-01-31T18:00", param, ctx)
 
 
 @click.command(
@@ -42,8 +70,8 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Without a step for so long it gives its nodes back; 0: never [the site's].",
 )
-@click.option("--weight", type=float, help="What it counts under some objectives [1].")
-@click.option("--campaign", help="What it belongs to.")
+@click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
+@with_options(task_options())
 @talks
 @prints_results
 def command(

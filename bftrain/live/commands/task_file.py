@@ -1,78 +1,51 @@
-"""Task files of a live run: what people write about a task, to what the live run is sent."""
+"""Tasks of a task file as a live run is sent them. A replay reads the same files: docs/formats.md lists the keys."""
 
 from __future__ import annotations
 
-import tomllib
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain.errors import BadConfig, BadInput, BadValue, UnknownName
+from msgspec.structs import fields
+
+from bftrain.errors import BadInput, BadValue
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
+from bftrain.taskfiles.files import toml_records
+from bftrain.taskfiles.records import ON_THE_CALENDAR, check_keys, sizes_of
 from bftrain.values import wire
 
-_OF_THE_RUN: Final = (
-    "folder",
-    "cwd",
-    "env",
-    "stop_grace_s",
-    "workers_per_node",
-    "finish_code",
-    "finish_file",
-    "stall_limit_s",
-)
-_OF_THE_TASK: Final = (
-    "name",
-    "launcher",
-    "curve",
-    "curves",
-    "work_samples",
-    "grow_cost_s",
-    "shrink_cost_s",
-    "start_cost_s",
-    "weight",
-    "campaign",
-    "min_nodes",
-    "max_nodes",
-)
-KEYS: Final = (*_OF_THE_TASK, *_OF_THE_RUN, "script", "command", "args", "nodes", "profile", "deadline")
+_OF_THE_RUN: Final = tuple(field.name for field in fields(Run))
+_OF_THE_TASK: Final = tuple(field.name for field in fields(Submission) if field.name not in {"run", "deadline_s"})
 
 
 def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Read the tasks of a file, each with where it stands: one at its top, or several as ``[[task]]``."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(f"cannot be read: {error}", where=str(path)) from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"is not valid TOML: {error}", where=str(path)) from error
-    if "task" not in document:
-        return [(str(path), document)]
-    entries = document.pop("task")
-    if document or not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries) or not entries:
-        raise BadInput("must hold one task, or several as [[task]] and nothing else", where=str(path))
-    return [(f"{path}: task {number}", one) for number, one in enumerate(entries, start=1)]
+    """Read the tasks of a file, each with where it stands."""
+    records = list(toml_records(path))
+    if not records:
+        raise BadInput("holds no task", where=str(path), fix="describe tasks as docs/formats.md shows")
+    return records
 
 
 def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
-    """Make what is sent of one record; relative paths count from ``base``."""
-    for key in record:
-        if key not in KEYS:
-            raise UnknownName.among("key of a task", key, KEYS, where=where)
-    given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record}
-    given |= _sizes(record, where)
+    """Make what is sent of one record; relative paths count from ``base``.
+
+    A live run passes over ``user`` and ``submit_s``: a task belongs to its sender and begins when it is sent.
+    """
+    check_keys(record, where)
+    given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record} | sizes_of(record, where)
+    given |= _deadline(record, where)
     if "profile" in record:
         given = _profiled(record, given, where)
-    if "deadline" in record:
-        given["deadline_s"] = _moment(record["deadline"], where)
     run: dict[str, Any] = {key: record[key] for key in _OF_THE_RUN if key in record}
     run["cwd"] = str((base / run.get("cwd", ".")).resolve())
     if "folder" in run:
         run["folder"] = str((base / run["folder"]).resolve())
     run["argv"] = _argv(record, where, base)
+    given = _with_largest(_as_values(given, where), where)
     try:
-        return Submission(run=wire.convert(run, Run, where=where), **_as_values(given, where))
+        return Submission(run=wire.convert(run, Run, where=where), **given)
     except BadValue as error:
         raise BadInput(f"{(error.where or '').rpartition('.')[2]}: {error.what}", where=where, fix=error.fix) from error
     except TypeError as error:
@@ -93,15 +66,14 @@ def _argv(record: dict[str, Any], where: str, base: Path) -> list[str]:
     return [str(script), *args]
 
 
-def _sizes(record: dict[str, Any], where: str) -> dict[str, Any]:
-    if "nodes" not in record:
-        if "max_nodes" not in record:
-            raise BadInput("it is not said on how many nodes it may run", where=where, fix="such as --nodes 1:8")
-        return {}
-    smallest, _, largest = str(record["nodes"]).partition(":")
-    if not smallest.isdecimal() or not (largest or smallest).isdecimal():
-        raise BadInput(f"nodes: '{record['nodes']}' is not MIN:MAX", where=where, fix="such as 1:8")
-    return {"min_nodes": int(smallest), "max_nodes": int(largest or smallest)}
+def _with_largest(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """Add ``max_nodes`` where it is left out: the largest size that was measured, as in a replay."""
+    if "max_nodes" in given:
+        return given
+    curves = [*given.get("curves", {}).values()] or [given[key] for key in ("curve",) if key in given]
+    if not curves:
+        raise BadInput("the number of nodes is missing", where=where, fix="such as --nodes 1:8")
+    return {**given, "max_nodes": max(curve.last_measured for curve in curves)}
 
 
 def _profiled(record: dict[str, Any], given: dict[str, Any], where: str) -> dict[str, Any]:
@@ -114,12 +86,24 @@ def _profiled(record: dict[str, Any], given: dict[str, Any], where: str) -> dict
     return {**costs, **given, "curve": wire.plain(found.curve)}
 
 
-def _moment(given: object, where: str) -> float:
-    if isinstance(given, datetime):
-        return given.timestamp()
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given)
-    raise BadInput("deadline: must be a time, or seconds since 1970", where=where, fix="such as 2030-01-31T18:00:00")
+def _deadline(record: dict[str, Any], where: str) -> dict[str, float]:
+    """Read ``deadline``, a time on the calendar, or ``deadline_s``, which counts as ``submit_s`` does."""
+    given = record.get(ON_THE_CALENDAR, record.get("deadline_s"))
+    if given is None:
+        return {}
+    if ON_THE_CALENDAR in record and "deadline_s" in record:
+        raise BadInput("deadline and deadline_s are both given", where=where, fix="give one of them, or none")
+    if isinstance(given, datetime) and ON_THE_CALENDAR in record:
+        return {"deadline_s": given.timestamp()}
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        fix = "such as deadline = 2030-01-31T18:00:00, or deadline_s = 7200.0"
+        raise BadInput("deadline: must be a time, or seconds", where=where, fix=fix)
+    if ON_THE_CALENDAR in record:
+        return {"deadline_s": float(given)}
+    submit_s = record.get("submit_s", 0.0)
+    if not isinstance(submit_s, int | float) or isinstance(submit_s, bool):
+        raise BadInput("submit_s: must be a number", where=where)
+    return {"deadline_s": time.time() + given - submit_s}
 
 
 def _as_values(given: dict[str, Any], where: str) -> dict[str, Any]:

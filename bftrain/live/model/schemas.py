@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import fields
 
 from bftrain.errors import BadInput
 from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, Run, is_name, said
 from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
 
 _MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
@@ -60,6 +62,22 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             checks.reject(self, "max_nodes", f"must be at most {_MOST_NODES}")
         if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:
             checks.reject(self, "max_nodes", f"is {self.max_nodes}, below min_nodes = {self.min_nodes}")
+
+
+_OF_A_SPEC: Final = frozenset(field.name for field in fields(TaskSpec))
+
+
+def spec_fields(given: Submission) -> dict[str, Any]:
+    """Return what a submission says of its TaskSpec, but for the name and the curve, which it may leave out."""
+    names = _OF_A_SPEC.intersection(Submission.__struct_fields__) - {"name", "curve"}
+    return {name: getattr(given, name) for name in names}
+
+
+def view_fields(spec: TaskSpec) -> dict[str, Any]:
+    """Return what a task's view shows of its TaskSpec."""
+    return {
+        name: getattr(spec, name) for name in _OF_A_SPEC.intersection(TaskView.__struct_fields__) - {"name", "user"}
+    }
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 
@@ -21,6 +21,12 @@ _LETTERS: Final = 100_000  # of all words of a job together
 def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - whatever JSON schemas know
     """Describe a field; what ``schema`` says beyond its type is checked where the value is born."""
     return msgspec.Meta(description=words, extra_json_schema=schema or None)
+
+
+def described(struct: type[msgspec.Struct], field: str) -> str:
+    """Return the description that ``said`` gave a field."""
+    metadata = get_type_hints(struct, include_extras=True)[field].__metadata__
+    return next(str(part.description) for part in metadata if isinstance(part, msgspec.Meta))
 
 
 class LiveTaskState(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bftrain.live.model.schemas import TaskView, state_of
+from bftrain.live.model.schemas import TaskView, state_of, view_fields
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 
@@ -19,12 +19,9 @@ def view_of(kept: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -
         launcher=kept.launcher,
         nodes=held,
         running=0 if track is None else track.running,
-        min_nodes=kept.spec.min_nodes,
-        max_nodes=kept.spec.max_nodes,
         submitted_s=kept.submitted_s,
         started_s=progress.started_s,
         ended_s=kept.ended_s,
-        work_samples=kept.spec.work_samples,
         samples=progress.samples,
         step=progress.step,
         in_memory_step=max(progress.in_memory_step, progress.committed_step),
@@ -37,10 +34,8 @@ def view_of(kept: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -
         rescales=progress.rescales,
         preemptions=progress.preemptions,
         failures=progress.failures,
-        weight=kept.spec.weight,
-        deadline_s=kept.spec.deadline_s,
-        campaign=kept.spec.campaign,
         folder=kept.run.folder,
         argv=kept.run.argv,
         reason=kept.reason,
+        **view_fields(kept.spec),
     )

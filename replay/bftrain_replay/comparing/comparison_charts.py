@@ -15,7 +15,7 @@ from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.time_axis import TimeAxis
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
 from bftrain_replay.reporting.loss_causes import CAUSES, IdleCause
-from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
+from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,8 +14,8 @@ from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.reporting.waterfall import hints
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, told_efficiency, told_ran_out
-from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
 from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR
 
 _ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %

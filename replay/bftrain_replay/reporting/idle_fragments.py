@@ -10,7 +10,7 @@ from bftrain import text_formats
 from bftrain_datasets.log.measures import fragments
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.reporting.report_data import ReportData
-from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
+from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR
 
 _BOUNDS_S: Final = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 259200)
 _PIECES, _TIME = "share of the times", "share of the idle node-time"

@@ -9,7 +9,7 @@ from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.time_axis import TimeAxis
-from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR
+from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR
 
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}

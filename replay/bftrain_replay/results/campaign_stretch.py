@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bftrain.config import Settings
     from bftrain.values.sharing import Entity
-    from bftrain_replay.results.replayed_task import TaskRecord
+    from bftrain_replay.tables.replayed_task import TaskRecord
 
     Floats = NDArray[np.float64]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import fields
 
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
 from bftrain_replay.metrics.kind_figures import kind_figures
-from bftrain_replay.results.replayed_task import TaskRecord, TaskState
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
+from bftrain_replay.tables.replayed_task import TaskRecord, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from bftrain.config import Settings
     from bftrain.values.task import TaskSpec
     from bftrain_replay.simulation.engine import EngineRun
+
+_COPIED: Final = tuple(field.name for field in fields(TaskRecord))
 
 
 def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
@@ -52,40 +56,21 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
 
 
 def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Mapping[str, float | None]) -> TaskRecord:
+    """Book a task: every field of the record that its spec or its progress has too is copied from there."""
     if not isinstance(task, TaskProgress):
-        return TaskRecord(state=TaskState.NOT_ARRIVED, **_known_before(task, largest))
+        return TaskRecord(state=TaskState.NOT_ARRIVED, shortest_s=shortest_s(task, largest), **_shared(task))
+    lost: dict[str, Any] = {f"lost_{loss.name.lower()}_samples": samples for loss, samples in task.lost_samples.items()}
     return TaskRecord(
         state=_state(task),
-        first_start_s=task.first_start_s,
-        finish_s=task.finish_s,
-        starts=task.starts,
-        rescales=task.rescales,
-        preemptions=task.preemptions,
-        waits=task.waits,
-        waited_s=task.waited_s,
-        node_s=task.node_s,
-        done_samples=task.done_samples,
-        lost_preemption_samples=task.lost_samples[SampleLoss.PREEMPTION],
-        lost_rescaling_samples=task.lost_samples[SampleLoss.RESCALING],
-        lost_start_up_samples=task.lost_samples[SampleLoss.START_UP],
-        lost_unnoticed_samples=task.lost_samples[SampleLoss.UNNOTICED],
-        owed_samples=task.owed_samples,
         alone_s=alone.get(task.spec.name),
-        **_known_before(task.spec, largest),
+        shortest_s=shortest_s(task.spec, largest),
+        **lost,
+        **(_shared(task) | _shared(task.spec)),
     )
 
 
-def _known_before(spec: TaskSpec, largest: Mapping[str, int]) -> dict[str, Any]:
-    """Return what was known of a task before it ran."""
-    return {
-        "name": spec.name,
-        "submit_s": spec.submit_s,
-        "work_samples": spec.work_samples,
-        "user": spec.user,
-        "campaign": spec.campaign,
-        "deadline_s": spec.deadline_s,
-        "shortest_s": shortest_s(spec, largest),
-    }
+def _shared(source: TaskProgress | TaskSpec) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in _COPIED if hasattr(source, name)}
 
 
 def _state(task: TaskProgress) -> TaskState:

@@ -19,9 +19,9 @@ from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import TaskFigures, UserFigures, task_figures
 from bftrain_replay.results import campaign_stretch, decider_counts
-from bftrain_replay.results.replayed_task import SECONDS_AN_HOUR, TaskRecord, TaskState
 from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.tables import dataframes, table_schema
+from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR, TaskRecord, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,8 +17,8 @@ from bftrain_replay.metrics.fair_time import IdlePools, alone_s
 from bftrain_replay.metrics.percentiles import TaskPercentiles
 from bftrain_replay.metrics.task_columns import TaskColumns
 from bftrain_replay.metrics.task_figures import TaskFigures, task_figures
-from bftrain_replay.results.replayed_task import TaskRecord, TaskState
 from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
+from bftrain_replay.tables.replayed_task import TaskRecord, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import fields
+
+from bftrain_replay.tables.replayed_task import TaskRecord
 
 
 class ColumnType(StrEnum):
@@ -41,31 +47,17 @@ DECISIONS: Final = _columns(
     sizes=ColumnType.SIZES,
 )
 
-TASKS: Final = _columns(
-    name=ColumnType.TEXT,
-    state=ColumnType.TEXT,
-    submit_s=ColumnType.NUMBER,
-    first_start_s=ColumnType.NUMBER,
-    finish_s=ColumnType.NUMBER,
-    starts=ColumnType.WHOLE,
-    rescales=ColumnType.WHOLE,
-    preemptions=ColumnType.WHOLE,
-    waits=ColumnType.WHOLE,
-    waited_s=ColumnType.NUMBER,
-    node_h=ColumnType.NUMBER,
-    work_samples=ColumnType.NUMBER,
-    done_samples=ColumnType.NUMBER,
-    lost_preemption_samples=ColumnType.NUMBER,
-    lost_rescaling_samples=ColumnType.NUMBER,
-    lost_start_up_samples=ColumnType.NUMBER,
-    lost_unnoticed_samples=ColumnType.NUMBER,
-    owed_samples=ColumnType.NUMBER,
-    user=ColumnType.TEXT,
-    campaign=ColumnType.TEXT,
-    deadline_s=ColumnType.NUMBER,
-    shortest_s=ColumnType.NUMBER,
-    alone_s=ColumnType.NUMBER,
-)
+
+def _columns_of(record: type[msgspec.Struct], **instead: str) -> Iterator[TableColumn]:
+    """Make a column of each field; ``instead`` names columns that stand for a field."""
+    for field in fields(record):
+        kind = ColumnType.WHOLE if field.type is int else ColumnType.NUMBER
+        if isinstance(field.type, type) and issubclass(field.type, str):
+            kind = ColumnType.TEXT
+        yield TableColumn(instead.get(field.name, field.name), kind)
+
+
+TASKS: Final = tuple(_columns_of(TaskRecord, node_s="node_h"))
 
 ALLOCATIONS: Final = _columns(
     task=ColumnType.TEXT, node=ColumnType.TEXT, from_s=ColumnType.NUMBER, to_s=ColumnType.NUMBER

@@ -14,7 +14,7 @@ from msgspec.structs import fields
 from bftrain.config import Settings
 from bftrain.taskfiles.files import load_tasks
 from bftrain.taskfiles.profiles import profiles
-from bftrain.taskfiles.records import KEYS
+from bftrain.taskfiles.records import COLUMNS, KEYS
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
@@ -109,7 +109,7 @@ def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
     assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]
     described = first_cells("### Tasks as `.toml`")
     assert set(described) == set(KEYS) | set(profiles())
-    assert set(KEYS) == set(TaskSpec.__struct_fields__) | {"profile"}
+    assert set(COLUMNS) == set(TaskSpec.__struct_fields__) | {"profile"}
     for known in profiles().values():
         assert f"| `{known.name}` | {known.curve.rate[0]:,.0f} | {known.curve.rate[-1]:,.0f} |" in TEXT
     save_log(sample_log(), tmp_path / "log.csv")

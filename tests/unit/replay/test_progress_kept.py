@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.replayed_task import TaskRecord
+    from bftrain_replay.tables.replayed_task import TaskRecord
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)

@@ -12,9 +12,9 @@ from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
+from bftrain_replay.tables.replayed_task import TaskState
 from tests.unit.replay.cases import log_of, replayed, task
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from bftrain.values.events import Event
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.replayed_task import TaskRecord
     from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.tables.replayed_task import TaskRecord
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)

@@ -33,12 +33,12 @@ from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.accounting.node_time_ledger import PLAIN, UnusedReason
 from bftrain_replay.journal_replay import go_through, rerun
 from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.replayed_task import TaskState
 from bftrain_replay.resume.journal_events import recorded
 from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import RealisticRules
 from bftrain_replay.simulation.task_progress import TaskProgress
+from bftrain_replay.tables.replayed_task import TaskState
 from tests.unit.datasets.test_node_kinds import mixed_log
 
 if TYPE_CHECKING:
