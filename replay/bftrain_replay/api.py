@@ -40,7 +40,7 @@ from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
 _IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
-_TABLE: Final = "sensitivity"  # as watchers are told
+_TABLE: Final = "sensitivity"  # its name for watchers
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,11 +53,13 @@ class ReplayOutcome(ShortRepr):
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
         title, figures = self.study.shown()
-        told = self.study.headline
-        if told is None:
+        headline = self.study.headline
+        if headline is None:
             return title, figures
         found = {
-            "headline": ". ".join(filter(None, (told.sentence.rstrip("."), told.decided, *told.caveats, told.assumed))),
+            "headline": ". ".join(
+                filter(None, (headline.sentence.rstrip("."), headline.decided, *headline.caveats, headline.assumed))
+            ),
             "objective": figures["objective"],
         }
         return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}

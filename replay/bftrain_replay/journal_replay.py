@@ -57,23 +57,23 @@ class JournalReplay:
 
 def rerun(
     journal: Journal,
-    told: JournalEvents,
+    events: JournalEvents,
     *,
     baseline: str = "",
     reported: Mapping[str, float] | None = None,
     watch: Watch | None = None,
 ) -> JournalReplay:
-    """Decide ``journal`` anew, and replay the log and tasks that it ``told`` without costs, and with ``baseline``.
+    """Decide ``journal`` anew, and replay the log and tasks that it ``events`` without costs, and with ``baseline``.
 
     ``reported``: samples by task, as far as that is known; its curve is scaled so that it comes to as many.
     """
     settings = ReplaySettings.of(journal.settings_now)
     check_parts(settings, baseline)
     if reported:
-        told = told.paced(_paces(go_through(journal, told, anew=False).run, reported))
-    gone = go_through(journal, told, watch=watch)
-    tasks = told.with_work(gone.work_samples)
-    study = study_of(result_of(gone.run, settings), told.log, tasks, settings, baseline=baseline, watch=watch)
+        events = events.paced(_paces(go_through(journal, events, anew=False).run, reported))
+    gone = go_through(journal, events, watch=watch)
+    tasks = events.with_work(gone.work_samples)
+    study = study_of(result_of(gone.run, settings), events.log, tasks, settings, baseline=baseline, watch=watch)
     return JournalReplay(study=study, steps=len(journal), differences=gone.differences)
 
 
@@ -85,11 +85,13 @@ def _paces(run: EngineRun, reported: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def go_through(journal: Journal, told: JournalEvents, *, anew: bool = True, watch: Watch | None = None) -> GoneThrough:
+def go_through(
+    journal: Journal, events: JournalEvents, *, anew: bool = True, watch: Watch | None = None
+) -> GoneThrough:
     """Go through all steps of ``journal``, and decide them ``anew`` or follow what was decided."""
     again = Rerun(journal, anew=anew)
     rules = RealisticRules(ReplaySettings.of(journal.settings_now).progress_kept)
-    books = _Books(told, again.harvester, rules)
+    books = _Books(events, again.harvester, rules)
     differences = []
     begun = perf_counter()
     for step in again.steps():
@@ -107,7 +109,7 @@ def go_through(journal: Journal, told: JournalEvents, *, anew: bool = True, watc
 class _Books:
     """The books of the steps gone through so far. Times are seconds since the log's start."""
 
-    told: JournalEvents
+    events: JournalEvents
     harvester: Harvester
     rules: ReplayRules
     now_s: float = 0.0
@@ -118,14 +120,12 @@ class _Books:
     _harvest: HarvestOverTime = field(init=False)
     _tasks: list[TaskProgress] = field(default_factory=list)  # in the order of their submission
     _present: dict[str, TaskProgress] = field(default_factory=dict)  # by the names that they have now
-    _kind: dict[str, str] = field(
-        default_factory=dict
-    )  # of the nodes that a task held last, where kinds are told apart
+    _kind: dict[str, str] = field(default_factory=dict)  # of the nodes that a task held last, where nodes have kinds
 
     def __post_init__(self) -> None:
-        self._ledger = Ledger(UnusedReason if self.told.log.kind_names else PLAIN)
-        self._allocations = AllocationRecorder(self.told.log.node_names)
-        self._harvest = HarvestOverTime(self.told.log.span_s)
+        self._ledger = Ledger(UnusedReason if self.events.log.kind_names else PLAIN)
+        self._allocations = AllocationRecorder(self.events.log.node_names)
+        self._harvest = HarvestOverTime(self.events.log.span_s)
         self._ledger.open(0.0, 0, 0, {})
 
     def step(self, again: RerunStep) -> None:
@@ -147,17 +147,17 @@ class _Books:
     def close(self, wall_s: float) -> EngineRun:
         """Give the run that it was."""
         now_s = self.now_s
-        complete = now_s >= self.told.log.span_s
+        complete = now_s >= self.events.log.span_s
         self._harvest.look(now_s)
         for task in self._present.values():
             task.settle(now_s)
         self._allocations.close(now_s)
         self._harvest.close(now_s)
         self._ledger.close(now_s)
-        self._ledger.check(self.told.log, (task.node_s for task in self._tasks))
+        self._ledger.check(self.events.log, (task.node_s for task in self._tasks))
         return EngineRun(
             complete=complete,
-            tasks=(*self._tasks, *self.told.tasks[len(self._tasks) :]),
+            tasks=(*self._tasks, *self.events.tasks[len(self._tasks) :]),
             ledger=self._ledger,
             decisions=self.decisions,
             harvest=self._harvest,
@@ -166,14 +166,14 @@ class _Books:
         )
 
     def _move_to(self, time_s: float) -> None:
-        self.now_s = max(self.now_s, time_s - self.told.log.start_s)
+        self.now_s = max(self.now_s, time_s - self.events.log.start_s)
         self._harvest.look(self.now_s)
 
     def _happened(self, event: Event) -> None:
         match event:
             case TaskSubmitted() if event.spec.name not in self._present:
-                spec = self.told.tasks[len(self._tasks)]
-                largest = min(spec.max_nodes, len(self.told.log.node_names))
+                spec = self.events.tasks[len(self._tasks)]
+                largest = min(spec.max_nodes, len(self.events.log.node_names))
                 task = self.rules.progress(spec, spec.curve.speeds(largest).tolist(), self.now_s)
                 self._tasks.append(task)
                 self._present[event.spec.name] = task
@@ -201,8 +201,8 @@ class _Books:
             task = None if isinstance(action, Release) else self._present.get(action.task)
             if task is None or isinstance(action, Release):
                 continue  # one that has just finished has nothing to lose
-            if isinstance(action, Start) and self.told.log.kind_names:
-                self._choose_kind(task, self.told.log.kind_of[action.nodes[0]])
+            if isinstance(action, Start) and self.events.log.kind_names:
+                self._choose_kind(task, self.events.log.kind_of[action.nodes[0]])
             carry_out(task, action, self.now_s)
             self._allocations.act(replace(action, task=task.spec.name), self.now_s)
             self._harvest.note(task)
@@ -210,7 +210,7 @@ class _Books:
     def _choose_kind(self, task: TaskProgress, kind: str) -> None:
         self._kind[task.spec.name] = kind
         curve = task.spec.curve_on(kind) or task.spec.curve
-        task.go_by(curve.speeds(min(task.spec.max_nodes, len(self.told.log.node_names))).tolist(), kind)
+        task.go_by(curve.speeds(min(task.spec.max_nodes, len(self.events.log.node_names))).tolist(), kind)
 
     def _open(self, decision: Decision | None) -> None:
         # The harvester is through with the whole step by now: who holds what in the middle of it is known here
@@ -220,9 +220,9 @@ class _Books:
             reason = UnusedReason.UNDECIDED if self._present else UnusedReason.NO_TASK
             self._ledger.open(self.now_s, pool, used, {reason: pool - used})
             return
-        if self.told.log.kind_names:
+        if self.events.log.kind_names:
             kinds = ((task, self._kind[task.spec.name]) for task in holding)
-            standing = NodesByKind.standing(self.told.log, self.harvester.pool, kinds)
+            standing = NodesByKind.standing(self.events.log, self.harvester.pool, kinds)
             why = standing.why_unused(decision.sizes, unfinished=len(self._present), task_of=self._present.__getitem__)
             self._ledger.open(self.now_s, pool, used, why)
             return

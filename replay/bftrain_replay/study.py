@@ -99,7 +99,7 @@ class ReplayStudy(ShortRepr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedClusterFigures:
-    """What is told besides where the nodes never leave: the cluster, and why each replay on it ended, by solver.
+    """Figures of a cluster whose nodes never leave: its nodes, and why each replay on it ended, by solver.
 
     ``ideal`` is there if it was asked for.
     """
@@ -124,7 +124,7 @@ def study(
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
     ``watch`` says no, the replay in hand ends where it is and the others are left out; ``answers`` let it go on later.
-    ``warn`` is told what is odd about the inputs before anything is replayed; the results tell it too.
+    ``warn`` receives warnings about the inputs before the replay; the results hold them too.
     """
     settings = ReplaySettings.of(settings)
     passes = StudyPasses(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
@@ -164,7 +164,7 @@ def cluster_study(
     passes = StudyPasses(cluster.log(), tasks, settings, objective, watch, answers, gauges=gauges)
     main = passes.replay(AllocationRecorder(passes.part.node_names))
     if main is None:
-        raise Fault("a replay that was not begun was told to stop")
+        raise Fault("a replay that was not begun was stopped")
     simple = passes.replay(solver=baseline) if baseline else None
     found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
     log = cluster.log(main.simulated_s)
@@ -220,8 +220,8 @@ def _with_yardsticks(passes: StudyPasses, main: ReplayResult, baseline: str) -> 
     ceiling = passes.ceiling()
     dedicated = passes.dedicated()
     made = {main.settings.solver: main, baseline: simple, passes.ceiling_words: ceiling}
-    settings_told = odd_settings(main.settings, passes.tasks, passes.part.kind_names)
-    odd = (*odd_inputs(passes.part, passes.tasks), *settings_told, *odd_decisions(made))
+    odd_choices = odd_settings(main.settings, passes.tasks, passes.part.kind_names)
+    odd = (*odd_inputs(passes.part, passes.tasks), *odd_choices, *odd_decisions(made))
     warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
     yardsticks = passes.yardsticks(ceiling, dedicated)
 
@@ -258,7 +258,7 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
 
 
 class StudyPasses:
-    """The replays that a study is made of: any of them, one after the other, until told to stop."""
+    """The replays that a study is made of: any of them, one after the other, until stopped."""
 
     def __init__(
         self,
@@ -293,12 +293,12 @@ class StudyPasses:
         return f"{self._ideal.solver} {CEILING}"
 
     def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
-        """Replay as asked for, or with another solver; ``None`` if told to stop before."""
+        """Replay as asked for, or with another solver; ``None`` if stopped before."""
         settings = changed(self._settings, solver=solver) if solver else self._settings
         return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
 
     def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
-        """Find the ideal of a cluster; ``None`` if told to stop."""
+        """Find the ideal of a cluster; ``None`` if stopped."""
 
         def keep_going(simulated_s: float, chosen: int) -> bool:
             self.going = self._watch is None or self._watch(IDEAL, simulated_s, chosen)

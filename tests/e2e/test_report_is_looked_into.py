@@ -372,7 +372,7 @@ def test_every_figure_has_what_it_shows(page: Page, material: ReportData) -> Non
     assert counted["waterfall"] == 2 * rows  # a bar and its words
     assert counted["nodes"] >= 2
     assert counted["time"] >= 2
-    assert counted["decisions"] >= len([one for one in material.told["decide_ms_bins"] if one["count"]])
+    assert counted["decisions"] >= len([one for one in material.summary["decide_ms_bins"] if one["count"]])
     assert counted["pieces"] >= 2
     for name in ("sizes", "holders"):
         colours = page.evaluate(

@@ -108,5 +108,5 @@ def test_theta_as_counts(figures: Figures) -> None:
     found = measured(site_data("swf/theta_2022.swf.gz"), counts=True)
     found.show(figures, "Theta 2022 as counts")
     assert found.told["used"] == 23_911
-    assert "461.4 h" in found.told["told"]["suspected_downtime"]
+    assert "461.4 h" in found.told["tooltip"]["suspected_downtime"]
     assert found.core_s < 3

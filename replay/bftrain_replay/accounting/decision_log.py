@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
 
 NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are counted
-_SHORTEST_MS: Final = 1e-4  # of times that are told apart
+_SHORTEST_MS: Final = 1e-4  # the finest bin
 
 
 class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ class SettingsAlternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlternativeFigures:
-    """What is told of one replay."""
+    """Figures of one replay."""
 
     harvested: float
     lost_preemption: float | None
@@ -96,7 +96,7 @@ def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Se
     chosen = _inputs(settings, tasks)
     found: list[SettingsAlternative] = []
     for group in (_kept(settings), _factors(settings), _starts(settings, tasks)):
-        told = [
+        trials = [
             SettingsAlternative(
                 what=what,
                 setting=setting,
@@ -105,8 +105,8 @@ def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Se
             )
             for what, setting, is_chosen, other in group
         ]
-        if any(each.settings is not None for each in told):
-            found += told
+        if any(each.settings is not None for each in trials):
+            found += trials
     return found
 
 
@@ -153,6 +153,6 @@ def rows_of(
     return tuple(each.row(replayed.get(place, own), dedicated) for place, each in enumerate(found))
 
 
-def told(rows: Sequence[SensitivityRow] | None) -> list[dict[str, Any]] | None:
+def to_dicts(rows: Sequence[SensitivityRow] | None) -> list[dict[str, Any]] | None:
     """Return what ``summary.json`` says of it."""
     return None if rows is None else [dict(wire.plain(row)) for row in rows]

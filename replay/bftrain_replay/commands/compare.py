@@ -61,7 +61,7 @@ def command(
         found.write(page)
     for note in (*([f"compared because of --force: {found.forced}"] if found.forced else ()), *found.notes):
         out.warn(note)
-    data = {**found.told(), "page": str(page) if page else None} if out.json else None
+    data = {**found.to_dict(), "page": str(page) if page else None} if out.json else None
     out.result(data, lambda: _words(found, difference=difference))
     if page is not None:
         out.say(f"page: {page}")
@@ -128,7 +128,7 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
             yield name, str(same[name])
     if same.get("baseline"):
         yield "baseline", same["baseline"]
-    usual = usual_settings(found.sides[0].told)
+    usual = usual_settings(found.sides[0].summary)
     settings = {name.removeprefix("settings."): value for name, value in same.items() if name.startswith("settings.")}
     set_so = [f"{name} = {_value(value)}" for name, value in settings.items() if value != usual.get(name)]
     differing = any(name.startswith("settings.") for name in found.making.differs)

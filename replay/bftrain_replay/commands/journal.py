@@ -117,18 +117,18 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     if config is not None:
         check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()))
     with Journal.open(path) as journal:
-        told = recorded(journal)
-        over = dict(go_through(journal, told, anew=False).work_samples)
-        over.update({name: samples for name, samples in reported_samples(journal, told).items() if name in over})
-        specs = told.with_work(over)
+        events = recorded(journal)
+        over = dict(go_through(journal, events, anew=False).work_samples)
+        over.update({name: samples for name, samples in reported_samples(journal, events).items() if name in over})
+        specs = events.with_work(over)
         settings = ReplaySettings.of(journal.settings_now)
-    save_log(told.log, log)
+    save_log(events.log, log)
     if tasks is not None:
         save_tasks(specs, tasks, note=f"{_MADE_BY} {path.name}; submit_s counts from the log's begin")
     if config is not None:
         with whole_file(config) as file:
             file.write(f"# {_MADE_BY} {path.name}\n{dump(settings)}".encode())
-    figures = {"nodes": len(told.log.node_names), "idle_node_s": told.log.idle_node_s, "span_s": told.log.span_s}
+    figures = {"nodes": len(events.log.node_names), "idle_node_s": events.log.idle_node_s, "span_s": events.log.span_s}
     made = {"log": log, "tasks": tasks, "config": config}
     written = {name: str(file) for name, file in made.items() if file is not None}
     rows = [

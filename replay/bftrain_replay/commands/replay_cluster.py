@@ -102,7 +102,7 @@ def _replay(
     out: Output,
     answers: AnswerFile,
 ) -> ReplayStudy:
-    """Replay and show how far it is: nobody knows how long it will be, so hours are told without an end."""
+    """Replay and show progress in hours: the end is not known beforehand."""
     from bftrain_replay.study import cluster_study
 
     last_s = max(spec.submit_s for spec in specs)

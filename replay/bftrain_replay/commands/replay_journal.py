@@ -51,14 +51,14 @@ def replay_journal(path: Path, asked: ReplayRequest, out: Output) -> None:
     out.say(f"{done.steps:,} steps, every decision the same")
 
 
-def _again(journal: Journal, told: JournalEvents, baseline: str, out: Output) -> JournalReplay:
+def _again(journal: Journal, events: JournalEvents, baseline: str, out: Output) -> JournalReplay:
     from bftrain_replay.journal_replay import rerun
 
-    with watched(out, told.log.span_s) as watch:
-        return rerun(journal, told, baseline=baseline, reported=reported_samples(journal, told), watch=watch)
+    with watched(out, events.log.span_s) as watch:
+        return rerun(journal, events, baseline=baseline, reported=reported_samples(journal, events), watch=watch)
 
 
-def reported_samples(journal: Journal, told: JournalEvents) -> dict[str, float]:
+def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float]:
     """Give how many samples tasks reported, as far as a live run wrote it down."""
     from bftrain.live.tasks.task_store import all_kept
 
@@ -67,7 +67,7 @@ def reported_samples(journal: Journal, told: JournalEvents) -> dict[str, float]:
         reported[kept.name].append(kept)
     return {
         spec.name: reported[name].popleft().progress.harvested
-        for name, spec in zip(told.names, told.tasks, strict=True)
+        for name, spec in zip(events.names, events.tasks, strict=True)
         if reported[name]
     }
 

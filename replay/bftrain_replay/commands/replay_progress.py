@@ -1,6 +1,6 @@
 """How far a replay is: a bar on a terminal, a line now and then in a log; with its rate and the time that is left.
 
-A schedule is told of in the same way, in other words. What nobody knows the length of is told by what has to be done.
+Schedules use the same display. Where the length of a run is unknown, progress counts the work to be done.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ReplayProgress:
 
 @contextmanager
 def watched(out: Output, span_s: float) -> Iterator[Callable[[str, float, int], bool]]:
-    """Give a function to be told how far a replay of ``span_s`` seconds is, and to ask whether to go on.
+    """Return a watcher of a replay of ``span_s`` seconds: it shows progress and answers whether to go on.
 
     Ctrl-C or SIGTERM end it early, a second Ctrl-C at once.
     """

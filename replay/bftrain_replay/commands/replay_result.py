@@ -64,9 +64,9 @@ def _deciders(result: ReplayResult) -> Iterator[str]:
     from bftrain_replay.results.decider_counts import sentence
 
     decided = result.decisions
-    told = sentence(result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
-    if told:
-        yield told
+    text = sentence(result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
+    if text:
+        yield text
 
 
 def _ends(study: ReplayStudy) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     yield row("node-time used" if fixed else "idle node-time used", lambda each: text_formats.percent(each.coverage))
     finished = any(each.tasks_finished for each in results)
     all_done = any(each.makespan_s is not None for each in results)
-    for reason in islice(_reasons(results), _REASONS - finished - all_done):  # whatever else is told must fit too
+    for reason in islice(_reasons(results), _REASONS - finished - all_done):  # the other lines must fit too
         yield row(f"unused: {UNUSED[reason]}", partial(_unused, reason))
     yield row("lost to preemption", lambda each: text_formats.percent(each.lost_share(SampleLoss.PREEMPTION)))
     changes = (SampleLoss.RESCALING, SampleLoss.START_UP)
@@ -184,8 +184,8 @@ def _stretches(result: ReplayResult) -> str:
     """Say how much longer what users handed in at one go took than with all nodes to itself."""
     from bftrain_replay.results.campaign_stretch import metric
 
-    told = metric.measure(result)
-    mean, most = (told[f"campaign_stretch_{which}"] for which in ("mean", "max"))
+    figures = metric.measure(result)
+    mean, most = (figures[f"campaign_stretch_{which}"] for which in ("mean", "max"))
     if not isinstance(mean, float) or not isinstance(most, float):
         return ""
     return f"{text_formats.ratio(mean)} / {text_formats.ratio(most)}"

@@ -70,22 +70,22 @@ def replay(
     """Replay a log and show how far it is; warnings come as soon as they are known."""
     from bftrain_replay.study import study
 
-    told: list[str] = []
+    shown: list[str] = []
 
     def warn(text: str) -> None:
-        told.append(text)
+        shown.append(text)
         out.warn(text)
 
     with watched(out, log.span_s) as watch:
         done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, warn=warn)
-    warn_of(done.result, out, told)
+    warn_of(done.result, out, shown)
     return done
 
 
-def warn_of(result: ReplayResult, out: Output, told: Collection[str] = ()) -> None:
-    """Say what is odd about a replay, apart from what was ``told`` already."""
+def warn_of(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> None:
+    """Say what is odd about a replay, apart from what was ``shown`` already."""
     for warning in result.warnings:
-        if warning not in told:
+        if warning not in shown:
             out.warn(warning)
     for time_s, note in result.decisions.notes:
         out.detail(f"note at {time_s:g} s: {note}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
 OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "policy": (str, "fcfs, easy, conservative, fairshare, ostrich, a plug-in's, or FILE.py:NAME [easy]."),
-    "estimates": (click.Choice(("limit", "actual", "last2")), "What the policy is told of run times [limit]."),
+    "estimates": (click.Choice(("limit", "actual", "last2")), "The run times that the policy sees [limit]."),
     "nodes": (int, "Nodes of the machine [what the log says]."),
     "cores_per_node": (int, "Processors of a node [what the log says]."),
     "sharing": (click.Choice(("none", "cores")), "none: a job gets whole nodes; cores: processors [none]."),
@@ -150,8 +150,8 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
         )
     aside = result.workload.rows.aside
     if aside:
-        told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(aside.items()))
-        yield f"rows set aside: {told}; docs/readers.md explains each"
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(aside.items()))
+        yield f"rows set aside: {counts}; docs/readers.md explains each"
     if any(each.name == "no_users" for each in result.workload.findings):
         yield "no job names its user: shares, campaigns and estimates take all for one user's"
     unknown = result.workload.unknown_shares
@@ -197,8 +197,10 @@ def _spreads(summary: ScheduleSummary) -> Iterator[FigureRow]:
     from bftrain import text_formats
 
     def row(name: str, spread: ScheduleSpread) -> FigureRow:
-        told = text_formats.duration if name == "wait" else _number
-        return FigureRow(name, [ReplayCell(told(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)])
+        written = text_formats.duration if name == "wait" else _number
+        return FigureRow(
+            name, [ReplayCell(written(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)]
+        )
 
     yield row("wait", summary.wait_s)
     yield row("slowdown", summary.slowdown)

@@ -26,7 +26,7 @@ SLURM: Final = "slurm"
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
 _MOST_REASONS: Final = 5
-# Columns of the table whose figures are printed, and how they are called and written there
+# Columns of the table whose columns are printed, and how they are called and written there
 _PRINTED: Final = {
     "harvested": ("harvested", "samples"),
     "coverage": ("coverage", "share"),
@@ -170,25 +170,25 @@ def _records(done: SweepResult) -> list[dict[str, Any]]:
 
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
-    """Lay the most important figures out."""
+    """Lay the most important columns out."""
     from bftrain_replay.sweeping.sweep_table import PointState
     from bftrain_replay.sweeping.table_metrics import metric_of
 
     swept = list(done.sweep.spec.swept)
     wanted = done.sweep.spec.plot or _usual(done)  # what is to be drawn is what is asked about
-    told = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
+    columns = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
     with_states = any(row.state is not PointState.DONE for row in done.rows)
     rows = [
         [
             *(_plain(row.point.options[name]) for name in swept),
-            *(_marked(name, row) for name in told),
+            *(_marked(name, row) for name in columns),
             *([str(row.state)] if with_states else []),
         ]
         for row in done.rows[:_MOST_ROWS]
     ]
     columns = [
         *swept,
-        *(_PRINTED[name][0] if name in _PRINTED else metric_of(name).title for name in told),
+        *(_PRINTED[name][0] if name in _PRINTED else metric_of(name).title for name in columns),
         *(["status"] if with_states else []),
     ]
     title = f"{done.sweep.spec.title}: {len(done.rows):,} points"
@@ -201,7 +201,7 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
 
 
 def _usual(done: SweepResult) -> tuple[str, ...]:
-    """Name the figures that tell most: of idle nodes the harvest, else when tasks were done."""
+    """Name the columns that tell most: of idle nodes the harvest, else when tasks were done."""
     if all(row.point.in_rounds or row.point.cluster for row in done.rows):
         return _PRINTED_OF_TIMES
     return tuple(_PRINTED)

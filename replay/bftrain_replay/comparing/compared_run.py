@@ -117,13 +117,13 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Make sure of every cause and reason that is compared."""
-        for known, told, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (SampleLoss, self.lost, "lost")):
-            missing = [str(each) for each in known if each not in told]
+        for known, figures, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (SampleLoss, self.lost, "lost")):
+            missing = [str(each) for each in known if each not in figures]
             if missing:
                 raise ValueError(f"{name} lacks {missing[0]}")
 
 
-class ToldInRounds(RoundSummary, frozen=True, kw_only=True):
+class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
     """What is read of the ``summary.json`` of time shared in rounds."""
 
     tasks_unfinished: int
@@ -192,18 +192,23 @@ class ComparedRun:
     """One of the replays. Tables are read when they are asked for."""
 
     def __init__(
-        self, label: str, place: str, told: SummaryFigures | ToldInRounds, rows: Rows, log: Callable[[], EventLog]
+        self,
+        label: str,
+        place: str,
+        figures: SummaryFigures | RoundSummaryFigures,
+        rows: Rows,
+        log: Callable[[], EventLog],
     ) -> None:
         self.label = label
         self.place = place  # its folder; "" for one in memory
-        self.told = told
+        self.summary = figures
         self._rows = rows
         self._log = log
 
     @property
     def in_rounds(self) -> bool:
         """Whether time was shared in rounds."""
-        return isinstance(self.told, ToldInRounds)
+        return isinstance(self.summary, RoundSummaryFigures)
 
     @cached_property
     def log(self) -> EventLog:
@@ -233,16 +238,16 @@ def side_of_folder(label: str, folder: Path) -> ComparedRun:
     saved = SavedReplay(folder, ROUNDS, TABLES) if in_rounds else SavedReplay(folder)
     where = str(folder / "summary.json")
     try:
-        told = _told(saved, where, in_rounds=in_rounds)
+        figures = _read_summary(saved, where, in_rounds=in_rounds)
     except BadInput as error:
         what = f"not the summary of a replay: {error.what}"
         raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
-    return ComparedRun(label, str(folder), told, saved.rows, partial(log_of_folder, folder))
+    return ComparedRun(label, str(folder), figures, saved.rows, partial(log_of_folder, folder))
 
 
-def _told(saved: SavedReplay, where: str, *, in_rounds: bool) -> SummaryFigures | ToldInRounds:
+def _read_summary(saved: SavedReplay, where: str, *, in_rounds: bool) -> SummaryFigures | RoundSummaryFigures:
     if in_rounds:
-        return wire.convert(saved.summary, ToldInRounds, where=where)
+        return wire.convert(saved.summary, RoundSummaryFigures, where=where)
     return wire.convert(saved.summary, SummaryFigures, where=where)
 
 

@@ -15,8 +15,8 @@ from bftrain_replay.comparing import folder_labels as naming
 from bftrain_replay.comparing.compared_figures import ComparedFigure, FigureGroup, groups_of
 from bftrain_replay.comparing.compared_run import (
     ComparedRun,
+    RoundSummaryFigures,
     SummaryFigures,
-    ToldInRounds,
     side_of_folder,
     side_of_replayed,
 )
@@ -69,16 +69,16 @@ class Comparison(ShortRepr):
         """All figures, in order."""
         return tuple(figure for group in self.groups for figure in group.figures)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Give everything for programs (docs/programs.md)."""
         return {
             "replays": [
                 {
                     "label": side.label,
                     "folder": side.place or None,
-                    "complete": side.told.complete,
-                    "warnings": list(side.told.warnings),
-                    "figures_sha256": side.told.figures_sha256,
+                    "complete": side.summary.complete,
+                    "warnings": list(side.summary.warnings),
+                    "figures_sha256": side.summary.figures_sha256,
                 }
                 for side in self.sides
             ],
@@ -183,14 +183,14 @@ def _sides(replays: Sequence[str | Path | ReplayOutcome], labels: Sequence[str])
 
 def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     for side in sides:
-        if not side.told.complete:
-            covered = text_formats.duration(side.told.simulated_s)
-            why = side.told.ended if isinstance(side.told, ToldInRounds) else "interrupted"
+        if not side.summary.complete:
+            covered = text_formats.duration(side.summary.simulated_s)
+            why = side.summary.ended if isinstance(side.summary, RoundSummaryFigures) else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
             yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
-        if isinstance(side.told, SummaryFigures):
-            told = side.told
-            decided = sentence(told.solver, told.decisions, told.fallback_causes, told.decided_by)
+        if isinstance(side.summary, SummaryFigures):
+            summary = side.summary
+            decided = sentence(summary.solver, summary.decisions, summary.fallback_causes, summary.decided_by)
             if decided:
                 yield f"{side.label}: {decided}"
     yield from _doubts(sides)
@@ -213,8 +213,8 @@ def _doubts(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Name simulated and derived logs, and how much of their idle node-time is doubtful; once if it holds for all."""
     said: dict[str, list[str]] = {}
     for side in sides:
-        if isinstance(side.told, SummaryFigures) and side.told.doubtful is not None:
-            for text in side.told.doubtful.caveats:
+        if isinstance(side.summary, SummaryFigures) and side.summary.doubtful is not None:
+            for text in side.summary.doubtful.caveats:
                 said.setdefault(text, []).append(side.label)
     for text, labels in said.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
@@ -222,7 +222,7 @@ def _doubts(sides: Sequence[ComparedRun]) -> Iterator[str]:
 
 def _ran_out(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Name the replays whose tasks ran out, unless every task finished in all of them."""
-    short = [side.label for side in sides if isinstance(side.told, SummaryFigures) and ran_out(side.told)]
+    short = [side.label for side in sides if isinstance(side.summary, SummaryFigures) and ran_out(side.summary)]
     if short and not _all_finished(sides):
         yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"
 
@@ -230,10 +230,10 @@ def _ran_out(sides: Sequence[ComparedRun]) -> Iterator[str]:
 def _all_finished(sides: Sequence[ComparedRun]) -> bool:
     if any(side.in_rounds for side in sides):
         return False
-    return all(0 < side.told.tasks == side.told.tasks_finished for side in sides)
+    return all(0 < side.summary.tasks == side.summary.tasks_finished for side in sides)
 
 
 def _until(side: ComparedRun) -> str:
     """Say until when it went at most."""
-    until_s = side.told.until_s
+    until_s = side.summary.until_s
     return f"{side.label}: " + ("no bound" if until_s is None else text_formats.duration(until_s))

@@ -57,18 +57,18 @@ def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 
 def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[ChartFigure]:
-    """Give one picture a replay, all to one scale: lines across each other could not be told apart."""
+    """Give one picture a replay, all to one scale: crossing lines would look alike."""
     highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
     for place, side in enumerate(sides):
-        hours = side.told.simulated_s / SECONDS_AN_HOUR or 1.0
-        used = f"{text_formats.percent(side.told.coverage)} of the {'' if side.in_rounds else 'idle '}node-time used"
+        hours = side.summary.simulated_s / SECONDS_AN_HOUR or 1.0
+        used = f"{text_formats.percent(side.summary.coverage)} of the {'' if side.in_rounds else 'idle '}node-time used"
         yield ChartFigure(
             name=f"used-{place + 1}",
             title=f"{side.label}: {used}",
             alt=(
                 f"{side.label}: idle and used nodes over time; on average "
-                f"{text_formats.count(side.told.used_node_h / hours)} "
-                f"of {text_formats.count(side.told.idle_node_h / hours)} idle nodes worked."
+                f"{text_formats.count(side.summary.used_node_h / hours)} "
+                f"of {text_formats.count(side.summary.idle_node_h / hours)} idle nodes worked."
             ),
             height=110,
             moments=moments,
@@ -88,12 +88,12 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[Char
 
 def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Give the harvest so far, a line each."""
-    unit, name = _size(max(side.told.harvested for side in sides))
-    told = "; ".join(f"{side.label} {text_formats.large(side.told.harvested)} samples" for side in sides)
+    unit, name = _size(max(side.summary.harvested for side in sides))
+    summary = "; ".join(f"{side.label} {text_formats.large(side.summary.harvested)} samples" for side in sides)
     return ChartFigure(
         name="harvest",
         title="Harvest so far",
-        alt=f"Samples done up to each moment by each replay. In the end: {told}.",
+        alt=f"Samples done up to each moment by each replay. In the end: {summary}.",
         height=300,
         moments=moments,
         series=[_line(side, _harvest(side) / unit, name) for side in sides],
@@ -108,14 +108,14 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
     unit, name = _size(max(float(np.abs(each).max(initial=0.0)) for each in ahead))
     label = sides[0].label
-    told = "; ".join(
+    summary = "; ".join(
         f"{side.label} {text_formats.large(abs(float(each[-1])))} {'ahead' if each[-1] >= 0.0 else 'behind'}"
         for side, each in zip(sides[1:], ahead[1:], strict=True)
     )
     return ChartFigure(
         name="ahead",
         title=f"Ahead of {label}",
-        alt=f"How many samples more than {label} each replay had done up to each moment. In the end: {told}.",
+        alt=f"How many samples more than {label} each replay had done up to each moment. In the end: {summary}.",
         caption=f"Above zero a replay has done more than {label} up to then, below zero less.",
         height=220,
         moments=moments,
@@ -130,10 +130,10 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
 
     In rounds nobody says why nodes were left.
     """
-    replays = [(side, side.told) for side in sides if isinstance(side.told, SummaryFigures)]
+    replays = [(side, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
     if len(replays) < len(sides):
         return ()
-    rows = [row for side, told in replays for row in _bar(side, told)]
+    rows = [row for side, summary in replays for row in _bar(side, summary)]
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # what was lost stands beside what counts
     shown = [name for name in order if any(row["part"] == name for row in rows)]
     looks = {_USEFUL: ("@used", 1.0), **{cause.name: (cause.colour, _strength(cause)) for cause in CAUSES}}
@@ -157,7 +157,7 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
                 "height": {"band": 0.72},
                 "stroke": "@page",
                 "strokeWidth": 1,
-                "tooltip": {"expr": "datum.told"},
+                "tooltip": {"expr": "datum.tooltip"},
             },
             "encoding": {
                 "y": _replays_axis(sides),
@@ -191,7 +191,7 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     lines = [CumulativeLine(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
     if not any(line.known.any() for line in lines):
         return None
-    told = "; ".join(
+    summary = "; ".join(
         f"{line.name}: {line.known.size:,} of {line.tasks:,}"
         + (f", half of these within {text_formats.duration(float(np.median(line.known)))}" if line.known.size else "")
         for line in lines
@@ -199,11 +199,11 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     return ChartFigure(
         name="finished",
         title="Tasks finished within a time from coming",
-        alt=f"The share of all tasks that were finished within a time from when they came. {told}.",
+        alt=f"The share of all tasks that were finished within a time from when they came. {summary}.",
         caption="The higher and the further to the left, the better. A line ends level: what it lacks to 100 % was "
-        f"not finished {'in the end' if any(side.told.nodes for side in sides) else 'when the log ended'}.",
+        f"not finished {'in the end' if any(side.summary.nodes for side in sides) else 'when the log ended'}.",
         height=260,
-        spec=over_time(lines, "from coming to finishing", _told_apart(sides)),
+        spec=over_time(lines, "from coming to finishing", _colour_scale(sides)),
     )
 
 
@@ -212,23 +212,23 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     lines = [CumulativeLine(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
     if not any(line.known.size for line in lines):
         return None
-    told = "; ".join(
+    summary = "; ".join(
         (
-            f"{side.label}: {text_formats.percent(side.told.rho_over_1)} of "
-            f"{text_formats.counted(side.told.rho.count, 'task')} above 1, "
-            f"the largest {text_formats.ratio(side.told.rho.max)}"
+            f"{side.label}: {text_formats.percent(side.summary.rho_over_1)} of "
+            f"{text_formats.counted(side.summary.rho.count, 'task')} above 1, "
+            f"the largest {text_formats.ratio(side.summary.rho.max)}"
         )
         for side in sides
-        if side.told.rho is not None
+        if side.summary.rho is not None
     )
     return ChartFigure(
         name="rho",
         title="Finish-time fairness",
-        alt=f"The share of all tasks below each rho. {told}.",
+        alt=f"The share of all tasks below each rho. {summary}.",
         caption="rho is the completion time over that on an n-th part of everything, n being the tasks that are there. "
         "Right of the dashed line tasks paid for others; the further a line reaches there, the less fair.",
         height=240,
-        spec=over_ratios(lines, "rho", _told_apart(sides)),
+        spec=over_ratios(lines, "rho", _colour_scale(sides)),
     )
 
 
@@ -260,12 +260,12 @@ def _lines(sides: Sequence[ComparedRun], moments: TimeAxis, name: str) -> dict[s
         "encoding": {
             "x": moments.axis(),
             "y": {"field": name, "type": "quantitative", "title": name, "axis": {"tickCount": 5}},
-            **_told_apart(sides),
+            **_colour_scale(sides),
         },
     }
 
 
-def _told_apart(sides: Sequence[ComparedRun]) -> dict[str, Any]:
+def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     """Give each replay a hue; when hues run out they come again with dashes."""
     labels = [side.label for side in sides]
     hues = [_HUES[place % len(_HUES)] for place in range(len(labels))]
@@ -303,30 +303,30 @@ def _replays_axis(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     }
 
 
-def _bar(side: ComparedRun, told: SummaryFigures) -> Iterator[dict[str, Any]]:
-    useful = told.used_node_h - sum(each.node_h for each in told.lost.values())
+def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]:
+    useful = summary.used_node_h - sum(each.node_h for each in summary.lost.values())
     yield _piece(side, _USEFUL, max(useful, 0.0))
     for cause in CAUSES:
-        hours = _hours(told, cause)
+        hours = _hours(summary, cause)
         if hours > 0.0:
             yield _piece(side, cause.name, hours)
 
 
 def _strength(cause: IdleCause) -> float:
-    """All that is unused is grey, and one reason must be told from the next."""
+    """All that is unused is grey, and each reason must differ from the next."""
     unused = [each for each in CAUSES if not each.lost]
     return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)
 
 
-def _hours(told: SummaryFigures, cause: IdleCause) -> float:
-    return told.lost[cause.key].node_h if cause.lost else told.unused_node_h.get(cause.key, 0.0)
+def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
+    return summary.lost[cause.key].node_h if cause.lost else summary.unused_node_h.get(cause.key, 0.0)
 
 
 def _piece(side: ComparedRun, part: str, hours: float) -> dict[str, Any]:
-    share = text_formats.percent(hours / side.told.idle_node_h if side.told.idle_node_h else None)
+    share = text_formats.percent(hours / side.summary.idle_node_h if side.summary.idle_node_h else None)
     short = f"{text_formats.count(hours)} h, {share}"
-    told = f"{side.label}, {part}: {short} of the idle node-time"
-    return {"replay": side.label, "part": part, "hours": hours, "words": short, "told": told}
+    summary = f"{side.label}, {part}: {short} of the idle node-time"
+    return {"replay": side.label, "part": part, "hours": hours, "words": short, "tooltip": summary}
 
 
 def _size(most: float) -> tuple[float, str]:

@@ -131,7 +131,7 @@ def _figures_intro(sides: Sequence[ComparedRun]) -> str:
 def _moments(comparison: ComparedReplays) -> TimeAxis:
     """Put the time on an axis: on the calendar, unless the logs are of different times; rounds count from 0."""
     if _in_rounds(comparison.sides):
-        return TimeAxis(0.0, max(side.told.simulated_s for side in comparison.sides))
+        return TimeAxis(0.0, max(side.summary.simulated_s for side in comparison.sides))
     logs = [side.log for side in comparison.sides]
     starts = {log.start_s for log in logs}
     return TimeAxis(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
@@ -142,8 +142,12 @@ def _subtitle(comparison: ComparedReplays) -> str:
     if comparison.forced:
         return f"{len(comparison.sides)} replays."
     if _in_rounds(comparison.sides):
-        most = max(side.told.simulated_s for side in comparison.sides)
-        where = f"of nodes that never leave ({cluster_text(first.told.nodes)})" if first.told.nodes else "of idle nodes"
+        most = max(side.summary.simulated_s for side in comparison.sides)
+        where = (
+            f"of nodes that never leave ({cluster_text(first.summary.nodes)})"
+            if first.summary.nodes
+            else "of idle nodes"
+        )
         return f"{len(comparison.sides)} replays {where}, over {text_formats.duration(most)} at most."
     log = first.log
     text = (
@@ -152,7 +156,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
     )
     if TimeAxis(log.start_s, log.span_s).on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
-    return f"{text}, with {text_formats.count(first.told.idle_node_h)} idle node-hours."
+    return f"{text}, with {text_formats.count(first.summary.idle_node_h)} idle node-hours."
 
 
 def _lead(comparison: ComparedReplays) -> HtmlText:
@@ -163,14 +167,16 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
     if not row.best:
         return HtmlText("")
     sides = comparison.sides
-    best, least = (choose(sides, key=lambda side: side.told.harvested) for choose in (max, min))
+    best, least = (choose(sides, key=lambda side: side.summary.harvested) for choose in (max, min))
     named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]
-    text = f"{' and '.join(named)} harvested most: <strong>{text_formats.large(best.told.harvested)} samples</strong>"
-    if least.told.harvested > 0.0:
-        more = text_formats.percent(best.told.harvested / least.told.harvested - 1.0)
+    text = (
+        f"{' and '.join(named)} harvested most: <strong>{text_formats.large(best.summary.harvested)} samples</strong>"
+    )
+    if least.summary.harvested > 0.0:
+        more = text_formats.percent(best.summary.harvested / least.summary.harvested - 1.0)
         text += f", {more} more than {escape(least.label)}"
-    if isinstance(best.told, SummaryFigures) and best.told.ceiling_samples:
-        possible = text_formats.percent(best.told.harvested / best.told.ceiling_samples)
+    if isinstance(best.summary, SummaryFigures) and best.summary.ceiling_samples:
+        possible = text_formats.percent(best.summary.harvested / best.summary.ceiling_samples)
         text += f", and {possible} of what could be had without any costs"
     return HtmlText(f"{text}.")
 
@@ -190,24 +196,24 @@ def _soonest(comparison: ComparedReplays) -> HtmlText:
 
 
 def _card(side: ComparedRun, *, of_times: bool) -> FigureCard:
-    told = side.told
-    if of_times or not isinstance(told, SummaryFigures):
+    summary = side.summary
+    if of_times or not isinstance(summary, SummaryFigures):
         found = TaskPercentiles.of(side.tasks.columns.completion_s)
-        held = f"{text_formats.percent(told.coverage)} of the node-time held"
+        held = f"{text_formats.percent(summary.coverage)} of the node-time held"
         return FigureCard(
             name=side.label,
             figure=text_formats.UNKNOWN if found is None else text_formats.duration(found.mean),
-            note=f"to finish, mean of a task; {told.tasks_finished:,} of {told.tasks:,} finished; {held}",
+            note=f"to finish, mean of a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}",
         )
-    hours = harvest_node_h(told)
-    share = text_formats.percent(hours / told.idle_node_h if told.idle_node_h else None)
+    hours = harvest_node_h(summary)
+    share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
     note = (
         f"samples harvested in {text_formats.count(hours)} node-hours, {share} of what was idle; "
-        f"{told.tasks_finished:,} of {told.tasks:,} tasks finished"
+        f"{summary.tasks_finished:,} of {summary.tasks:,} tasks finished"
     )
-    if told.efficiency is not None:
-        note += f"; {RAN_OUT}" if ran_out(told) else f"; efficiency U {text_formats.percent(told.efficiency)}"
-    return FigureCard(name=side.label, figure=text_formats.large(told.harvested), note=note)
+    if summary.efficiency is not None:
+        note += f"; {RAN_OUT}" if ran_out(summary) else f"; efficiency U {text_formats.percent(summary.efficiency)}"
+    return FigureCard(name=side.label, figure=text_formats.large(summary.harvested), note=note)
 
 
 def _figures(comparison: ComparedReplays) -> HtmlTable:

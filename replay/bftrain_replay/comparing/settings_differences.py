@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.values import wire
-from bftrain_replay.comparing.compared_run import ToldInRounds
+from bftrain_replay.comparing.compared_run import RoundSummaryFigures
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -36,52 +36,54 @@ def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Hold the settings, inputs, baselines and versions of all against each other."""
     # Settings of a replay and of rounds are others: of those that only one side has, what nobody set tells nothing
     mixed = len({side.in_rounds for side in sides}) > 1
-    told = [dict(_told(side.told, whole=not mixed)) for side in sides]
-    if len({side.told.inputs.tasks.sha256 for side in sides}) == 1:
-        for each in told:  # the same tasks, whatever their file is called
-            each["tasks"] = told[0]["tasks"]
-    if len({_nodes_of(side.told) for side in sides}) == 1:
-        for each in told:
-            each["log"] = told[0]["log"]
-    names = list(dict.fromkeys(name for each in told for name in each))
-    rows = {name: tuple(each.get(name) for each in told) for name in names}
+    summary = [dict(_settings_of(side.summary, whole=not mixed)) for side in sides]
+    if len({side.summary.inputs.tasks.sha256 for side in sides}) == 1:
+        for each in summary:  # the same tasks, whatever their file is called
+            each["tasks"] = summary[0]["tasks"]
+    if len({_nodes_of(side.summary) for side in sides}) == 1:
+        for each in summary:
+            each["log"] = summary[0]["log"]
+    names = list(dict.fromkeys(name for each in summary for name in each))
+    rows = {name: tuple(each.get(name) for each in summary) for name in names}
     same = {name: values[0] for name, values in rows.items() if all(value == values[0] for value in values)}
     return SettingDifference(differs={name: values for name, values in rows.items() if name not in same}, same=same)
 
 
 def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Say why these replays are not of one and the same idle time; nothing if they are."""
-    logs = {_nodes_of(side.told) for side in sides}
+    logs = {_nodes_of(side.summary) for side in sides}
     if len(logs) > 1:
-        what = "clusters" if all(side.told.nodes for side in sides) else "logs"
+        what = "clusters" if all(side.summary.nodes for side in sides) else "logs"
         yield f"they are of {len(logs)} different {what}"
         return
-    if all(side.told.nodes for side in sides):
+    if all(side.summary.nodes for side in sides):
         return  # these nodes are there for as long as it takes
-    parts = {tuple(side.told.settings.get(name) or None for name in _PART) for side in sides}
-    measured = {(side.told.idle_node_h, side.told.simulated_s) for side in sides}
+    parts = {tuple(side.summary.settings.get(name) or None for name in _PART) for side in sides}
+    measured = {(side.summary.idle_node_h, side.summary.simulated_s) for side in sides}
     if len(parts) > 1 and len(measured) > 1:  # the same part may be written in two ways
         yield "they are of different parts of the log (window, nodes or skip_events)"
 
 
 def same_tasks(sides: Sequence[ComparedRun]) -> bool:
     """Whether all were given the same tasks."""
-    return len({side.told.inputs.tasks.sha256 for side in sides}) == 1
+    return len({side.summary.inputs.tasks.sha256 for side in sides}) == 1
 
 
 def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
     """Name the rules by which tasks advanced."""
-    return sorted({_IN_ROUNDS if side.in_rounds else str(side.told.settings.get("semantics")) for side in sides})
+    return sorted({_IN_ROUNDS if side.in_rounds else str(side.summary.settings.get("semantics")) for side in sides})
 
 
 def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
     """Say over which tasks means are taken: all, or in rounds perhaps some of them."""
-    return list(dict.fromkeys(side.told.settings.get(_MEASURE) or "" for side in sides))
+    return list(dict.fromkeys(side.summary.settings.get(_MEASURE) or "" for side in sides))
 
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
     """Whether all had as much time: what was cut off by then is held against what went no further."""
-    return len({side.told.until_s for side in sides}) == 1 or all(side.told.why != EndReason.UNTIL for side in sides)
+    return len({side.summary.until_s for side in sides}) == 1 or all(
+        side.summary.why != EndReason.UNTIL for side in sides
+    )
 
 
 def comparable(sides: Sequence[ComparedRun]) -> bool:
@@ -92,9 +94,9 @@ def comparable(sides: Sequence[ComparedRun]) -> bool:
     """
     if not same_tasks(sides) or not same_end(sides):
         return False
-    lasted = {side.told.simulated_s for side in sides}
+    lasted = {side.summary.simulated_s for side in sides}
     in_rounds = any(side.in_rounds for side in sides)
-    as_long = len(lasted) == 1 or in_rounds or all(side.told.nodes for side in sides)
+    as_long = len(lasted) == 1 or in_rounds or all(side.summary.nodes for side in sides)
     return as_long and (len(measured_of(sides)) if in_rounds else len(rules_of(sides))) == 1
 
 
@@ -103,34 +105,36 @@ def cluster_text(nodes: Mapping[str, int]) -> str:
     return ",".join(f"{kind}={count}" if kind else str(count) for kind, count in nodes.items())
 
 
-def _nodes_of(told: SummaryFigures | ToldInRounds) -> str:
+def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
     """Tell the idle nodes of one replay from those of another."""
-    if not told.nodes:
-        return told.inputs.log.sha256
-    return f"cluster {cluster_text(dict(sorted(told.nodes.items())))}"  # in whatever order its kinds were written
+    if not summary.nodes:
+        return summary.inputs.log.sha256
+    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # in whatever order its kinds were written
 
 
-def _told(told: SummaryFigures | ToldInRounds, *, whole: bool) -> Iterator[tuple[str, Any]]:
-    if told.nodes:
-        yield "log", f"cluster {cluster_text(told.nodes)}"
+def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) -> Iterator[tuple[str, Any]]:
+    if summary.nodes:
+        yield "log", f"cluster {cluster_text(summary.nodes)}"
     else:
-        yield "log", _input(told.inputs.log.name, told.inputs.log.sha256)
-    yield "tasks", _input(told.inputs.tasks.name, told.inputs.tasks.sha256)
-    yield "baseline", told.baseline.solver if told.baseline else None
-    usual = usual_settings(told)
-    if _UNTIL not in told.settings and told.nodes and (whole or told.until_s is not None):
-        yield f"settings.{_UNTIL}", told.until_s
-    for name, value in told.settings.items():
+        yield "log", _input(summary.inputs.log.name, summary.inputs.log.sha256)
+    yield "tasks", _input(summary.inputs.tasks.name, summary.inputs.tasks.sha256)
+    yield "baseline", summary.baseline.solver if summary.baseline else None
+    usual = usual_settings(summary)
+    if _UNTIL not in summary.settings and summary.nodes and (whole or summary.until_s is not None):
+        yield f"settings.{_UNTIL}", summary.until_s
+    for name, value in summary.settings.items():
         if whole or name in _TELLING or value != usual.get(name):
             yield f"settings.{name}", value
-    for name, version in told.versions.items():
+    for name, version in summary.versions.items():
         # The solver's name is in the settings: only what does not follow from it is a difference of its own
         yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
 
 
-def usual_settings(told: SummaryFigures | ToldInRounds) -> Mapping[str, Any]:
+def usual_settings(summary: SummaryFigures | RoundSummaryFigures) -> Mapping[str, Any]:
     """Give the settings as they are where nobody set them."""
-    usual: Mapping[str, Any] = wire.plain(RoundSettings() if isinstance(told, ToldInRounds) else ReplaySettings())
+    usual: Mapping[str, Any] = wire.plain(
+        RoundSettings() if isinstance(summary, RoundSummaryFigures) else ReplaySettings()
+    )
     return usual
 
 

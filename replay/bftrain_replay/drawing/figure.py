@@ -71,9 +71,9 @@ class ChartFigure:
             spec["data"] = {"name": "series", "values": [r for part in self.series for r in part.rows(self.moments)]}
         elif self.raster is not None and self.moments:
             image = self.raster.image(theme, int(width * scale), int(self.height * scale))
-            told = self.moments.told()
+            span = self.moments.to_dict()
             behind = {
-                "data": {"values": [{"t": told["from"], "t2": told["to"], "url": image}]},
+                "data": {"values": [{"t": span["from"], "t2": span["to"], "url": image}]},
                 "mark": _IMAGE,
                 "encoding": {"x": spec["encoding"]["x"], "y": {"value": 0}, "url": {"field": "url", "type": "nominal"}},
             }
@@ -83,11 +83,11 @@ class ChartFigure:
 
     def packed(self) -> dict[str, Any]:
         """Give what page.js draws it from."""
-        told: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow}
+        packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow}
         if self.moments is not None:
-            told["moments"] = self.moments.told()
-            told["chooses_time"] = self.chooses_time
-            told["series"] = []  # the page's to fill: several figures may draw the same
+            packed["moments"] = self.moments.to_dict()
+            packed["chooses_time"] = self.chooses_time
+            packed["series"] = []  # the page's to fill: several figures may draw the same
         if self.raster is not None and self.moments is not None:
-            told["raster"] = self.raster.packed(self.moments)
-        return told
+            packed["raster"] = self.raster.packed(self.moments)
+        return packed

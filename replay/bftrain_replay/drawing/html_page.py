@@ -103,11 +103,18 @@ def html(page: HtmlPage) -> str:
     """Give the whole file."""
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
-    told = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK, "figures": figures, "series": series}
+    page_data = {
+        "schema": vega.SCHEMA,
+        "config": CONFIG,
+        "light": LIGHT,
+        "dark": DARK,
+        "figures": figures,
+        "series": series,
+    }
     scripts: tuple[str, ...] = ()
     if figures:
         scripts = (
-            f'<script type="application/json" id="told">{_json(told)}</script>',
+            f'<script type="application/json" id="page-data">{_json(page_data)}</script>',
             f"<script>{_inside_script(vega.script())}</script>",
             f"<script>{_inside_script(code)}</script>",
         )
@@ -140,17 +147,17 @@ def _part_of_us(name: str) -> str:
 
 def _packed(figures: Iterable[ChartFigure]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Give what page.js draws figures from, and the series that they name by number; one of several figures once."""
-    told, found, series = {}, dict[int, int](), list[dict[str, Any]]()
+    packed, found, series = {}, dict[int, int](), list[dict[str, Any]]()
     for figure in figures:
-        told[figure.name] = figure.packed()
+        packed[figure.name] = figure.packed()
         if figure.moments is None:
             continue
         for part in figure.series:
             if id(part) not in found:
                 found[id(part)] = len(series)
                 series.append(part.packed(figure.moments))
-            told[figure.name]["series"].append(found[id(part)])
-    return told, series
+            packed[figure.name]["series"].append(found[id(part)])
+    return packed, series
 
 
 def _nav(sections: Sequence[PageSection]) -> str:
@@ -231,7 +238,7 @@ def _table(table: HtmlTable) -> str:
         f'<div class="scroll {table.css}{long}" tabindex="0" role="region" aria-label="{escape(table.label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-    return f"<details><summary>{escape(table.folded)}</summary>{whole}</details>" if table.folded else whole
+    return f"<details><packed>{escape(table.folded)}</packed>{whole}</details>" if table.folded else whole
 
 
 def _row(row: Sequence[str | HtmlCell], columns: int) -> str:

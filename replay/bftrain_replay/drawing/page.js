@@ -2,7 +2,7 @@
 // pointer, and sorts its tables. It asks for nothing from anywhere. The parts, one after the other in one function:
 // page.js, numbers.js, time.js.
 
-const told = JSON.parse(document.getElementById("told").textContent);
+const pageData = JSON.parse(document.getElementById("page-data").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const STEPS = 600; // steps of a series that a screen shows apart
 const NARROW = 560; // pixels; narrower boxes get a figure's narrow form
@@ -11,13 +11,13 @@ const PAPER = 800; // pixels across a printed page
 const DRAG = 4, DRAG_ROWS = 16; // pixels; less is a click, or a hand that trembles
 const drawn = new Map(); // name of a figure -> what is needed to change it
 let shown = null; // the part of the time that is looked at, [from, to]; null for all
-let theme = dark.matches ? told.dark : told.light; // for rasters; all else has the page's own colours
+let theme = dark.matches ? pageData.dark : pageData.light; // for rasters; all else has the page's own colours
 
 // -- drawing
 
 // Colours are the page's own, so that they follow it from light to dark and onto paper
 const coloured = (value) => {
-  if (typeof value === "string") return value.startsWith("@") && value.slice(1) in told.light ? `var(--${value.slice(1)})` : value;
+  if (typeof value === "string") return value.startsWith("@") && value.slice(1) in pageData.light ? `var(--${value.slice(1)})` : value;
   if (Array.isArray(value)) return value.map(coloured);
   if (value && typeof value === "object")
     return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item)]));
@@ -33,7 +33,7 @@ const laidOver = (spec, more) => {
 };
 const wholeOf = (figure) => [figure.moments.from, figure.moments.to];
 const windowOf = (figure) => (shown && !figure.chooses_time ? shown : wholeOf(figure));
-const dataOf = ({ figure }) => figure.series?.length && ["series", figure.series.flatMap((number) => rowsOf(told.series[number], windowOf(figure)))];
+const dataOf = ({ figure }) => figure.series?.length && ["series", figure.series.flatMap((number) => rowsOf(pageData.series[number], windowOf(figure)))];
 // Views change one thing after the other: what comes while they are at something would get lost
 const inTurn = (item, change) =>
   (item.turn = (item.turn ?? Promise.resolve()).then(async () => {
@@ -42,14 +42,14 @@ const inTurn = (item, change) =>
     if (item.figure.raster) paint(item);
   }));
 const draw = async (name) => {
-  const figure = told.figures[name], box = document.getElementById(`draw-${name}`), narrow = box.clientWidth < NARROW;
+  const figure = pageData.figures[name], box = document.getElementById(`draw-${name}`), narrow = box.clientWidth < NARROW;
   const before = drawn.get(name), item = { figure, box, narrow };
   if (figure.raster) Object.assign(item, { rows: before?.rows ?? [0, figure.raster.rows.length], chosen: before?.chosen });
   const begun = performance.now();
   if (figure.raster && !figure.raster.first) await unpackRaster(figure.raster);
   before?.view.finalize();
-  const look = laidOver(told.config, narrow ? NARROW_LOOK : {});
-  const spec = coloured(laidOver({ $schema: told.schema, width: box.clientWidth, ...figure.spec }, narrow ? figure.narrow : {}));
+  const look = laidOver(pageData.config, narrow ? NARROW_LOOK : {});
+  const spec = coloured(laidOver({ $schema: pageData.schema, width: box.clientWidth, ...figure.spec }, narrow ? figure.narrow : {}));
   spec.autosize = { type: "fit-x", contains: "padding" };
   const data = dataOf(item);
   if (data) spec.data = { name: data[0], values: data[1] };
@@ -70,8 +70,8 @@ const draw = async (name) => {
   box.dataset.took = Math.round(performance.now() - begun); // milliseconds
 };
 const drawAll = async () => {
-  await Promise.all(told.series.map(unpackSeries));
-  for (const name of Object.keys(told.figures)) {
+  await Promise.all(pageData.series.map(unpackSeries));
+  for (const name of Object.keys(pageData.figures)) {
     await draw(name);
     await new Promise((go) => setTimeout(go)); // so that the page can be read meanwhile
   }
@@ -107,13 +107,13 @@ const redrawn = (colours, pixels) => { // with these colours for rasters, so wid
   }
 };
 let unfolded = [], printing = false;
-const ofScreen = () => printing || redrawn(dark.matches ? told.dark : told.light);
+const ofScreen = () => printing || redrawn(dark.matches ? pageData.dark : pageData.light);
 dark.addEventListener("change", ofScreen);
 addEventListener("beforeprint", () => {
   printing = true;
   unfolded = [...document.querySelectorAll("details:not([open])")];
   for (const details of unfolded) details.open = true;
-  if (shown) redrawn(told.light, PAPER); // all of the time is on paper already: the static pictures
+  if (shown) redrawn(pageData.light, PAPER); // all of the time is on paper already: the static pictures
 });
 addEventListener("afterprint", () => {
   printing = false;

@@ -60,7 +60,7 @@ DARK: Final[Mapping[str, str]] = {
     **_shades("#23455f", "#d6ecff"),
 }
 
-# For things of one kind that must be told apart, such as tasks or replays; used again from the begin when they run out
+# For things of one kind that need different colours, such as tasks or replays; repeated when they run out
 HUES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d31", "#9933ff")
 
 FONT: Final = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"

@@ -148,7 +148,7 @@ const inRows = (item, at, time) => { // of the rows that share this point the on
 };
 const inSeries = (item, time) => {
   const { moments, series } = item.figure, lines = [momentOf(moments, time)];
-  for (const part of series.map((number) => told.series[number])) {
+  for (const part of series.map((number) => pageData.series[number])) {
     const cut = cutOf(part, windowOf(item.figure));
     if (!cut || time < cut.low || time > cut.high) continue;
     const begin = cut.wide && cut.low + Math.min(Math.floor((time - cut.low) / cut.wide), STEPS - 1) * cut.wide;
@@ -176,7 +176,7 @@ const hair = (here, event) => { // a thin line at the same moment in all figures
     Object.assign(line.style, { left: `${left + x}px`, top: `${top}px`, height: `${item.view.height()}px` });
   }
 };
-for (const [name, figure] of Object.entries(told.figures)) {
+for (const [name, figure] of Object.entries(pageData.figures)) {
   if (!figure.moments) continue;
   const box = document.getElementById(`draw-${name}`), item = () => drawn.get(name);
   const point = (event) => {

@@ -71,6 +71,6 @@ class TimeAxis:
             {"name": "to_t", "value": self._end},
         ]
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Give what page.js must know to say a moment in words."""
         return {"calendar": self.on_calendar, "from": self.place(0.0), "to": self._end}

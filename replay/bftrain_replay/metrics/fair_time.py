@@ -46,7 +46,7 @@ class IdlePools:
 
     @classmethod
     def of_one_kind(cls, times_s: NDArray[np.float64], nodes: NDArray[np.int64], end_s: float) -> IdlePools:
-        """Give a pool in which kinds are not told apart."""
+        """Return a pool of one kind."""
         return cls(times_s, {ANY_KIND: nodes}, end_s)
 
     @property

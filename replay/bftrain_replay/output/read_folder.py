@@ -50,10 +50,10 @@ class AllocationTable:
 
 def _fix_of(form: object) -> str:
     """Say what helps whoever names a folder of something else."""
-    told = str(form)
-    if told.startswith("bftrain rounds"):
+    figures = str(form)
+    if figures.startswith("bftrain rounds"):
         return _IN_ROUNDS
-    return _READ_ANEW if told.startswith("bftrain replay") else "name the folder of a replay"
+    return _READ_ANEW if figures.startswith("bftrain replay") else "name the folder of a replay"
 
 
 class SavedReplay:
@@ -74,12 +74,12 @@ class SavedReplay:
 
     @staticmethod
     def form_of(folder: Path) -> str:
-        """Say what a folder's ``summary.json`` claims to be; nothing if that cannot be told."""
+        """Return the format that a folder's ``summary.json`` names; empty if it names none."""
         try:
-            told = wire.decode((folder / "summary.json").read_bytes(), dict[str, Any])
+            figures = wire.decode((folder / "summary.json").read_bytes(), dict[str, Any])
         except (OSError, BadInput):
             return ""
-        return str(told.get("format", ""))
+        return str(figures.get("format", ""))
 
     def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
         """Give these columns of a table, row by row; ``None`` where there is no value."""
@@ -87,8 +87,8 @@ class SavedReplay:
         if not path.is_file():
             path = self._folder / f"{name}.parquet"
             if not path.is_file():
-                told = name.replace("_", " ")
-                raise BadInput(f"holds no table of {told}", where=str(self._folder), fix="run the replay again")
+                figures = name.replace("_", " ")
+                raise BadInput(f"holds no table of {figures}", where=str(self._folder), fix="run the replay again")
             yield from parquet_tables.rows(path, columns)
             return
         kinds = {column.name: column.kind for column in self._known[name]}

@@ -24,14 +24,14 @@ from bftrain_replay.study import ReplayStudy
 
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
-# What is not part of the figures' sum: these, what --quick leaves out, and what is told of them in words
+# What is not part of the figures' sum: these, what --quick leaves out, and their descriptions in words
 _NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "doubtful"}
 
 
 def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     """Give what ``summary.json`` holds."""
     on_log = study.fixed is None
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "format": FORMAT,
         "headline": wire.plain(study.headline) if on_log else None,
         **_figures(study.result),
@@ -41,7 +41,7 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
         "workload": _workload(study, source),
         "doubtful": doubts_of(study.part).to_dict() if on_log else None,
         "progress": assumed_progress(study),
-        "sensitivity": sensitivity.told(study.sensitivity),
+        "sensitivity": sensitivity.to_dicts(study.sensitivity),
         **advice.to_plain(study.advice),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
@@ -53,18 +53,18 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
         "versions": versions_with(study.result.settings.solver),
     }
     if study.fixed is not None:
-        told["cluster"] = {
+        data["cluster"] = {
             "nodes": dict(study.fixed.cluster.nodes),
             "until_s": study.fixed.cluster.until_s,
             "ended": {solver: str(why) for solver, why in study.fixed.ended.items()},
         }
-        told["ideal"] = _ideal(study)
-    return summaries.with_sum(told, _NOT_SUMMED)
+        data["ideal"] = _ideal(study)
+    return summaries.with_sum(data, _NOT_SUMMED)
 
 
-def repeatable(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Give ``told`` without what a real clock measured: the same inputs give the same."""
-    return summaries.lasting(told, MEASURED)
+def repeatable(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``data`` without what a real clock measured: the same inputs give the same."""
+    return summaries.lasting(data, MEASURED)
 
 
 def _workload(study: ReplayStudy, source: InputSource) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ def workload_ran_dry(study: ReplayStudy) -> bool:
 def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
     """Return how tasks were assumed to keep their progress, with a sentence that says so."""
     progress = ReplaySettings.progress_in(study.result.settings)
-    return progress_assumptions.told(progress, nodes_leave=study.fixed is None)
+    return progress_assumptions.to_dict(progress, nodes_leave=study.fixed is None)
 
 
 def _settings(study: ReplayStudy) -> dict[str, Any]:

@@ -103,10 +103,10 @@ class FluidShares:
         return self._largest(self._table(specs, left, now_s))
 
     def _table(self, specs: Mapping[str, TaskSpec], left: Mapping[str, float], now_s: float) -> ValueTable:
-        told_apart = set(self._nodes) != {""}
+        has_kinds = set(self._nodes) != {""}
         problem = AllocationProblem(
             pool=sum(self._nodes.values()),
-            pools=self._nodes if told_apart else {},
+            pools=self._nodes if has_kinds else {},
             horizon_s=self._horizon_s,
             objective=self._objective.name,
             tasks=tuple(self._competing(spec, left[name], now_s) for name, spec in specs.items()),

@@ -54,16 +54,16 @@ def _ratio(taken_s: float | None, ideal_s: float | None) -> float | None:
 def ideal(
     tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: FluidShares, keep_going: KeepGoing
 ) -> IdealCluster | None:
-    """Find both figures for tasks that all have an end and run somewhere; ``None`` if told to stop."""
+    """Find both figures for tasks that all have an end and run somewhere; ``None`` if it was stopped."""
     came = [max(spec.submit_s, 0.0) for spec in tasks]
-    told = [True]
+    going = [True]
 
     def asked(now_s: float, chosen: int) -> bool:
-        told[0] = keep_going(now_s, chosen)
-        return told[0]
+        going[0] = keep_going(now_s, chosen)
+        return going[0]
 
     finish = fluid.run(asked)
-    if not told[0]:
+    if not going[0]:
         return None
     done = [finish[spec.name] for spec in tasks if spec.name in finish]
     all_done = len(done) == len(tasks)

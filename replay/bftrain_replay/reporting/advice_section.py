@@ -28,22 +28,22 @@ _DEPENDS: Final = "What the largest of the other steps depend on; what a change 
 
 def advice(material: ReportData) -> HtmlText:
     """Write the changes that were tried and gain, the largest gain first, then what the other large steps depend on."""
-    parts = [_of_settings(material.told)]
+    parts = [_of_settings(material.summary)]
     explained = "".join(_explanations(material))
     if explained:
         parts.append(f'<p class="soft">{_DEPENDS}</p><ul class="advice">{explained}</ul>')
-    if not hints(material) and not material.told.get("advice"):
+    if not hints(material) and not material.summary.get("advice"):
         parts = ["<p>Hardly anything: nearly all idle node-time became work that counts.</p>"]
     return HtmlText("".join(parts))
 
 
-def _of_settings(told: Mapping[str, Any]) -> str:
+def _of_settings(summary: Mapping[str, Any]) -> str:
     """Write which changes of settings were tried: those that gain, then those that do not."""
-    found = told.get("advice")
+    found = summary.get("advice")
     if found is None:
         return f"<p>{_NOT_TRIED}</p>"
     parts = [_tried([AdviceRow(**row) for row in found]) if found else f"<p>{_NO_ADVICE}</p>"]
-    options = told.get("tried_without_gain") or ()
+    options = summary.get("tried_without_gain") or ()
     if options:
         listed = ", ".join(f"<code>{escape(option)}</code>" for option in options)
         tried = "Tried as well" if found else "Tried"
@@ -73,15 +73,15 @@ def _sentence(row: AdviceRow) -> str:
 
 def _explanations(material: ReportData) -> Iterator[str]:
     """Give what each large step without advice depends on, where that is more than settings that are tried."""
-    answered = {row["cause"] for row in material.told.get("advice") or ()}
-    idle_h = float(material.told["idle_node_h"])
+    answered = {row["cause"] for row in material.summary.get("advice") or ()}
+    idle_h = float(material.summary["idle_node_h"])
     for cause, hours in hints(material):
         if cause.explanation and cause.key not in answered:
-            told = (
+            summary = (
                 f"{text_formats.count(hours)} node-hours, {text_formats.percent(hours / idle_h)} of the idle node-time"
             )
-            text = _with_options(cause.explanation, material.told["settings"])
-            yield f"<li>{escape(cause.name)}, {_joined(told)}. {text}</li>"
+            text = _with_options(cause.explanation, material.summary["settings"])
+            yield f"<li>{escape(cause.name)}, {_joined(summary)}. {text}</li>"
 
 
 def _joined(text: str) -> str:

@@ -12,7 +12,7 @@ from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, told_apart
+from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios
 from bftrain_replay.reporting.user_shares import BOUND, OTHERS, named
 from bftrain_replay.results.campaign_stretch import CampaignRow
 
@@ -81,7 +81,7 @@ def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> 
         spec=over_ratios(
             shown,
             "stretch, time taken over that with all nodes",
-            told_apart([line.name for line in shown], [*drawn, "@ink"], dashed=(BOUND,)),
+            colour_scale([line.name for line in shown], [*drawn, "@ink"], dashed=(BOUND,)),
             of="campaigns",
         ),
     )
@@ -140,13 +140,13 @@ def _worst(finished: Sequence[CampaignRow]) -> HtmlTable | None:
     if len(finished) == 1:
         return None
     some = len(ordered) < len(finished)
-    told = f"The {len(ordered)} campaigns with the largest stretch" if some else "All campaigns, one by one"
+    heading = f"The {len(ordered)} campaigns with the largest stretch" if some else "All campaigns, one by one"
     return HtmlTable(
         label="Campaigns with the largest stretch",
         headings=("campaign", "user", "tasks", "created", "took", "alone", "stretch", "bound", "within it"),
         rows=[_row(row) for row in ordered],
         sortable=True,
-        folded=told,
+        folded=heading,
     )
 
 

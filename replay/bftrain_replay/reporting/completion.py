@@ -13,7 +13,7 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time, told_apart
+from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
 from bftrain_replay.reporting.user_shares import by_user, user_table
 
 _SPREADS: Final = (
@@ -27,10 +27,10 @@ _SPREADS: Final = (
 
 
 class CompletionFigures(Protocol):
-    """What is told of any run with tasks."""
+    """The figures of tasks that replays and rounds share."""
 
     @property
-    def told(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """What ``summary.json`` holds."""
         ...
 
@@ -42,28 +42,30 @@ class CompletionFigures(Protocol):
 
 def completion(material: CompletionFigures) -> PageSection | None:
     """Give the section; none where no task could finish, or none came."""
-    told = material.told
-    if not told["tasks_finished"] and not told["tasks_unfinished"]:
+    summary = material.summary
+    if not summary["tasks_finished"] and not summary["tasks_unfinished"]:
         return None
     tasks = material.task_columns
-    parts = [_spreads(told), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(told["users"])]
+    parts = [_spreads(summary), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(summary["users"])]
     intro = (
         "Completion time is from submission to the end of the work. Slowdown is that over the shortest possible, as if "
         "the machine were the task's alone; rho that over what it takes on its n-th part of everything, with n the "
         "tasks that are there: nobody above 1 means that nobody paid for others."
     )
     return PageSection(
-        heading="How long tasks took", intro=intro, parts=[_said(told), *(part for part in parts if part is not None)]
+        heading="How long tasks took",
+        intro=intro,
+        parts=[_said(summary), *(part for part in parts if part is not None)],
     )
 
 
-def _said(told: Mapping[str, Any]) -> HtmlText:
+def _said(summary: Mapping[str, Any]) -> HtmlText:
     """Say it, and who is missing from it."""
-    return HtmlText(f'<p class="says">{" ".join(_sentences(told))}</p>')
+    return HtmlText(f'<p class="says">{" ".join(_sentences(summary))}</p>')
 
 
-def _sentences(told: Mapping[str, Any]) -> Iterator[str]:
-    took, open_ = told["completion_s"], told["tasks_unfinished"]
+def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
+    took, open_ = summary["completion_s"], summary["tasks_unfinished"]
     if took is None:
         yield "No task finished."
     else:
@@ -77,30 +79,30 @@ def _sentences(told: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"<strong>{text_formats.counted(open_, 'task')}</strong> had not finished in the end, and "
             f"{'is' if open_ == 1 else 'are'} missing from that: the mean of all is at least "
-            f"{text_formats.duration(told['completion_at_least_s'])}."
+            f"{text_formats.duration(summary['completion_at_least_s'])}."
         )
-    if told["rho_over_1"] is not None:
+    if summary["rho_over_1"] is not None:
         yield (
-            f"{text_formats.percent(told['rho_over_1'])} of those that finished took longer than on an n-th part of "
+            f"{text_formats.percent(summary['rho_over_1'])} of those that finished took longer than on an n-th part of "
             "everything."
         )
-    if told["deadlines"]:
+    if summary["deadlines"]:
         yield (
-            f"{text_formats.count(told['deadlines_missed'])} of {text_formats.counted(told['deadlines'], 'deadline')} "
-            f"{'was' if told['deadlines_missed'] == 1 else 'were'} missed"
-            + (f", by {text_formats.duration(told['late_s']['mean'])} on average." if told["late_s"] else ".")
+            f"{text_formats.count(summary['deadlines_missed'])} of {text_formats.counted(summary['deadlines'], 'deadline')} "
+            f"{'was' if summary['deadlines_missed'] == 1 else 'were'} missed"
+            + (f", by {text_formats.duration(summary['late_s']['mean'])} on average." if summary["late_s"] else ".")
         )
 
 
-def _spreads(told: Mapping[str, Any]) -> HtmlTable:
+def _spreads(summary: Mapping[str, Any]) -> HtmlTable:
     rows = [
         (
             label,
-            *(said(told[name][part]) for part in ("mean", "p50", "p95", "max")),
-            text_formats.count(told[name]["count"]),
+            *(said(summary[name][part]) for part in ("mean", "p50", "p95", "max")),
+            text_formats.count(summary[name]["count"]),
         )
         for name, label, said in _SPREADS
-        if told[name] is not None
+        if summary[name] is not None
     ]
     return HtmlTable(
         label="How long tasks took", headings=("", "mean", "median", "95 in 100", "most", "of tasks"), rows=rows
@@ -127,7 +129,9 @@ def _finished(tasks: TaskColumns) -> ChartFigure | None:
         caption="The higher and the further to the left, the better. What a line lacks to 100 % had not come so far in "
         "the end.",
         height=240,
-        spec=over_time([started, finished], "from submission", told_apart(["started", "finished"], ["@idle", "@used"])),
+        spec=over_time(
+            [started, finished], "from submission", colour_scale(["started", "finished"], ["@idle", "@used"])
+        ),
     )
 
 
@@ -152,7 +156,7 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
         "it later.",
         height=220,
         spec=over_ratios(
-            [line], "rho, completion time over that on an n-th part", told_apart(["all tasks"], ["@used"])
+            [line], "rho, completion time over that on an n-th part", colour_scale(["all tasks"], ["@used"])
         ),
     )
 
@@ -183,6 +187,6 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
         spec=over_ratios(
             lines,
             "slowdown, completion time over the shortest possible",
-            told_apart([line.name for line in lines], hues),
+            colour_scale([line.name for line in lines], hues),
         ),
     )

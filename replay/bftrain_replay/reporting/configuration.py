@@ -11,13 +11,14 @@ from bftrain_replay.drawing.html_page import HtmlTable, HtmlText
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
-def configuration(told: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
+def configuration(summary: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
     """Give the tables: inputs, settings that somebody chose, versions, and settings that are as by default."""
     inputs = [
-        (name, f"{one['name'] or 'made in memory'} (SHA-256 {one['sha256']})") for name, one in told["inputs"].items()
+        (name, f"{one['name'] or 'made in memory'} (SHA-256 {one['sha256']})")
+        for name, one in summary["inputs"].items()
     ]
-    baseline = [("baseline", told["baseline"]["solver"])] if told["baseline"] else []
-    return tables([*inputs, *baseline], told["settings"], wire.plain(ReplaySettings()), told["versions"])
+    baseline = [("baseline", summary["baseline"]["solver"])] if summary["baseline"] else []
+    return tables([*inputs, *baseline], summary["settings"], wire.plain(ReplaySettings()), summary["versions"])
 
 
 def tables(

@@ -97,7 +97,7 @@ def over_ratios(
     return {"layer": [_spec(rows, x, colours, of), rule]}
 
 
-def told_apart(names: Sequence[str], hues: Sequence[str], dashed: Sequence[str] = ()) -> dict[str, Any]:
+def colour_scale(names: Sequence[str], hues: Sequence[str], dashed: Sequence[str] = ()) -> dict[str, Any]:
     """Give the colours of lines by their names, with a key if there are several; some may be ``dashed``."""
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
     shown = legend if len(names) > 1 else None

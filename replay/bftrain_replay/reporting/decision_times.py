@@ -13,17 +13,19 @@ _HEADROOM: Final = 1.15  # of the highest bar: room for words above it
 
 def decision_times(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where nothing was decided."""
-    told = material.told
-    bins, spread = told["decide_ms_bins"], told["decide_ms"]
+    summary = material.summary
+    bins, spread = summary["decide_ms_bins"], summary["decide_ms"]
     if not bins:
         return None
     said = (
-        f"Of {text_formats.count(told['decisions'])} decisions by the solver '{told['solver']}' half took less than "
+        f"Of {text_formats.count(summary['decisions'])} decisions by the solver '{summary['solver']}' half took less than "
         f"{text_formats.milliseconds(spread['p50'])}, 99 in 100 less than "
         f"{text_formats.milliseconds(spread['p99'])}, the longest "
         f"{text_formats.milliseconds(spread['max'])}."
     )
-    rows = [{"from": one["from_ms"], "to": one["to_ms"], "count": one["count"], "told": _told(one)} for one in bins]
+    rows = [
+        {"from": one["from_ms"], "to": one["to_ms"], "count": one["count"], "tooltip": _tooltip(one)} for one in bins
+    ]
     scale = {"type": "log", "domain": [bins[0]["from_ms"], bins[-1]["to_ms"]], "nice": False}
     marks = [{"at": spread["p50"], "name": "median"}, {"at": spread["p99"], "name": "99 in 100"}]
     return ChartFigure(
@@ -36,7 +38,7 @@ def decision_times(material: ReportData) -> ChartFigure | None:
             "layer": [
                 {
                     "data": {"values": rows},
-                    "mark": {"type": "rect", "color": "@used", "tooltip": {"expr": "datum.told"}},
+                    "mark": {"type": "rect", "color": "@used", "tooltip": {"expr": "datum.tooltip"}},
                     "encoding": {
                         "x": {
                             "field": "from",
@@ -74,6 +76,6 @@ def decision_times(material: ReportData) -> ChartFigure | None:
     )
 
 
-def _told(one: dict[str, Any]) -> str:
+def _tooltip(one: dict[str, Any]) -> str:
     low, high = text_formats.milliseconds(one["from_ms"]), text_formats.milliseconds(one["to_ms"])
     return f"{low} to {high}: {text_formats.count(one['count'])} decisions"

@@ -46,7 +46,7 @@ def idle_pieces(material: ReportData) -> ChartFigure | None:
         height=240,
         spec={
             "data": {"values": rows},
-            "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"expr": "datum.told"}},
+            "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"expr": "datum.tooltip"}},
             "encoding": {
                 "x": {
                     "field": "length",
@@ -81,7 +81,7 @@ def _row(number: int, kind: str, share: float) -> dict[str, Any]:
         "length": length,
         "kind": kind,
         "share": share,
-        "told": f"{between}: {text_formats.percent(share)} {kind[6:]}",
+        "tooltip": f"{between}: {text_formats.percent(share)} {kind[6:]}",
     }
 
 

@@ -131,13 +131,13 @@ CAUSES: Final = (
 )
 
 
-def node_hours(told: Mapping[str, Any], cause: IdleCause) -> float:
+def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
     """Node-hours that went this way."""
     if cause.lost:
-        return float(told["lost"][cause.key]["node_h"])
-    return float(told["unused_node_h"].get(cause.key, 0.0))  # one of the reasons is there only where kinds differ
+        return float(summary["lost"][cause.key]["node_h"])
+    return float(summary["unused_node_h"].get(cause.key, 0.0))  # one of the reasons is there only where kinds differ
 
 
-def useful_node_hours(told: Mapping[str, Any]) -> float:
+def useful_node_hours(summary: Mapping[str, Any]) -> float:
     """Node-hours of work that counts."""
-    return float(told["used_node_h"]) - sum(float(lost["node_h"]) for lost in told["lost"].values())
+    return float(summary["used_node_h"]) - sum(float(lost["node_h"]) for lost in summary["lost"].values())

@@ -16,7 +16,7 @@ from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.raster_rows import NARROW, rows
 from bftrain_replay.reporting.report_data import ReportData
 
-LETTERS: Final = 3_000_000  # that it may take in a page: what takes more is told in coarser steps of time
+LETTERS: Final = 3_000_000  # that it may take in a page; beyond that time is in coarser steps
 _STEPS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)  # of the whole time; 0: as it was
 _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
@@ -59,7 +59,7 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
 
 def _owner(material: ReportData) -> str:
     """Return what gave the nodes to other jobs."""
-    source = (material.told.get("doubtful") or {}).get("source")
+    source = (material.summary.get("doubtful") or {}).get("source")
     return "the simulated scheduler" if source == SIMULATED else "the batch queue"
 
 

@@ -21,10 +21,10 @@ _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
 class TimeSeriesFigures(Protocol):
-    """What is told of any run over time."""
+    """The figures over time that replays and rounds share."""
 
     @property
-    def told(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """What ``summary.json`` holds."""
         ...
 
@@ -70,17 +70,17 @@ def strip(material: TimeSeriesFigures) -> ChartFigure:
 
 def nodes(material: TimeSeriesFigures) -> ChartFigure:
     """Give idle and used nodes over time."""
-    told = material.told
+    summary = material.summary
     hours = material.end_s / SECONDS_AN_HOUR or 1.0
     largest = int(material.nodes_over_time.columns["idle"].max())
-    idle, used = (text_formats.count(told[name] / hours) for name in ("idle_node_h", "used_node_h"))
+    idle, used = (text_formats.count(summary[name] / hours) for name in ("idle_node_h", "used_node_h"))
     says = (
         f"On average {idle} nodes were idle and {used} of them worked; at most {text_formats.count(largest)} were idle."
     )
     areas = {"idle": "idle, unused", "used": "used by tasks"}
     if "doubtful" in material.nodes_over_time.columns:
         areas["doubtful"] = _DOUBTFUL  # above the others: part of either
-        says += f" Of the idle node-time {text_formats.percent(told['doubtful']['share'])} is doubtful."
+        says += f" Of the idle node-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
     return ChartFigure(
         name="nodes",
         title="Idle nodes, and how many of them worked",

@@ -12,10 +12,10 @@ NARROW: Final = {"encoding": {"color": {"legend": {"columns": 3}}}}
 
 def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any]:
     """Describe rows over time; ``title`` says what they are, ``key`` what each colour is."""
-    told = moments.told()
+    span = moments.to_dict()
     scale = {"domainMin": {"expr": "from_row"}, "domainMax": {"expr": "to_row"}, "reverse": True, "nice": False}
     return {
-        "data": {"values": [{"t": told["from"]}, {"t": told["to"]}]},
+        "data": {"values": [{"t": span["from"]}, {"t": span["to"]}]},
         "mark": {"type": "square", "opacity": 0, "size": 0, "clip": True},  # else it takes room beside what is shown
         "encoding": {
             "x": moments.axis(),

@@ -40,8 +40,8 @@ _YARDSTICKS: Final = (
 
 def _interruption(material: ReportData) -> str:
     """Say before all figures that they are of a part, if they are."""
-    told = material.told
-    text = interruption_note.note(material.end_s, material.log.span_s, complete=told["complete"]).rstrip()
+    summary = material.summary
+    text = interruption_note.note(material.end_s, material.log.span_s, complete=summary["complete"]).rstrip()
     return f"<strong>{text}</strong> " if text else ""
 
 
@@ -75,7 +75,7 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
             *(part for part in (completion(material), campaigns(material.campaigns)) if part is not None),
             PageSection(heading="Idle times and decisions", parts=[figure for figure in more if figure is not None]),
             _tasks(material),
-            PageSection(heading="Configuration", parts=tuple(configuration(material.told))),
+            PageSection(heading="Configuration", parts=tuple(configuration(material.summary))),
         ),
     )
 
@@ -115,13 +115,13 @@ def write_figures(material: ReportData, folder: Path, form: str) -> list[Path]:
 
 def _subject(material: ReportData) -> str:
     """Say what was replayed."""
-    told, log = material.told, material.log
-    seen = _SEEN.get((told.get("doubtful") or {}).get("source", ""), "observed")
+    summary, log = material.summary, material.log
+    seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
     text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(material.end_s)}"
     if material.moments.on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
-    tasks = text_formats.counted(told["tasks"], "training task")
-    return f"{text}; {tasks}; solver {told['solver']}, objective {told['objective']}."
+    tasks = text_formats.counted(summary["tasks"], "training task")
+    return f"{text}; {tasks}; solver {summary['solver']}, objective {summary['objective']}."
 
 
 def _tasks(material: ReportData) -> PageSection:

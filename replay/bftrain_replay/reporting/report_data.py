@@ -33,12 +33,12 @@ _CAMPAIGN: Final = tuple(column.name for column in table_schema.CAMPAIGNS)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportData:
-    """``told`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` what was replayed.
+    """``summary`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` what was replayed.
 
     In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
     """
 
-    told: Mapping[str, Any]
+    summary: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
     log: EventLog
     holdings: AllocationTable
@@ -47,7 +47,7 @@ class ReportData:
     @cached_property
     def end_s(self) -> float:
         """How far the replay came, seconds since the log's start."""
-        return float(self.told["simulated_s"])
+        return float(self.summary["simulated_s"])
 
     @cached_property
     def moments(self) -> TimeAxis:
@@ -126,7 +126,7 @@ def of_folder(folder: Path) -> ReportData:
 
 
 def _material(
-    told: Mapping[str, Any],
+    figures: Mapping[str, Any],
     rows: Iterable[Sequence[Any]],
     log: EventLog,
     held: AllocationTable,
@@ -139,4 +139,4 @@ def _material(
     place = np.zeros(len(found), dtype=np.int32)
     place[[found[name] for name in names]] = np.arange(len(names))
     ordered = replace(held, tasks=names, task=place[held.task])
-    return ReportData(told=told, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))
+    return ReportData(summary=figures, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))

@@ -19,10 +19,10 @@ _INTRO: Final = (
 
 def sensitivity(material: ReportData) -> PageSection | None:
     """Give the table; nothing where it was left out."""
-    told = material.told.get("sensitivity")
-    if not told:
+    summary = material.summary.get("sensitivity")
+    if not summary:
         return None
-    rows = [(_named(row), *_figures(row)) for row in map(_read, told)]
+    rows = [(_named(row), *_figures(row)) for row in map(_read, summary)]
     headings = ("assumed", "efficiency U", "harvest, samples", "lost to preemption")
     found = HtmlTable(label="If other things were assumed", headings=headings, rows=rows, css="compare")
     return PageSection(heading="If other things were assumed", intro=_INTRO, parts=(found,))
@@ -49,8 +49,8 @@ def _progress(text: str) -> str:
     return "progress in memory" if text == MEMORY else f"progress in memory, on disk every {period}"
 
 
-def _read(told: Mapping[str, Any]) -> SensitivityRow:
-    return SensitivityRow(**told)
+def _read(summary: Mapping[str, Any]) -> SensitivityRow:
+    return SensitivityRow(**summary)
 
 
 def _named(row: SensitivityRow) -> str:

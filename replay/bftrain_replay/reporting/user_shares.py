@@ -163,14 +163,14 @@ def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
     return HtmlTable(
         label="Users",
         headings=("user", "tasks", "finished", "node-hours", "share", "completion, mean", "slowdown", "rho, mean"),
-        rows=[_row(name, told) for name, told in users.items()],
+        rows=[_row(name, figures) for name, figures in users.items()],
         sortable=True,
     )
 
 
-def _row(name: str, told: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
+def _row(name: str, figures: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
     def mean(figure: str) -> float | None:
-        spread = told[figure]
+        spread = figures[figure]
         return None if spread is None else float(spread["mean"])
 
     def ratio(value: float | None) -> HtmlCell:
@@ -178,10 +178,10 @@ def _row(name: str, told: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
 
     return (
         HtmlCell(named(name), name),
-        HtmlCell(text_formats.count(told["tasks"]), told["tasks"]),
-        HtmlCell(text_formats.count(told["tasks_finished"]), told["tasks_finished"]),
-        HtmlCell(text_formats.count(told["node_h"]), told["node_h"]),
-        HtmlCell(text_formats.percent(told["share"]), told["share"]),
+        HtmlCell(text_formats.count(figures["tasks"]), figures["tasks"]),
+        HtmlCell(text_formats.count(figures["tasks_finished"]), figures["tasks_finished"]),
+        HtmlCell(text_formats.count(figures["node_h"]), figures["node_h"]),
+        HtmlCell(text_formats.percent(figures["share"]), figures["share"]),
         HtmlCell(text_formats.duration(mean("completion_s")), mean("completion_s")),
         ratio(mean("slowdown")),
         ratio(mean("rho")),

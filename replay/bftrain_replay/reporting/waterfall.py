@@ -10,7 +10,7 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.reporting.loss_causes import CAUSES, IdleCause, node_hours, useful_node_hours
 from bftrain_replay.reporting.report_data import ReportData
-from bftrain_replay.results.headline import told_ran_out
+from bftrain_replay.results.headline import summary_ran_out
 
 _ALL: Final = "All idle node-time"
 _USEFUL: Final = "Work that counts"
@@ -28,13 +28,13 @@ _LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step 
 
 def steps(material: ReportData) -> list[tuple[IdleCause, float]]:
     """Give the causes that took anything, with their node-hours, in the order in which they take it."""
-    found = [(cause, node_hours(material.told, cause)) for cause in CAUSES]
+    found = [(cause, node_hours(material.summary, cause)) for cause in CAUSES]
     return [(cause, hours) for cause, hours in found if hours > 0.0]
 
 
 def waterfall(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where nothing was idle."""
-    if not material.told["idle_node_h"]:
+    if not material.summary["idle_node_h"]:
         return None
     rows = _rows(material)
     alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
@@ -55,7 +55,7 @@ def waterfall(material: ReportData) -> ChartFigure | None:
                         "height": _BAR,
                         "cornerRadius": 2,
                         "strokeDash": [4, 3],
-                        "tooltip": {"expr": "datum.told"},
+                        "tooltip": {"expr": "datum.tooltip"},
                     },
                     "encoding": {
                         "x": {
@@ -79,26 +79,26 @@ def waterfall(material: ReportData) -> ChartFigure | None:
 
 
 def _rows(material: ReportData) -> list[dict[str, Any]]:
-    told = material.told
-    idle_h = float(told["idle_node_h"])
+    summary = material.summary
+    idle_h = float(summary["idle_node_h"])
     rows = [_row(_ALL, 0.0, idle_h, idle_h, "@idle")]
     left = idle_h
     for cause, hours in steps(material):
         rows.append(_row(cause.name, left - hours, left, idle_h, cause.colour))
         left -= hours
-    rows.append(_row(_USEFUL, 0.0, useful_node_hours(told), idle_h, "@used"))
-    if _has_bar(told):
-        ceiling = _row(_CEILING, 0.0, float(told["ceiling"]["used_node_h"]), idle_h, "transparent")
+    rows.append(_row(_USEFUL, 0.0, useful_node_hours(summary), idle_h, "@used"))
+    if _has_bar(summary):
+        ceiling = _row(_CEILING, 0.0, float(summary["ceiling"]["used_node_h"]), idle_h, "transparent")
         rows.append({**ceiling, "edge": "@used"})
     return rows
 
 
-def _has_bar(told: Mapping[str, Any]) -> bool:
+def _has_bar(summary: Mapping[str, Any]) -> bool:
     """Return whether the node-time used without costs says what was possible; it does not where the tasks ran out.
 
     Then it is what the tasks needed, which may be less than what they used with costs.
     """
-    return bool(told["ceiling"]) and not told_ran_out(told["ceiling"])
+    return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
 
 
 def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dic
         "at": end if inside or side == "right" else begin,
         "side": side,
         "words": short,
-        "told": f"{name}: {short} of the idle node-time",
+        "tooltip": f"{name}: {short} of the idle node-time",
         "colour": colour,
         "edge": "transparent",
         "ink": _ink(colour) if inside else "@ink",
@@ -140,7 +140,7 @@ def _words_at(side: str) -> dict[str, Any]:
 
 def meanings(material: ReportData) -> HtmlTable | None:
     """Give the table that says what each step means; none where there is no step."""
-    idle_h = float(material.told["idle_node_h"])
+    idle_h = float(material.summary["idle_node_h"])
     rows = [
         (
             cause.name,
@@ -150,8 +150,8 @@ def meanings(material: ReportData) -> HtmlTable | None:
         )
         for cause, hours in steps(material)
     ]
-    if _has_bar(material.told) and idle_h:
-        hours = float(material.told["ceiling"]["used_node_h"])
+    if _has_bar(material.summary) and idle_h:
+        hours = float(material.summary["ceiling"]["used_node_h"])
         share = text_formats.percent(hours / idle_h)
         meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
         rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
@@ -163,6 +163,6 @@ def meanings(material: ReportData) -> HtmlTable | None:
 
 def hints(material: ReportData) -> list[tuple[IdleCause, float]]:
     """Give the largest steps that are worth a change, largest first."""
-    idle_h = float(material.told["idle_node_h"])
+    idle_h = float(material.summary["idle_node_h"])
     large = [(cause, hours) for cause, hours in steps(material) if hours >= _LEAST_SHARE * idle_h]
     return sorted(large, key=lambda item: -item[1])[:_HINTS]

@@ -86,22 +86,22 @@ def harvest_node_h(figures: ReplaySummary) -> float:
 
 def ran_out(figures: ReplaySummary) -> bool:
     """Return whether the tasks limited the harvest: all were finished, or for a while none was left."""
-    return told_ran_out(msgspec.structs.asdict(figures))
+    return summary_ran_out(msgspec.structs.asdict(figures))
 
 
-def told_ran_out(told: Mapping[str, Any]) -> bool:
+def summary_ran_out(summary: Mapping[str, Any]) -> bool:
     """Return the same of figures as ``summary.json`` holds them."""
-    idle_h = float(told["idle_node_h"])
-    if not idle_h or told.get("cluster") is not None:
+    idle_h = float(summary["idle_node_h"])
+    if not idle_h or summary.get("cluster") is not None:
         return False
-    without = float(told["unused_node_h"].get(UnusedReason.NO_TASK, 0.0))
-    return bool(told["tasks_finished"] == told["tasks"] or without >= _LEAST_NO_TASK * idle_h)
+    without = float(summary["unused_node_h"].get(UnusedReason.NO_TASK, 0.0))
+    return bool(summary["tasks_finished"] == summary["tasks"] or without >= _LEAST_NO_TASK * idle_h)
 
 
-def told_efficiency(told: Mapping[str, Any]) -> str:
+def efficiency_text(summary: Mapping[str, Any]) -> str:
     """Return U in words, marked where it only says that the tasks were done."""
-    text = text_formats.percent(told["efficiency"])
-    return f"{text} ({RAN_OUT})" if told["efficiency"] is not None and told_ran_out(told) else text
+    text = text_formats.percent(summary["efficiency"])
+    return f"{text} ({RAN_OUT})" if summary["efficiency"] is not None and summary_ran_out(summary) else text
 
 
 def _sentence(found: HarvestHeadline) -> str:

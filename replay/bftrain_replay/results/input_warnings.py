@@ -94,8 +94,8 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         more = f"more nodes than the {most} that are idle at most"
     else:
         misfits = [spec.name for spec in tasks if not fits(spec, largest)]
-        told = ", ".join(f"{count} {kind}" for kind, count in largest.items())
-        more = f"more nodes of a kind to run on than are idle at most ({told})"
+        counts = ", ".join(f"{count} {kind}" for kind, count in largest.items())
+        more = f"more nodes of a kind to run on than are idle at most ({counts})"
     if misfits:
         yield (
             f"{_some(misfits)} {more}, so {_it(misfits)} can never run, "
@@ -109,10 +109,10 @@ def odd_decisions(results: Mapping[str, ReplayResult | None]) -> Iterator[str]:
         if result is not None and result.decisions.fallbacks:
             reason = next(iter(result.decisions.fallbacks.values()))
             decided = result.decisions
-            told = decider_counts.sentence(
+            text = decider_counts.sentence(
                 result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by, called=solver
             )
-            yield f"{told}. The first: {reason}"
+            yield f"{text}. The first: {reason}"
 
 
 def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:

@@ -45,7 +45,7 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one replay; ``harvested`` counts samples. What cannot be told is ``None``."""
+    """The figures of one replay; ``harvested`` counts samples. Unknown ones are ``None``."""
 
     complete: bool
     solver: str
@@ -132,7 +132,7 @@ class ReplayResult(ShortRepr):
     unused_node_s: Mapping[UnusedReason, float]
     lost_samples: Mapping[SampleLoss, float]
     lost_node_s: Mapping[SampleLoss, float]
-    kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where they are not told apart
+    kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where nodes have no kinds
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = field(default=())
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for

@@ -113,17 +113,17 @@ class _Reading:
                     self._forget(event.task)
 
     def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
-        """Give the kind of every node, if kinds were told apart.
+        """Give the kind of every node, if nodes have kinds.
 
-        Nodes of which none was told are then of one that nothing else is called by, and tasks are as fast there as
+        Nodes without a kind are then of a kind with an unused name, and tasks are as fast there as
         they were.
         """
         kinds = {node: self.kinds.get(node, ANY_KIND) for node in nodes}
-        told = {kind for kind in kinds.values() if kind != ANY_KIND}
-        if not told:
+        named = {kind for kind in kinds.values() if kind != ANY_KIND}
+        if not named:
             return None
         if ANY_KIND in kinds.values():
-            taken = told.union(*(spec.curves for spec in self.tasks))
+            taken = named.union(*(spec.curves for spec in self.tasks))
             other = next(name for name in _others() if name not in taken)
             kinds = {node: kind or other for node, kind in kinds.items()}
             self.tasks = [_on_others(spec, other) for spec in self.tasks]
@@ -172,13 +172,13 @@ def recorded(journal: Journal) -> JournalEvents:
 
 
 def _others() -> Iterator[str]:
-    """Give names for the kind of nodes of which none is told."""
+    """Return candidate names for the kind of nodes that have none."""
     yield OTHER_KIND
     yield from (f"{OTHER_KIND}-{number}" for number in count(2))
 
 
 def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
-    """Let a task run on nodes of the kind ``other`` as on those of which no kind is told."""
+    """Let a task run on nodes of the kind ``other`` as on nodes without a kind."""
     curve = spec.curve_on(ANY_KIND)
     if not spec.curves or curve is None:
         return spec

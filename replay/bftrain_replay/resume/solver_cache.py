@@ -73,7 +73,7 @@ def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
-    """One answer; sizes, and where they are told apart kinds, stand in the order of the tasks that competed."""
+    """One answer; sizes, and kinds if nodes have any, stand in the order of the tasks that competed."""
 
     pool: int
     sizes: tuple[int, ...]
@@ -103,7 +103,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
             tuple(solution.kinds.get(name, "") for name in names) if solution.kinds else (),
         )
 
-    def told(self, table: ValueTable) -> Solution:
+    def solution(self, table: ValueTable) -> Solution:
         """Answer the same again."""
         return Solution(
             sizes={task.name: size for task, size in zip(table.problem.tasks, self.sizes, strict=False)},
@@ -196,7 +196,7 @@ class AnswerFile:
                 self._trouble = error
                 raise
             self.repeated_s += answer.wall_s
-            return answer.told(table)
+            return answer.solution(table)
         solution = ask(solver, table, limits)
         self._unsaved_s += solution.wall_s
         flush = self._unsaved_s > _FLUSH_AFTER_S

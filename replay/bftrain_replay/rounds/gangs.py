@@ -89,8 +89,8 @@ def _speeds(task: TaskSpec, nodes: int, most: dict[str, int]) -> list[float]:
     speeds = [_speed(curve, nodes) if curve and nodes <= most[kind] else 0.0 for kind, curve in curves.items()]
     if any(speeds):
         return speeds
-    told = ", ".join(f"{count} of '{kind}'" if kind else f"{count}" for kind, count in most.items())
-    what = f"can never run: it needs {nodes} nodes of one kind on which it has a speed, and there are {told or 'none'}"
+    there = ", ".join(f"{count} of '{kind}'" if kind else f"{count}" for kind, count in most.items())
+    what = f"can never run: it needs {nodes} nodes of one kind on which it has a speed, and there are {there or 'none'}"
     raise BadInput(what, where=f"task '{task.name}'", fix="leave it out, or give more nodes of a kind on which it runs")
 
 

@@ -53,7 +53,7 @@ def check_tables(form: str) -> None:
 def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
     origin = origin or RoundSource()
-    told = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
+    figures = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
     tables = {
         "tasks": result.tasks_table,
         "rounds": result.rounds_table,
@@ -62,13 +62,13 @@ def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, 
     }
     table_files.write(tables, folder, form, FORMAT)
     write_text(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
-    write_text(folder / "summary.json", told)
+    write_text(folder / "summary.json", figures)
 
 
 def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str, Any]:
     """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
     origin = origin or RoundSource()
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "format": FORMAT,
         **wire.plain(result.summary),
         **wire.plain(result.task_figures),
@@ -82,7 +82,7 @@ def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str,
         "settings": wire.plain(result.settings),
         "versions": summaries.versions(),
     }
-    return summaries.with_sum(told, MEASURED)
+    return summaries.with_sum(figures, MEASURED)
 
 
 def _again(origin: RoundSource, form: str) -> str:

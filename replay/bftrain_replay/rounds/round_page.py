@@ -61,9 +61,9 @@ _HEADINGS: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundsMaterial:
-    """What the page is made of: ``told`` is what ``summary.json`` holds, the others are the rows of its tables."""
+    """The data of the page: ``summary`` is what ``summary.json`` holds, the others are the rows of its tables."""
 
-    told: Mapping[str, Any]
+    summary: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
     over_time: Sequence[Sequence[float]]
     users: Sequence[Sequence[Any]]
@@ -71,7 +71,7 @@ class RoundsMaterial:
     @cached_property
     def end_s(self) -> float:
         """How far the run came."""
-        return float(self.told["simulated_s"])
+        return float(self.summary["simulated_s"])
 
     @cached_property
     def moments(self) -> TimeAxis:
@@ -94,7 +94,7 @@ def of_folder(folder: Path) -> RoundsMaterial:
     """Read the folder of a run in rounds."""
     saved = SavedReplay(folder, FORMAT, TABLES)
     return RoundsMaterial(
-        told=saved.summary,
+        summary=saved.summary,
         tasks=[plain(dict(zip(READ, row, strict=True))) for row in saved.rows("tasks", *READ)],
         over_time=list(saved.rows("over_time", "from_s", "to_s", "idle", "used")),
         users=list(saved.rows("users", "from_s", "to_s", "user", "nodes")),
@@ -108,15 +108,15 @@ def write(folder: Path) -> None:
 
 def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
     """Lay the page out."""
-    told, settings = material.told, material.told["settings"]
+    figures, settings = material.summary, material.summary["settings"]
     over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
-    subject = f"{_nodes_said(told)}; {text_formats.counted(told['tasks'], 'task')}; policy {told['policy']}, rounds of "
+    subject = f"{_nodes_said(figures)}; {text_formats.counted(figures['tasks'], 'task')}; policy {figures['policy']}, rounds of "
     return HtmlPage(
         title=title or "Time shared in rounds",
         subtitle=f"{subject}{text_formats.duration(settings['round_s'])}.",
-        lead=_lead(told),
-        warnings=_notices(told),
-        cards=list(_cards(told)),
+        lead=_lead(figures),
+        warnings=_notices(figures),
+        cards=list(_cards(figures)),
         sections=(
             *(part for part in (completion(material),) if part is not None),
             PageSection(
@@ -125,7 +125,7 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
                 parts=[figure for figure in over_time if figure is not None],
             ),
             _tasks(material.tasks),
-            PageSection(heading="Configuration", parts=tuple(_configuration(told))),
+            PageSection(heading="Configuration", parts=tuple(_configuration(figures))),
         ),
     )
 
@@ -135,44 +135,46 @@ def plain(task: dict[str, Any]) -> dict[str, Any]:
     return {**task, "measured": str(task["measured"]).lower()}
 
 
-def _nodes_said(told: Mapping[str, Any]) -> str:
-    kinds = [f"{each['nodes']:,} {kind}" for kind, each in told["kinds"].items() if kind]
-    most = sum(each["nodes"] for each in told["kinds"].values())
+def _nodes_said(figures: Mapping[str, Any]) -> str:
+    kinds = [f"{each['nodes']:,} {kind}" for kind, each in figures["kinds"].items() if kind]
+    most = sum(each["nodes"] for each in figures["kinds"].values())
     return text_formats.counted(most, "node") + (f" ({', '.join(kinds)})" if kinds else "")
 
 
-def _lead(told: Mapping[str, Any]) -> HtmlText:
+def _lead(figures: Mapping[str, Any]) -> HtmlText:
     said = (
-        f"{_ENDS[told['ended']]}, after <strong>{text_formats.duration(told['simulated_s'])}</strong> and "
-        f"{text_formats.counted(told['rounds'], 'round')}. Tasks held "
-        f"<strong>{text_formats.percent(told['coverage'])}</strong> of "
-        f"{text_formats.count(told['idle_node_h'])} "
+        f"{_ENDS[figures['ended']]}, after <strong>{text_formats.duration(figures['simulated_s'])}</strong> and "
+        f"{text_formats.counted(figures['rounds'], 'round')}. Tasks held "
+        f"<strong>{text_formats.percent(figures['coverage'])}</strong> of "
+        f"{text_formats.count(figures['idle_node_h'])} "
         "node-hours."
     )
-    if told["completion_s"] is not None:
+    if figures["completion_s"] is not None:
         said += (
-            f" A task took <strong>{text_formats.duration(told['completion_s']['mean'])}</strong> on average from its "
+            f" A task took <strong>{text_formats.duration(figures['completion_s']['mean'])}</strong> on average from its "
             "submission to its end."
         )
     return HtmlText(said)
 
 
-def _notices(told: Mapping[str, Any]) -> list[str]:
+def _notices(figures: Mapping[str, Any]) -> list[str]:
     found = []
-    if not told["complete"]:
-        found.append(f"{_ENDS[told['ended']]}: the figures are of a part, and do not tell how the others would fare.")
-    if told["measured"] < told["tasks"]:
+    if not figures["complete"]:
         found.append(
-            f"Means and pictures of tasks are of {text_formats.count(told['measured'])} of "
-            f"{text_formats.count(told['tasks'])} "
-            f"tasks: {told['settings']['measure']}, counted from 0 as they come."
+            f"{_ENDS[figures['ended']]}: the figures are of a part, and do not tell how the others would fare."
+        )
+    if figures["measured"] < figures["tasks"]:
+        found.append(
+            f"Means and pictures of tasks are of {text_formats.count(figures['measured'])} of "
+            f"{text_formats.count(figures['tasks'])} "
+            f"tasks: {figures['settings']['measure']}, counted from 0 as they come."
         )
     return found
 
 
-def _cards(told: Mapping[str, Any]) -> Iterator[FigureCard]:
+def _cards(figures: Mapping[str, Any]) -> Iterator[FigureCard]:
     def mean(name: str, said: Any) -> str:  # noqa: ANN401 - a function that puts a number in words
-        return text_formats.UNKNOWN if told[name] is None else said(told[name]["mean"])
+        return text_formats.UNKNOWN if figures[name] is None else said(figures[name]["mean"])
 
     yield FigureCard(
         name="Completion time", figure=mean("completion_s", text_formats.duration), note="mean, from submission"
@@ -189,19 +191,19 @@ def _cards(told: Mapping[str, Any]) -> Iterator[FigureCard]:
     )
     yield FigureCard(
         name="Node-time used",
-        figure=text_formats.percent(told["coverage"]),
-        note=f"{text_formats.count(told['used_node_h'])} of {text_formats.count(told['idle_node_h'])} node-hours",
+        figure=text_formats.percent(figures["coverage"]),
+        note=f"{text_formats.count(figures['used_node_h'])} of {text_formats.count(figures['idle_node_h'])} node-hours",
     )
     yield FigureCard(
         name="Tasks done",
-        figure=text_formats.count(told["tasks_finished"]),
-        note=f"of {text_formats.count(told['tasks'])}; {text_formats.count(told['waiting'])} wait in the end",
+        figure=text_formats.count(figures["tasks_finished"]),
+        note=f"of {text_formats.count(figures['tasks'])}; {text_formats.count(figures['waiting'])} wait in the end",
     )
     yield FigureCard(
         name="Preemptions",
-        figure=text_formats.count(told["preemptions"]),
-        note=f"{text_formats.count(told['taken'])} of them by nodes that left; "
-        f"{text_formats.counted(told['moves'], 'move')} between kinds",
+        figure=text_formats.count(figures["preemptions"]),
+        note=f"{text_formats.count(figures['taken'])} of them by nodes that left; "
+        f"{text_formats.counted(figures['moves'], 'move')} between kinds",
     )
 
 
@@ -252,13 +254,13 @@ def _row(task: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
     )
 
 
-def _configuration(told: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
-    inputs = told["inputs"]
+def _configuration(figures: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
+    inputs = figures["inputs"]
     cluster = ", ".join(f"{count} {kind}".strip() for kind, count in inputs["cluster"].items())
     nodes_from = ("cluster", cluster) if cluster else ("log", _file(inputs["log"]))
     rows = (nodes_from, ("tasks", _file(inputs["tasks"])))
-    return configuration.tables(rows, told["settings"], wire.plain(RoundSettings()), told["versions"])
+    return configuration.tables(rows, figures["settings"], wire.plain(RoundSettings()), figures["versions"])
 
 
-def _file(told: Mapping[str, str]) -> str:
-    return f"{told['name'] or 'made in memory'} (SHA-256 {told['sha256']})"
+def _file(figures: Mapping[str, str]) -> str:
+    return f"{figures['name'] or 'made in memory'} (SHA-256 {figures['sha256']})"

@@ -1,4 +1,4 @@
-"""Port of round policies: how rounds are told who runs next."""
+"""Port of round policies, which choose the tasks of the next round."""
 
 from __future__ import annotations
 

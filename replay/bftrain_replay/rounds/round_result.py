@@ -49,7 +49,7 @@ class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one run. What cannot be told is ``None``. ``task_figures`` are those of the measured tasks."""
+    """The figures of one run. Unknown ones are ``None``. ``task_figures`` are those of the measured tasks."""
 
     policy: str
     ended: str
@@ -97,13 +97,13 @@ class RoundResult(ShortRepr):
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
-        told, figures = self.summary, self.task_figures
+        data, figures = self.summary, self.task_figures
         return f"run in rounds by {self.settings.policy}", {
             "ended": self.ended.replace("_", " "),
             "round": text_formats.duration(self.settings.round_s),
             "nodes": f"{sum(self.nodes.values()):,}",
-            "simulated": text_formats.duration(told.simulated_s),
-            "tasks finished": f"{told.tasks_finished:,} of {len(self.specs):,}",
+            "simulated": text_formats.duration(data.simulated_s),
+            "tasks finished": f"{data.tasks_finished:,} of {len(self.specs):,}",
             "completion, mean": text_formats.duration(figures.completion_s.mean if figures.completion_s else None),
         }
 
@@ -166,14 +166,14 @@ class RoundResult(ShortRepr):
         """The table of tasks as records."""
         known = {*TaskRecord.__struct_fields__} - {"state"}
         table = self.tasks_table
-        told = (dict(zip(table, row, strict=True)) for row in rows(table))
+        data = (dict(zip(table, row, strict=True)) for row in rows(table))
         return tuple(
             TaskRecord(
                 **{name: cell for name, cell in each.items() if name in known},
                 state=state,
                 node_s=each["node_h"] * HOUR_S,
             )
-            for each, state in zip(told, self.states, strict=True)
+            for each, state in zip(data, self.states, strict=True)
         )
 
     def tasks_frame(self) -> DataFrame:

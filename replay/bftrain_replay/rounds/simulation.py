@@ -39,11 +39,11 @@ def simulate(
 ) -> RoundResult:
     """Share the time of a cluster (how many nodes of each kind), or of a log's idle nodes, in rounds.
 
-    ``watch`` is told how far it is, and ends it by answering False.
+    ``watch`` hears the progress, and ends the run by returning False.
     """
     begun_s = perf_counter()
     there = _supply(source, settings)
-    metrics_of(settings.metrics)  # whatever is wrong with their names is told before any work
+    metrics_of(settings.metrics)  # reports bad names before any work
     gangs = gangs_of(tasks, there.most, settings)
     policy = find_policy(settings)
     _check(gangs, there, settings, policy)

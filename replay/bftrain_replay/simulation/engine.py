@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class DecisionMaker(Protocol):
     """What the engine asks of the decision core; a Harvester is one.
 
-    If it has a true attribute ``uses_work_left``, it is told before every decision how much work is left.
+    If its attribute ``uses_work_left`` is true, it receives the work left of each task before every decision.
     """
 
     def absorb(self, *events: Event) -> Sequence[Action]:
@@ -140,7 +140,7 @@ class _Engine:
         self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
         self._timeline = semantics.timeline(log, tasks)
         self._kinds = NodesByKind(log) if log.kind_names else None
-        self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where kinds are told apart
+        self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where nodes have kinds
         self._ledger = Ledger(PLAIN if self._kinds is None else UnusedReason)
         self._decisions = DecisionColumns()
         self._harvest = HarvestOverTime(log.span_s)
@@ -152,7 +152,7 @@ class _Engine:
         self._running = 0
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
         self._changed: dict[str, TaskProgress] = {}
-        self._advancing: dict[str, TaskProgress] = {}  # kept only for those who are told the work left
+        self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
     def run(self) -> EngineRun:
@@ -210,7 +210,7 @@ class _Engine:
     def _fixed_moments(self, gauge: QueueWatcher) -> EndReason:
         """Go from moment to moment; gives why it stopped."""
         end_s, timeline = self._log.span_s, self._timeline
-        told = 0
+        announced = 0
         while self._unfinished or timeline.arrivals_left:
             now_s = min(timeline.next_s(), self._pace.due_s)
             if now_s == math.inf:
@@ -221,10 +221,10 @@ class _Engine:
                 return EndReason.INTERRUPTED
             self._moment(now_s)
             self._latest_s = now_s
-            if len(self._arrived) > told:
-                for name in islice(self._arrived, told, None):
+            if len(self._arrived) > announced:
+                for name in islice(self._arrived, announced, None):
                     gauge.arrived(self._arrived[name].spec, now_s)
-                told = len(self._arrived)
+                announced = len(self._arrived)
                 if gauge.overloaded(now_s, self._unfinished - self._running):
                     return EndReason.OVERLOAD
         return EndReason.ALL_DONE

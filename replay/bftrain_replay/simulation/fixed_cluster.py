@@ -70,7 +70,7 @@ class FixedCluster:
         kinds = list(self.nodes)
         counts = list(self.nodes.values())
         total = sum(counts)
-        told_apart = kinds != [ANY_KIND]
+        has_kinds = kinds != [ANY_KIND]
         return EventLog(
             node_names=tuple(_names(self.nodes)),
             times=np.zeros(1),
@@ -78,8 +78,8 @@ class FixedCluster:
             nodes=np.arange(total, dtype=np.int32),
             states=np.full(total, IDLE, dtype=np.int8),
             end_s=(FOREVER_S if self.until_s is None else self.until_s) if end_s is None else end_s,
-            kind_names=tuple(kinds) if told_apart else (),
-            node_kinds=np.repeat(np.arange(len(kinds)), counts) if told_apart else np.zeros(0, dtype=np.int32),
+            kind_names=tuple(kinds) if has_kinds else (),
+            node_kinds=np.repeat(np.arange(len(kinds)), counts) if has_kinds else np.zeros(0, dtype=np.int32),
             provenance=LogProvenance(made_by=MADE_BY, options={"cluster": self.text}),
         )
 
@@ -100,8 +100,8 @@ class FixedCluster:
 def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
     """Name the tasks that so many nodes of each kind can never hold, and say why; nothing if there are none."""
     unfit = [spec for spec in tasks if not fits(spec, nodes)]
-    told = "; ".join(_why_not(spec, nodes) for spec in unfit[:_MOST_NAMED])
-    return told + (f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else "")
+    text = "; ".join(_why_not(spec, nodes) for spec in unfit[:_MOST_NAMED])
+    return text + (f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else "")
 
 
 def fits(spec: TaskSpec, largest: Mapping[str, int]) -> bool:

@@ -38,7 +38,7 @@ class NodesByKind:
         return made
 
     def leave(self, nodes: Iterable[str]) -> None:
-        """Nodes left the pool; if a task held them, it is told to give them up next."""
+        """Nodes left the pool; if a task held them, it gives them up next."""
         for node in nodes:
             self._free[self._kind_of[node]] -= 1
 

@@ -83,7 +83,7 @@ def in_short(progress: str | None) -> str:
     return ProgressKept.parse(progress).short
 
 
-def told(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]:
+def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]:
     """Return what ``summary.json`` says of it; ``progress`` is the setting, ``None`` by the published rules."""
     if progress is None:
         sentence = (

@@ -1,4 +1,4 @@
-"""Settings of a replay: those of the decision core, and what only a virtual clock can be told."""
+"""Settings of a replay: those of the decision core, and those that need a virtual clock."""
 
 from __future__ import annotations
 

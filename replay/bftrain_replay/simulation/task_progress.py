@@ -148,7 +148,7 @@ class TaskProgress:
 
     @property
     def node_s_by_kind(self) -> dict[str, float]:
-        """Node-seconds that it held by kind; where kinds are not told apart all under the empty name."""
+        """Node-seconds that it held by kind; without kinds all under the empty name."""
         held = dict(self._held_before)
         now = self.node_s - self._node_s_before
         if now > 0.0:

@@ -108,7 +108,7 @@ class OutcomeFile:
     def _read(self) -> None:
         assert self._file is not None  # noqa: S101 - as above
         self._file.seek(0)
-        self.known, whole = _told_in(self._file, self._path)
+        self.known, whole = _read_outcomes(self._file, self._path)
         self._file.truncate(whole)
         if whole == 0:
             self._append(wire.encode(_Heading(format=FORMAT)))
@@ -122,10 +122,10 @@ def known_in(folder: Path) -> dict[str, PassOutcome]:
     if not path.is_file():
         return {}
     with path.open("rb") as file:
-        return _told_in(file, path)[0]
+        return _read_outcomes(file, path)[0]
 
 
-def _told_in(lines: Iterable[bytes], path: Path) -> tuple[dict[str, PassOutcome], int]:
+def _read_outcomes(lines: Iterable[bytes], path: Path) -> tuple[dict[str, PassOutcome], int]:
     """Give what whole lines tell, and their length in bytes; the last one may be cut off where its sweep was ended."""
     known: dict[str, PassOutcome] = {}
     whole = 0

@@ -55,7 +55,7 @@ class PassStopped(Exception):
 
 
 def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> PassOutcome:
-    """Do a pass; whatever goes wrong in it is told in its outcome, but being stopped."""
+    """Do a pass; its outcome holds any error but an interruption."""
     begun = perf_counter()
     try:
         return _worked(job, log(), tasks(), watch, begun)

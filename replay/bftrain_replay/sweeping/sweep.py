@@ -214,7 +214,9 @@ class SweepResult(ShortRepr):
         """Give what ``sweep.json`` holds: what was swept and with what, and how far it came."""
         sweep = self.sweep
         states = Counter(row.state for row in self.rows)
-        versions = {name: told for job in sweep.plan.passes.values() for name, told in job.made_from.versions.items()}
+        versions = {
+            name: number for job in sweep.plan.passes.values() for name, number in job.made_from.versions.items()
+        }
         return {
             "format": FORMAT,
             "title": sweep.spec.title,

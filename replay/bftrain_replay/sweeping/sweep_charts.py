@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep_spec import SweepSpec
     from bftrain_replay.sweeping.sweep_table import PointRow
 
-MOST_LINES: Final = 8  # that can be told apart by colour
+MOST_LINES: Final = 8  # that colours can distinguish
 _MOST_WITH_OTHERS: Final = 4  # lines beside which those of ceiling and baseline still have room
 _LOG_FROM: Final = 15.0  # values that span more than this, from least to most, stand on a logarithmic axis
 _MOST_TICKS: Final = 12
@@ -120,7 +120,7 @@ def _lines(
             "line": _label(cells[1:]),
             "hue": _label(tuple(cells[1 + others.index(other)] for other in hue)),
             "kind": _KINDS.get(kind.column, _REPLAY),
-            "told": _told(kind, (name, *others), cells, spread),
+            "tooltip": _tooltip(kind, (name, *others), cells, spread),
         }
         for kind in kinds
         for cells, spread in spreads(rows, kind, (name, *others)).items()
@@ -157,7 +157,7 @@ def _layers(
     each = {"detail": {"field": "line", "type": "nominal"}}
     faint = {"opacity": 0.3} if many else {"opacity": 1}
     own = {"transform": [{"filter": f"datum.kind == '{_REPLAY}'"}]}
-    dots = {"type": "point", "filled": True, "size": 50, "tooltip": {"expr": "datum.told"}, **faint}
+    dots = {"type": "point", "filled": True, "size": 50, "tooltip": {"expr": "datum.tooltip"}, **faint}
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "line", "strokeWidth": 2, **faint}, "encoding": {"y": y, **each, **_dashes(kinds)}},
         {**own, "mark": dots, "encoding": {"y": y, **each}},
@@ -247,7 +247,7 @@ def _map(
             "y": plain(cells[1]),
             "mean": spread.mean / metric.unit,
             "words": metric.said(spread.mean),
-            "told": _told(metric, (x, y), cells, spread),
+            "tooltip": _tooltip(metric, (x, y), cells, spread),
         }
         for cells, spread in found.items()
     ]
@@ -275,7 +275,7 @@ def _map(
             "encoding": place,
             "layer": [
                 {
-                    "mark": {"type": "rect", "tooltip": {"expr": "datum.told"}},
+                    "mark": {"type": "rect", "tooltip": {"expr": "datum.tooltip"}},
                     "encoding": {"color": {"field": "mean", "type": "quantitative", "scale": color, "legend": None}},
                 },
                 *([_cell_words()] if len(options[x]) <= _MOST_TICKS else []),
@@ -292,7 +292,7 @@ def _label(cells: Cells) -> str:
     return ", ".join(map(plain, cells))
 
 
-def _told(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
+def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
     where = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
     text = f"{where}: {metric.title} {metric.said(spread.mean)}"
     if spread.count > 1:

@@ -69,7 +69,7 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_option(document: TomlDocument, option: str, *keys: Key) -> None:
-    """Refuse what no replay can be told."""
+    """Refuse options that no replay has."""
     if option not in OPTIONS and not input_of(option):
         raise document.wrong("there is no such option", *keys, *option.split("."), fix=suggestion(option, OPTIONS))
 

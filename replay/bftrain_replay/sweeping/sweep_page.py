@@ -136,7 +136,7 @@ def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
     most, least = (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
     best, worst = (least, most) if metric.better < 0 else (most, least)
 
-    def told(cells: Cells) -> str:
+    def written(cells: Cells) -> str:
         options = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
         return (
             f"{metric.said(found[cells].mean)}{escape(f' with {options}')}"
@@ -147,9 +147,9 @@ def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
     title = f"{metric.title[:1].upper()}{metric.title[1:]}"
     over = f", on average over {text_formats.counted(found[best].count, 'seed')}" if found[best].count > 1 else ""
     if len(found) == 1:
-        return HtmlText(f"{title}{over}: <strong>{told(best)}</strong>.")
+        return HtmlText(f"{title}{over}: <strong>{written(best)}</strong>.")
     ends = ("at best", "at worst") if metric.better else ("at most", "at least")
-    text = f"{title}{over}: <strong>{told(best)}</strong> {ends[0]}, {told(worst)} {ends[1]}."
+    text = f"{title}{over}: <strong>{written(best)}</strong> {ends[0]}, {written(worst)} {ends[1]}."
     name, low, high = _ranked(rows, metric)[0]
     return HtmlText(f"{text} <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average.")
 
@@ -234,7 +234,7 @@ def _left_out(points: int) -> str:
 def _table(swept: SweepTable, metrics: Sequence[MetricColumn]) -> HtmlTable:
     """Give the points with their options and most important figures."""
     usual = (HARVEST.column, HARVEST_NODE_H, "coverage", DOUBTFUL, EFFICIENCY.column, BASELINE, CEILING)
-    shown = [metric for metric in dict.fromkeys([*metrics, *map(metric_of, usual)]) if _told(metric, swept.rows)]
+    shown = [metric for metric in dict.fromkeys([*metrics, *map(metric_of, usual)]) if _has_values(metric, swept.rows)]
     failed = bool(swept.failed)
     options = list(swept.sweep.spec.swept)
     rows: list[list[str | HtmlCell]] = [
@@ -251,17 +251,17 @@ def _table(swept: SweepTable, metrics: Sequence[MetricColumn]) -> HtmlTable:
     return HtmlTable(label="Points", headings=headings, rows=rows, sortable=True)
 
 
-def _told(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
+def _has_values(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
     return any(metric.of(row) is not None for row in rows)
 
 
-def _making(told: dict[str, Any]) -> HtmlTable:
-    rows = [(name, f"{value}") for name, value in _flat(told["sweep_file"]["content"])]
+def _making(data: dict[str, Any]) -> HtmlTable:
+    rows = [(name, f"{value}") for name, value in _flat(data["sweep_file"]["content"])]
     for kind in ("logs", "clusters", "tasks"):
-        for one in told["inputs"][kind]:
+        for one in data["inputs"][kind]:
             seed = f", seed {one['seed']}" if one["seed"] is not None else ""
             rows.append((f"{kind}: {one['name']}{seed}", f"SHA-256 {one['sha256']}"))
-    rows += [*told["versions"].items(), ("figures, SHA-256", told["figures_sha256"])]
+    rows += [*data["versions"].items(), ("figures, SHA-256", data["figures_sha256"])]
     return HtmlTable(label="How it was made", headings=("what", "value"), rows=rows, css="plain")
 
 

@@ -51,7 +51,7 @@ DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
 _SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
 _OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
-# What is told by name, and the names that there are
+# Figures with one value a name, and these names
 _NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, SampleLoss))}
 _SPREADS: Final = (TimeSpread, TaskPercentiles)
 # Figures of the log, the tasks and the yardsticks: they are the same for the baseline
@@ -89,7 +89,7 @@ def _row(point: SweepPoint, need: PointNeeds, outcomes: Mapping[str, PassOutcome
     found = {part: outcomes[name] for part, name in need._asdict().items() if name and name in outcomes}
     failures = {part: outcome.reason for part, outcome in found.items() if outcome.status is PassStatus.FAILED}
     own = failures.get("replay", "")
-    # What fails for the same reason in all its passes is told once
+    # What fails for the same reason in all its passes is written once
     reasons = [own] if own else []
     reasons += [f"{part}: {reason}" for part, reason in failures.items() if reason != own]
     complete = PointState.DONE if len(found) == len(need.all) else PointState.OPEN
@@ -100,12 +100,12 @@ def _row(point: SweepPoint, need: PointNeeds, outcomes: Mapping[str, PassOutcome
     for part, prefix in (("baseline", BASELINE), ("replay", "")):
         outcome = found.get(part)
         if outcome is not None:
-            told = _told(outcome, point.settings, yardsticks)
-            cells |= {f"{prefix}{name}": value for name, value in _flat(told)}
+            summary = _figures_of(outcome, point.settings, yardsticks)
+            cells |= {f"{prefix}{name}": value for name, value in _flat(summary)}
     return PointRow(point, state, error, cells | point.options)
 
 
-def _told(
+def _figures_of(
     outcome: PassOutcome, settings: ReplaySettings | RoundSettings, yardsticks: ReferenceFigures | None
 ) -> Mapping[str, Any]:
     """Give the figures that came of a pass, by name."""

@@ -20,7 +20,7 @@ def test_replays_may_be_given_as_a_list(tmp_path: Path) -> None:
     folders = [tmp_path / "one", str(tmp_path / "two")]
     for each, folder in zip(done, folders, strict=True):
         each.write(folder)
-    assert bftrain.compare(folders).told() == bftrain.compare(*folders).told()
+    assert bftrain.compare(folders).to_dict() == bftrain.compare(*folders).to_dict()
     assert bftrain.compare(tuple(folders), done[0]).labels == ("one", "two", "exact")
 
 

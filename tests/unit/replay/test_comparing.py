@@ -133,7 +133,7 @@ def test_different_logs_are_refused_unless_forced(make: Callable[..., Path]) -> 
         compare(*folders)
     found = compare(*folders, force=True)
     assert found.forced == "they are of 2 different logs"
-    assert found.told()["forced"] == found.forced
+    assert found.to_dict()["forced"] == found.forced
     assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide_ms"))
 
 
@@ -164,7 +164,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
     make: Callable[..., Path],
 ) -> None:
     found = compare(make("few", tasks=TASKS[:1]), make("many", tasks=[task(str(number)) for number in range(9)]))
-    few, many = (side.told for side in found.sides)
+    few, many = (side.summary for side in found.sides)
     assert few.efficiency == 1.0
     assert many.harvested > 5 * few.harvested
     (row,) = [figure for figure in found.figures if figure.name == "efficiency"]
@@ -267,7 +267,7 @@ def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:
     done = [bftrain.replay(LOG, TASKS), bftrain.replay(LOG, TASKS, solver="equal-share"), bftrain.replay(LOG, TASKS)]
     found = bftrain.compare(*done, folder)
     assert found.labels == ("exact", "equal-share", "exact 2", "saved")
-    told = found.told()
+    told = found.to_dict()
     assert [each["folder"] for each in told["replays"]] == [None, None, None, str(folder)]
     frame = found.frame()
     assert list(frame.columns) == list(found.labels)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_lines_grow_to_the_harvest_and_the_lead_to_its_difference(make: Callable[..., Path]) -> None:
     found = compare(make("exact"), make("equal", solver="equal-share"), make("few", max_tasks=1))
     moments = TimeAxis(LOG.start_s, LOG.span_s)
-    harvested = [side.told.harvested for side in found.sides]
+    harvested = [side.summary.harvested for side in found.sides]
     grown, ahead = comparison_charts.harvests(found.sides, moments), comparison_charts.leads(found.sides, moments)
     for figure, ends in ((grown, harvested), (ahead, [each - harvested[0] for each in harvested])):
         assert [part.of for part in figure.series] == list(found.labels)
@@ -48,7 +48,7 @@ def test_bars_add_up_to_the_idle_node_hours(make: Callable[..., Path]) -> None:
     rows = figure.spec["data"]["values"]
     for side in found.sides:
         hours = [row["hours"] for row in rows if row["replay"] == side.label]
-        assert sum(hours) == pytest.approx(side.told.idle_node_h)
+        assert sum(hours) == pytest.approx(side.summary.idle_node_h)
         assert len(hours) > 2
 
 
@@ -60,7 +60,7 @@ def test_who_finished_when_is_a_share_of_all_tasks(make: Callable[..., Path]) ->
         rows = [row for row in figure.spec["data"]["values"] if row["of"] == side.label]
         assert (rows[0]["at"], rows[0]["share"]) == (0.0, 0.0)
         assert [row["share"] for row in rows] == sorted(row["share"] for row in rows)
-        assert rows[-1]["share"] == side.told.tasks_finished / side.told.tasks
+        assert rows[-1]["share"] == side.summary.tasks_finished / side.summary.tasks
 
 
 def test_fairness_is_compared_over_those_that_finish_in_all(make: Callable[..., Path]) -> None:

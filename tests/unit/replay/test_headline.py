@@ -12,7 +12,7 @@ from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.headline_section import compared
-from bftrain_replay.results.headline import headline_of, told_efficiency, told_ran_out
+from bftrain_replay.results.headline import efficiency_text, headline_of, summary_ran_out
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, cluster_study, study
@@ -100,14 +100,14 @@ def test_the_summary_holds_it_and_its_sum_does_not() -> None:
     summary = summary_json.summary(done, InputSource())
     assert summary["headline"]["tasks_ran_out"] is True
     assert summary["headline"]["sentence"].startswith("The tasks ran out: they needed 5.0 %")
-    assert told_ran_out(summary)
-    assert told_efficiency(summary) == "100.0 % (tasks ran out)"
+    assert summary_ran_out(summary)
+    assert efficiency_text(summary) == "100.0 % (tasks ran out)"
 
 
 def test_a_cluster_has_none_since_its_nodes_are_no_find() -> None:
     done = cluster_study(FixedCluster(nodes={"": 2}), [task(work_samples=100.0)], ReplaySettings())
     summary = summary_json.summary(done, InputSource())
-    assert (summary["headline"], told_ran_out(summary)) == (None, False)
+    assert (summary["headline"], summary_ran_out(summary)) == (None, False)
 
 
 def test_the_page_begins_with_it_and_shows_no_bare_u() -> None:

@@ -125,7 +125,7 @@ def test_every_picture_is_described_in_words_and_figures() -> None:
 def test_the_waterfall_comes_down_from_all_idle_node_time_to_the_work_that_counts() -> None:
     log = log_of((0.0, "abcd", ""), (50.0, "", "b"), (90.0, "ef", "a"), (300.0, "", "cd"), end_s=900.0)
     done = study(log, [task("x", grow_cost_s=5.0, start_cost_s=9.0), task("y", max_nodes=2)], Settings())
-    told = report_data.of_study(done, InputSource()).told
+    told = report_data.of_study(done, InputSource()).summary
     rows = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
     assert rows[0]["to"] == told["idle_node_h"] == pytest.approx(done.part.idle_node_s / 3600.0)
     useful, steps = rows[-2], rows[1:-2]
@@ -166,7 +166,7 @@ def test_advice_begins_with_what_took_most() -> None:
 def test_many_tasks_are_cut_and_the_page_says_so() -> None:
     made = report_data.of_study(study_of("one"), InputSource())
     rows = [{**made.tasks[0], "name": f"t{number}"} for number in range(SHOWN + 1)]
-    many = report_data.ReportData(told=made.told, tasks=rows, log=made.log, holdings=made.holdings)
+    many = report_data.ReportData(summary=made.summary, tasks=rows, log=made.log, holdings=made.holdings)
     page = read(report.render(many))
     assert f"The first {SHOWN:,} of {SHOWN + 1:,}; all are in the table of tasks." in page.text
     assert f"t{SHOWN - 1}" in page.text

@@ -221,13 +221,13 @@ def test_time_is_on_the_calendar_if_there_is_one(start_s: float, span_s: float, 
     moments = TimeAxis(start_s, span_s)
     assert moments.on_calendar is calendar
     assert moments.place(0.0) == (start_s * 1000.0 if calendar else 0.0)
-    assert moments.told()["to"] - moments.told()["from"] == span_s * 1000.0
+    assert moments.to_dict()["to"] - moments.to_dict()["from"] == span_s * 1000.0
     assert ("since the log's start" in str(moments.axis())) is not calendar
 
 
 def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
     for moments in (TimeAxis(0.0, 0.0), TimeAxis(1.6e9, 1e-5)):
-        assert moments.told()["to"] > moments.told()["from"]
+        assert moments.to_dict()["to"] > moments.to_dict()["from"]
 
 
 def test_figures_are_drawn_without_a_browser() -> None:

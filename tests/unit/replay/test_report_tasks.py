@@ -101,7 +101,7 @@ def test_users_lie_upon_each_other_and_add_up_to_the_nodes_used() -> None:
     held_s = 0.0
     for part in figure.series:
         held_s += float((part.columns["nodes"] * np.diff(np.append(part.times_s, part.end_s))).sum())
-    assert held_s / 3600.0 == pytest.approx(material.told["used_node_h"])
+    assert held_s / 3600.0 == pytest.approx(material.summary["used_node_h"])
     assert {part.of for part in figure.series} == {"ann", "bob", "no user"}
     assert "ann" in figure.says
     assert "<path" in svg(figure)

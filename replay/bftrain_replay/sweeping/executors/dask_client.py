@@ -60,7 +60,7 @@ class _InHand:
     job: SweepPass
     address: str
     future: Future
-    worker: str | None = None  # by name, once it has told
+    worker: str | None = None  # by name, once it is known
 
 
 class DaskExecutor:
@@ -269,7 +269,7 @@ def required(module: str) -> Any:  # noqa: ANN401 - a module without types
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Dask from logging what is told here in other words."""
+    """Keep Dask from logging what errors here say already."""
     logging.getLogger("distributed")  # at least this one is there
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     before = {logger: logger.level for logger in map(logging.getLogger, names)}

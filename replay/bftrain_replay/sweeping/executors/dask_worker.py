@@ -51,7 +51,7 @@ def unchanged(data: bytes) -> bytes:
 def do(message: bytes, log: bytes | None, tasks: bytes | None, topic: str, address: str) -> bytes:
     """Do a pass; gives its outcome, or nothing if it was stopped.
 
-    An input that does not come along is generated here. ``topic`` is where progress is told, with our ``address``, and
+    An input that does not come along is generated here. ``topic`` is where progress is sent, with our ``address``, and
     the name of the event that says to stop.
     """
     job = wire.decode(message, SweepPass)

@@ -124,13 +124,13 @@ def serve(connection: socket.socket, inputs: InputCache) -> None:
 
 
 def _done(job: SweepPass, connection: socket.socket, inputs: InputCache) -> PassOutcome:
-    told_s = time.monotonic()
+    reported_s = time.monotonic()
 
     def watch(share: float) -> bool:
-        nonlocal told_s
+        nonlocal reported_s
         now_s = time.monotonic()
-        if now_s - told_s >= _TELL_EVERY_S:
-            told_s = now_s
+        if now_s - reported_s >= _TELL_EVERY_S:
+            reported_s = now_s
             _say(connection, PassProgress(share=share))
         return True
 

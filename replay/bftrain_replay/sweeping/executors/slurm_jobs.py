@@ -106,7 +106,7 @@ class SlurmJobs:
 
 
 class _Complaints(logging.Handler):
-    """Hears what goes wrong when jobs are handed in: nobody else is told."""
+    """Records failed submissions of jobs, which are reported nowhere else."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

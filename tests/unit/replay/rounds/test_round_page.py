@@ -49,7 +49,7 @@ def test_it_tells_how_long_tasks_took_and_who_held_the_nodes(tmp_path: Path, for
 def test_nodes_of_users_add_up_to_the_nodes_that_were_used(tmp_path: Path) -> None:
     material = round_page.of_folder(folder_of(tmp_path))
     of_users = sum((to_s - from_s) * nodes for from_s, to_s, _, nodes in material.users)
-    assert of_users == pytest.approx(material.told["used_node_h"] * 3600)
+    assert of_users == pytest.approx(material.summary["used_node_h"] * 3600)
     found = {series.of: series for series in pictures(tmp_path)["users"].series}
     for user, series in found.items():
         spans = [*series.times_s[1:].tolist(), series.end_s]
