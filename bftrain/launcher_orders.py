@@ -18,17 +18,17 @@ def orders(actions: Iterable[Action]) -> list[dict[str, Any]]:
     return [wire.plain(action) for action in actions]
 
 
-def event_of(told: Mapping[str, Any], time_s: float) -> Event | None:
+def event_of(message: Mapping[str, Any], time_s: float) -> Event | None:
     """Give the event that follows from what a launcher told, at ``time_s`` on the harvester's clock; often none."""
-    match told["told"]:
+    match message["type"]:
         case "done":
-            return TaskFinished(time_s=time_s, task=told["task"])
+            return TaskFinished(time_s=time_s, task=message["task"])
         case "failed":
-            return TaskFailed(time_s=time_s, task=told["task"], reason=told["reason"][-_REASON_LETTERS:])
+            return TaskFailed(time_s=time_s, task=message["task"], reason=message["reason"][-_REASON_LETTERS:])
         case "registered":
-            return NodesJoined(time_s=time_s, nodes=(told["node"],))
+            return NodesJoined(time_s=time_s, nodes=(message["node"],))
         case "gone":
-            return NodesLeft(time_s=time_s, nodes=(told["node"],))
+            return NodesLeft(time_s=time_s, nodes=(message["node"],))
     return None
 
 

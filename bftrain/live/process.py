@@ -54,7 +54,7 @@ class LiveProcess:
         for number in _ENDING:
             loop.add_signal_handler(number, self._signalled, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until somebody listens
-        opened = open_site(self._site, lambda told: self._daemon.tell(told))  # noqa: PLW0108 - there is none yet
+        opened = open_site(self._site, lambda message: self._daemon.tell(message))  # noqa: PLW0108 - there is none yet
         try:
             self._daemon = LiveDaemon(opened, self._say)
             loop.set_exception_handler(self._went_wrong)
@@ -82,10 +82,10 @@ class LiveProcess:
         api = ApiServer(office, opened.site)
         await api.open()
         began = asyncio.create_task(daemon.begin(), name="begin")
-        told = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
+        message = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
         beside: asyncio.Task[None] | None = None
         try:
-            await _first({began, *told}, daemon.broken)
+            await _first({began, *message}, daemon.broken)
             if began.done():
                 began.result()
                 page = "; the status page: bftrain page" if office.page().address else ""
@@ -93,7 +93,7 @@ class LiveProcess:
                 notify_systemd("READY=1")
                 if self._beside is not None:
                     beside = asyncio.create_task(self._beside(daemon, api, office), name="beside")
-                await self._until_it_ends(told, beside, daemon.broken)
+                await self._until_it_ends(message, beside, daemon.broken)
             began.cancel()
             if beside is not None:
                 beside.cancel()
@@ -107,21 +107,21 @@ class LiveProcess:
             if self._now.is_set():
                 raise Interrupted("ended at once; what runs on the nodes is found again, or ends by itself")
         finally:
-            for job in (began, *told):
+            for job in (began, *message):
                 job.cancel()
             daemon.close()
             await api.close()
             await _goodbye(opened, cut_short=self._now.is_set() or daemon.broken.done())
 
     async def _until_it_ends(
-        self, told: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
+        self, message: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
     ) -> None:
         """Wait for a signal, for what is done beside if it ends with that or that fails, or for a fault."""
         if beside is not None:
-            await _first({*told, beside}, broken)
+            await _first({*message, beside}, broken)
             if not beside.done() or self._ends_with_it or beside.cancelled() or beside.exception() is not None:
                 return
-        await _first(told, broken)
+        await _first(message, broken)
 
     async def _end_in_order(self, daemon: LiveDaemon, opened: LiveResources) -> None:
         notify_systemd("STOPPING=1")

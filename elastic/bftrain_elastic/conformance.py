@@ -30,17 +30,34 @@ from typing import Final
 
 from bftrain_elastic.manager.agent_hub import AgentHub, Tell
 from bftrain_elastic.tryout.leftovers import listening
-from bftrain_elastic.tryout.local_stage import PATIENCE_S, TRIAL, LauncherNonconformance, Launches, LocalStage, Told
+from bftrain_elastic.tryout.local_stage import (
+    PATIENCE_S,
+    TRIAL,
+    LauncherNonconformance,
+    LauncherPort,
+    LocalStage,
+    MessageLog,
+)
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE_S: Final = 0.05  # within which apply() returns, on a machine that may be busy
 _TRIES: Final = 3  # how often it may try to do so
 
-__all__ = ["CASES", "PATIENCE_S", "TRIAL", "Case", "LauncherNonconformance", "LocalStage", "Message", "Told", "check"]
+__all__ = [
+    "CASES",
+    "PATIENCE_S",
+    "TRIAL",
+    "ConformanceCase",
+    "LauncherNonconformance",
+    "LocalStage",
+    "Message",
+    "MessageLog",
+    "check",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ConformanceCase:
     """One check; ``check(stage)`` raises :class:`LauncherNonconformance`, and then restores the stage."""
 
     name: str
@@ -56,7 +73,7 @@ class Case:
             raise
 
 
-def check(make: Callable[[Tell, AgentHub], Launches], script: Sequence[str] = TRIAL) -> None:
+def check(make: Callable[[Tell, AgentHub], LauncherPort], script: Sequence[str] = TRIAL) -> None:
     """Put a launcher through all cases."""
     with LocalStage(make, script) as stage:
         for case in CASES:
@@ -69,11 +86,11 @@ def _demand(true: object, problem: str) -> None:
 
 
 def _confirmed(stage: LocalStage, task: str) -> list[int]:
-    return [one["size"] for one in stage.told.of("confirmed", task)]
+    return [one["size"] for one in stage.messages.of("confirmed", task)]
 
 
 def _nothing_redone(stage: LocalStage, task: str) -> None:
-    steps = [one["step"] for one in stage.told.of("report", task)]
+    steps = [one["step"] for one in stage.messages.of("report", task)]
     _demand(steps, "no step was reported")
     again = [pair for pair in pairwise(steps) if pair[1] != pair[0] + 1]
     _demand(not again, f"steps were redone or left out: {again}")
@@ -85,13 +102,13 @@ def _nothing_redone(stage: LocalStage, task: str) -> None:
 def _grows_and_shrinks(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1")
-    stage.told.steps(task, 1)
+    stage.messages.steps(task, 1)
     stage.do("grow", task, "n2", "n3")
-    stage.told.steps(task, 3)
+    stage.messages.steps(task, 3)
     stage.do("shrink", task, "n2", cause="decided")
-    stage.told.steps(task, 2)
+    stage.messages.steps(task, 2)
     _demand(_confirmed(stage, task) == [1, 3, 2], f"sizes 1, 3, 2 were asked for, not {_confirmed(stage, task)}")
-    stage.told.until(lambda: bool(stage.told.of("vacated", task)), "the node given up is vacated")
+    stage.messages.until(lambda: bool(stage.messages.of("vacated", task)), "the node given up is vacated")
     _nothing_redone(stage, task)
     stage.end(task)
 
@@ -99,13 +116,13 @@ def _grows_and_shrinks(stage: LocalStage) -> None:
 def _reports_add_up(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
-    stage.told.steps(task, 2, 10)
-    for one in stage.told.of("report", task):
+    stage.messages.steps(task, 2, 10)
+    for one in stage.messages.of("report", task):
         _demand(one["size"] == len(("n1", "n2")), f"the size is 2: {one}")
         _demand(one["samples"] > 0, f"a step has samples: {one}")
         _demand(abs(one["t"] - time.time()) < PATIENCE_S, f"t is the time of the step: {one}")
         _demand(one["total"] == one["samples"] * (one["step"] - one["since"]), f"total is the sum since then: {one}")
-    kept = stage.told.of("on_disk", task) or stage.told.of("in_memory", task)
+    kept = stage.messages.of("on_disk", task) or stage.messages.of("in_memory", task)
     _demand(kept, "the script commits, and nothing was said of it")
     stage.end(task)
 
@@ -113,15 +130,17 @@ def _reports_add_up(stage: LocalStage) -> None:
 def _moves_altogether(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1")
-    stage.told.steps(task, 1)
+    stage.messages.steps(task, 1)
     stage.launcher.apply(
         [
             {"action": "grow", "task": task, "nodes": ["n2"]},
             {"action": "shrink", "task": task, "nodes": ["n1"], "cause": "decided"},
         ]
     )
-    stage.told.until(lambda: stage.told.of("confirmed", task)[-1]["nodes"] == ["n2"], "the task runs on n2 alone")
-    stage.told.steps(task, 1)
+    stage.messages.until(
+        lambda: stage.messages.of("confirmed", task)[-1]["nodes"] == ["n2"], "the task runs on n2 alone"
+    )
+    stage.messages.steps(task, 1)
     _nothing_redone(stage, task)
     stage.end(task)
 
@@ -131,12 +150,12 @@ def _wants_are_merged(stage: LocalStage) -> None:
     stage.do("start", task, "n1")
     for action, node in (("grow", "n2"), ("grow", "n3"), ("shrink", "n2"), ("grow", "n4"), ("shrink", "n3")):
         stage.do(action, task, node)
-    stage.told.until(
-        lambda: [one["nodes"] for one in stage.told.of("confirmed", task)][-1:] == [["n1", "n4"]],
+    stage.messages.until(
+        lambda: [one["nodes"] for one in stage.messages.of("confirmed", task)][-1:] == [["n1", "n4"]],
         "after many wants the last one holds: n1 and n4",
     )
-    stage.told.steps(task, 2)
-    generations = [one["generation"] for one in stage.told.of("confirmed", task)]
+    stage.messages.steps(task, 2)
+    generations = [one["generation"] for one in stage.messages.of("confirmed", task)]
     _demand(generations == sorted(set(generations)), f"generations rise: {generations}")
     stage.end(task)
 
@@ -144,21 +163,21 @@ def _wants_are_merged(stage: LocalStage) -> None:
 def _nodes_are_taken(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2", "n3")
-    stage.told.steps(task, 3)
+    stage.messages.steps(task, 3)
     # The oldest, which may well be the one that leads
     stage.lose("n1")
     stage.do("shrink", task, "n1", cause="preempted")
-    stage.told.steps(task, 2)
+    stage.messages.steps(task, 2)
     stage.launcher.apply(
         [
             {"action": "release", "nodes": ["n2"]},
             {"action": "shrink", "task": task, "nodes": ["n2"], "cause": "preempted"},
         ]
     )
-    stage.told.steps(task, 1)
+    stage.messages.steps(task, 1)
     stage.find("n1")
     stage.do("grow", task, "n1")
-    stage.told.steps(task, 2)
+    stage.messages.steps(task, 2)
     _goes_on(stage, task)
     stage.end(task)
 
@@ -166,26 +185,26 @@ def _nodes_are_taken(stage: LocalStage) -> None:
 def _goes_on(stage: LocalStage, task: str) -> None:
     """Demand that no step behind a commit that was told is done again."""
     safe = -1
-    for one in stage.told.all:
+    for one in stage.messages.all:
         if one.get("task") != task:
             continue
-        if one["told"] == "confirmed":
+        if one["type"] == "confirmed":
             _demand(one["step"] >= safe, f"the task goes on from {one['step']}, and {safe} was on disk")
-        if one["told"] == "on_disk":
+        if one["type"] == "on_disk":
             safe = max(safe, one["step"])
 
 
 def _all_nodes_are_taken(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
-    stage.told.steps(task, 2, 20)
+    stage.messages.steps(task, 2, 20)
     stage.lose("n1")
     stage.lose("n2")
     stage.do("stop", task, "n1", "n2", cause="preempted")
-    stage.told.until(lambda: bool(stage.told.of("paused", task)), "a task without nodes is paused")
+    stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "a task without nodes is paused")
     stage.do("start", task, "n3")
-    stage.told.steps(task, 1)
-    _demand(stage.told.of("confirmed", task)[-1]["step"] > 0, "it goes on from its last commit, not from the start")
+    stage.messages.steps(task, 1)
+    _demand(stage.messages.of("confirmed", task)[-1]["step"] > 0, "it goes on from its last commit, not from the start")
     _goes_on(stage, task)
     stage.find("n1")
     stage.find("n2")
@@ -195,11 +214,11 @@ def _all_nodes_are_taken(stage: LocalStage) -> None:
 def _stops_and_starts(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
-    stage.told.steps(task, 2)
+    stage.messages.steps(task, 2)
     stage.do("stop", task, "n1", "n2", cause="decided")
-    stage.told.until(lambda: bool(stage.told.of("paused", task)), "a task that gave up its nodes is paused")
+    stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "a task that gave up its nodes is paused")
     stage.do("start", task, "n3", "n4")
-    stage.told.steps(task, 2)
+    stage.messages.steps(task, 2)
     _nothing_redone(stage, task)
     stage.end(task)
 
@@ -207,34 +226,34 @@ def _stops_and_starts(stage: LocalStage) -> None:
 def _ends_well(stage: LocalStage) -> None:
     task = stage.new("--steps", "60")
     stage.do("start", task, "n1", "n2")
-    stage.told.until(lambda: bool(stage.told.of("done", task)), "a task of 60 steps is done")
-    _demand(stage.told.of("done", task)[0]["step"] == 60, f"60 steps: {stage.told.of('done', task)}")  # noqa: PLR2004 - as many as were asked for
-    _demand(not stage.told.of("failed", task), "it did not fail")
+    stage.messages.until(lambda: bool(stage.messages.of("done", task)), "a task of 60 steps is done")
+    _demand(stage.messages.of("done", task)[0]["step"] == 60, f"60 steps: {stage.messages.of('done', task)}")  # noqa: PLR2004 - as many as were asked for
+    _demand(not stage.messages.of("failed", task), "it did not fail")
     stage.end(task)
 
 
 def _fails_with_its_last_words(stage: LocalStage) -> None:
     task = stage.new("--fail")
     stage.do("start", task, "n1")
-    stage.told.until(lambda: bool(stage.told.of("failed", task)), "a script that always dies has failed")
-    reason = stage.told.of("failed", task)[0]["reason"]
+    stage.messages.until(lambda: bool(stage.messages.of("failed", task)), "a script that always dies has failed")
+    reason = stage.messages.of("failed", task)[0]["reason"]
     _demand("as it was told to" in reason, f"the reason ends with its last words, not: {reason}")
-    _demand(len(stage.told.of("note", task)) >= 1, "it was tried more than once")
+    _demand(len(stage.messages.of("note", task)) >= 1, "it was tried more than once")
     stage.end(task)
 
 
 def _two_tasks(stage: LocalStage) -> None:
     one, other = stage.new("--steps", "100000"), stage.new("--steps", "100000")
     stage.do("start", one, "n1", "n2")
-    stage.told.steps(one, 2)
+    stage.messages.steps(one, 2)
     stage.launcher.apply(
         [
             {"action": "shrink", "task": one, "nodes": ["n2"], "cause": "decided"},
             {"action": "start", "task": other, "nodes": ["n2", "n3"]},
         ]
     )
-    stage.told.steps(other, 2)
-    stage.told.steps(one, 1)
+    stage.messages.steps(other, 2)
+    stage.messages.steps(one, 1)
     stage.launcher.drop(one)
     stage.end(other)  # and nothing is left of the first one either
 
@@ -259,7 +278,7 @@ def _applying_s(stage: LocalStage) -> float:
 def _keeps_to_itself(stage: LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2")
-    stage.told.steps(task, 2)
+    stage.messages.steps(task, 2)
     hosts = {host for host, _ in listening(stage.below())}
     _demand(hosts <= {"127.0.0.1"}, f"its processes listen on {hosts}, and their agents were told 127.0.0.1")
     folder = stage.folder / task
@@ -271,7 +290,7 @@ def _keeps_to_itself(stage: LocalStage) -> None:
 
 
 CASES: Final = tuple(
-    Case(run.__name__.strip("_").replace("_", "-"), run)
+    ConformanceCase(run.__name__.strip("_").replace("_", "-"), run)
     for run in (
         _grows_and_shrinks,
         _reports_add_up,

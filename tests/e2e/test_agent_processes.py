@@ -61,7 +61,7 @@ def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
             connection.sendall(sealed.greeting)
             while not list(sealed.feed(connection.recv(65536))):
                 pass
-            connection.sendall(sealed.seal({"do": "bye"}))
+            connection.sendall(sealed.seal({"type": "bye"}))
             while connection.recv(65536):
                 pass
         with door.accept()[0]:  # it comes again
@@ -216,7 +216,7 @@ def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_ou
     one_node.spawn("", warm=False, argv=argv)
     one_node.watched.until("exited")
     order = {
-        "do": "spawn", "worker": one_node.ordered, "task": "t", "argv": argv, "env": {},
+        "type": "spawn", "worker": one_node.ordered, "task": "t", "argv": argv, "env": {},
         "cwd": str(one_node.folder), "log": str(one_node.folder / "0.log"), "slot": 0, "warm": False,
     }  # fmt: skip
     one_node.hub.call(lambda: one_node.hub.spawn(one_node.watched, "n1", "t", order))

@@ -18,7 +18,7 @@ import pytest
 from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.agent.worker_socket import sweep
-from bftrain_elastic.conformance import Told
+from bftrain_elastic.conformance import MessageLog
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.tryout.local_agents import LocalAgents
@@ -56,7 +56,7 @@ def family(stage: conformance.LocalStage, node: str = "n1") -> set[int]:
     """Start a training on a node and give all processes that belong to it, the agent and the nursery included."""
     task = stage.new()
     stage.do("start", task, node)
-    stage.told.steps(task, 1)
+    stage.messages.steps(task, 1)
     agent = stage.agents.running[node].pid
     until(lambda: len(list(descendants(agent))) == 5, "nursery, worker and its three children are there")
     return {agent, *descendants(agent)}
@@ -90,9 +90,10 @@ def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: confo
         took.append(time.monotonic() - begun)
         del stage.agents.running[node]
         assert (code, alive(pids)) == (0, set())
-        stage.told.until(
+        stage.messages.until(
             lambda node=node: any(
-                one["told"] == "gone" and one["node"] == node and "SIGTERM" in one["reason"] for one in stage.told.all
+                one["type"] == "gone" and one["node"] == node and "SIGTERM" in one["reason"]
+                for one in stage.messages.all
             ),
             "it says so",
         )
@@ -115,7 +116,7 @@ def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.LocalStage,
         until(lambda: not home.exists(), "and the folder in which it let workers in")
     else:  # and the task goes on
         task = f"{stage.launcher.name}1"
-        stage.told.steps(task, 1)
+        stage.messages.steps(task, 1)
 
 
 def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
 
     Others empty the caches too, so each start is compared with one right after it, and the odd ones do not count.
     """
-    told = Told()
+    told = MessageLog()
     hub = AgentHub(told, make_secret(tmp_path / "secret"))
     times_bare = []
     agents = LocalAgents(hub, tmp_path / "secret", preload=())
@@ -209,7 +210,7 @@ def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
     with conformance.LocalStage(launchers.native, nodes=("n1", "n2")) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1", "n2")
-        stage.told.steps(task, 2)
+        stage.messages.steps(task, 2)
         pids = {os.getpid(), *descendants(os.getpid())}
         listening = ports_of(pids) - before
         assert len(listening) >= 3, "the hub, and each worker's store"
@@ -238,7 +239,7 @@ time.sleep(600)
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_there_is_a_worker_for_each_gpu_and_it_is_told_which(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: launchers.Factory, sees: set[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: launchers.LauncherFactory, sees: set[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")  # torch for CPUs does not look at it
     script = tmp_path / "sees.py"
@@ -282,7 +283,7 @@ def taken(port: int) -> bool:
 
 
 def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
-    told = Told()
+    told = MessageLog()
     hub = AgentHub(told, make_secret(tmp_path / "secret"))
     try:
         for line in (b"hello\n", b"x" * 5000, b'{"nonce": "00"}\n', stranger_registers):
@@ -300,13 +301,13 @@ def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
 def stranger_registers(greeting: bytes) -> bytes:
     wrong = AuthenticatedStream(b"?" * 32, "agent")
     list(wrong.feed(greeting))
-    register = {"say": "register", "node": "n1", "address": "", "slots": 1, "pid": 1}
+    register = {"type": "register", "node": "n1", "address": "", "slots": 1, "pid": 1}
     return wrong.greeting + wrong.seal(register)
 
 
 @pytest.mark.parametrize("why", ["it does not let us in; has it the same secret?", "Connection refused"])
 def test_without_a_manager_that_lets_it_in_an_agent_ends_and_says_why(tmp_path: Path, why: str) -> None:
-    hub = AgentHub(Told(), make_secret(tmp_path / "one"))
+    hub = AgentHub(MessageLog(), make_secret(tmp_path / "one"))
     make_secret(tmp_path / "other")
     place = f"127.0.0.1:{hub.address[1]}"
     if "refused" in why:

@@ -39,22 +39,22 @@ def workers(stage: conformance.LocalStage) -> list[int]:
 
 
 def lines(stage: conformance.LocalStage, task: str) -> list[conformance.Message]:
-    return stage.told.of("report", task)
+    return stage.messages.of("report", task)
 
 
 def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(stage: conformance.LocalStage) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, "n1", "n2", "n3")
-    stage.told.steps(task, 3)
+    stage.messages.steps(task, 3)
     usual_s = planned_change_s(stage, task, NODES[:3])  # long only on a machine that has other work
-    victim, since = workers(stage)[1], len(stage.told.all)
-    before, safe = len(lines(stage, task)), stage.told.of("in_memory", task)[-1]["step"]
+    victim, since = workers(stage)[1], len(stage.messages.all)
+    before, safe = len(lines(stage, task)), stage.messages.of("in_memory", task)[-1]["step"]
     killed = time.time()
     os.kill(victim, signal.SIGKILL)
-    stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the others go on")
-    again = stage.told.of("confirmed", task, since)[0]
+    stage.messages.until(lambda: bool(stage.messages.of("confirmed", task, since)), "the others go on")
+    again = stage.messages.of("confirmed", task, since)[0]
     assert again["step"] >= safe
-    stage.told.steps(task, 3)  # and another takes its place
+    stage.messages.steps(task, 3)  # and another takes its place
     first = next(one for one in lines(stage, task)[before - 1 :] if one["t"] > again["t"])
     assert first["t"] - killed < 2.0 + usual_s
     steps = [one["step"] for one in lines(stage, task)]
@@ -67,7 +67,7 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.LocalStag
     task = stage.new("--steps", "1000000", "--step-s", "0.001")
     held = ["n1"]
     stage.do("start", task, "n1")
-    stage.told.steps(task, 1, 2)
+    stage.messages.steps(task, 1, 2)
     kills = 0
     for _ in range(100):
         if dice.random() < 0.15:
@@ -82,21 +82,21 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.LocalStag
             gone = dice.sample(held, dice.randint(1, len(held) - 1))
             held = [node for node in held if node not in gone]
             stage.do("shrink", task, *gone, cause=dice.choice(["decided", "preempted"]))
-        stage.told.steps(task, len(held), 2)
+        stage.messages.steps(task, len(held), 2)
     stage.do("stop", task, *held, cause="decided")
-    stage.told.until(lambda: bool(stage.told.of("paused", task)), "all is given up")
+    stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "all is given up")
     assert kills > 5
     safe = 0  # no step behind a saved one is done again
-    for one in stage.told.all:
+    for one in stage.messages.all:
         if one.get("task") != task:
             continue
-        if one["told"] == "on_disk":
+        if one["type"] == "on_disk":
             safe = one["step"]
-        elif one["told"] == "report":
+        elif one["type"] == "report":
             assert one["step"] > safe
     reported = lines(stage, task)
     assert reported[-1]["loss"] < reported[0]["loss"] / 100
-    assert not stage.told.of("failed", task)
+    assert not stage.messages.of("failed", task)
     folder = stage.folder / task
     assert checkpoint_file.step_of(folder) == reported[-1]["step"]
     assert {path.name for path in folder.iterdir()} == {"state", "logs"}, "nothing half written is left"
@@ -106,14 +106,14 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.LocalStag
 def test_resized_or_not_the_model_is_the_same(stage: conformance.LocalStage) -> None:
     quiet, moved = stage.new("--steps", "150"), stage.new("--steps", "150", "--step-s", "0.01")
     stage.do("start", moved, "n1")
-    stage.told.steps(moved, 1, 3)
+    stage.messages.steps(moved, 1, 3)
     stage.do("grow", moved, "n2", "n3")
-    stage.told.steps(moved, 3, 3)
+    stage.messages.steps(moved, 3, 3)
     stage.do("shrink", moved, "n1")
-    stage.told.steps(moved, 2, 3)
-    stage.told.until(lambda: bool(stage.told.of("done", moved)), "it is done")
+    stage.messages.steps(moved, 2, 3)
+    stage.messages.until(lambda: bool(stage.messages.of("done", moved)), "it is done")
     stage.do("start", quiet, "n4")
-    stage.told.until(lambda: bool(stage.told.of("done", quiet)), "it is done")
+    stage.messages.until(lambda: bool(stage.messages.of("done", quiet)), "it is done")
     one, other = (checkpoint_file.load(stage.folder / task) for task in (quiet, moved))
     assert one is not None
     assert other is not None

@@ -30,7 +30,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[conformance.LocalStage]:
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_a_launcher_does_what_its_port_demands(case: conformance.Case, stage: conformance.LocalStage) -> None:
+def test_a_launcher_does_what_its_port_demands(
+    case: conformance.ConformanceCase, stage: conformance.LocalStage
+) -> None:
     case.check(stage)
 
 
@@ -38,10 +40,10 @@ def test_torchrun_resizes_a_training_with_torch_and_listens_on_one_address() -> 
     with conformance.LocalStage(registry.load("launcher", "torchrun")) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
-        stage.told.steps(task, 1, 3)
+        stage.messages.steps(task, 1, 3)
         stage.do("grow", task, "n2")
-        stage.told.steps(task, 2, 3)
+        stage.messages.steps(task, 2, 3)
         assert {host for host, _ in listening(stage.below())} == {"127.0.0.1"}
-        steps = [one["step"] for one in stage.told.of("report", task)]
+        steps = [one["step"] for one in stage.messages.of("report", task)]
         assert steps == list(range(1, len(steps) + 1)), "no step is done again"
         stage.end(task)

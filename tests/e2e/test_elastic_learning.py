@@ -28,7 +28,7 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
         deadline = time.monotonic() + 120
         while not {1, 2, 4} <= measuring.settled() or sizes[-1] != 4:
             assert time.monotonic() < deadline, (sizes, measuring.settled())
-            for told in stage.told.all[seen:]:
+            for told in stage.messages.all[seen:]:
                 seen += 1
                 if told.get("task") == task:
                     measuring.hear(told)
@@ -37,14 +37,14 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
                 sizes.append(size)
                 stage.launcher.narrow(task, size)
             time.sleep(0.005)
-        stage.told.steps(task, 4)
-        for told in stage.told.all[seen:]:
+        stage.messages.steps(task, 4)
+        for told in stage.messages.all[seen:]:
             if told.get("task") == task:
                 measuring.hear(told)
         assert sizes == [4, 2, 1, 4]
-        confirmed = [one["nodes"] for one in stage.told.of("confirmed", task)]
+        confirmed = [one["nodes"] for one in stage.messages.of("confirmed", task)]
         assert confirmed == [list(NODES), ["n1", "n2"], ["n1"], list(NODES)]
-        steps = [one["step"] for one in stage.told.of("report", task)]
+        steps = [one["step"] for one in stage.messages.of("report", task)]
         assert all(later == earlier + 1 for earlier, later in pairwise(steps)), "measuring redoes nothing"
         stage.end(task)
 

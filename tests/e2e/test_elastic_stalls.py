@@ -48,30 +48,30 @@ def test_a_stopped_rank_is_named_and_replaced(stage: LocalStage, figures: Figure
     with Stalled(stage, "stop", limit_s=LIMIT_S) as stalled:
         figures.add("SIGSTOP of a rank: named after", stalled.demand_it_is_named(WORDS["stop"]), "s")
         stalled.demand_stacks(r"faulty\.py\", line \d+ in train")
-        stage.told.steps(stalled.task, 2)  # it goes on with another process
-        assert not stage.told.of("failed", stalled.task)
+        stage.messages.steps(stalled.task, 2)  # it goes on with another process
+        assert not stage.messages.of("failed", stalled.task)
 
 
 def test_each_crash_is_told_with_the_words_of_the_script(stage: LocalStage) -> None:
     with Stalled(stage, "crash", limit_s=LIMIT_S) as stalled:
-        stage.told.until(lambda: bool(stage.told.of("failed", stalled.task)), "it is given up")
+        stage.messages.until(lambda: bool(stage.messages.of("failed", stalled.task)), "it is given up")
         crashes, told = stalled.record("crash"), stalled.said("ValueError: a batch of the wrong form")
         # Both ranks crash in the end: what one of them does while the task is given up need not be told
         assert len(told) >= max(3, len(crashes) - 1), f"{len(crashes)} crashes, and these were told: {told}"
-        reason = stage.told.of("failed", stalled.task)[0]["reason"]
+        reason = stage.messages.of("failed", stalled.task)[0]["reason"]
         assert reason.strip().endswith("ValueError: a batch of the wrong form"), reason
 
 
 def test_every_crash_of_one_rank_is_told_though_the_others_notice_it_first(stage: LocalStage) -> None:
     with Stalled(stage, "crashes", limit_s=60.0) as stalled:
-        stage.told.until(lambda: len(stalled.record("crash")) >= CRASHES, f"it crashes {CRASHES} times")
+        stage.messages.until(lambda: len(stalled.record("crash")) >= CRASHES, f"it crashes {CRASHES} times")
         crashes = len(stalled.record("crash")) - 1  # the last one may still be on its way
-        told = stage.told.of("note", stalled.task)
-        stage.told.until(
+        told = stage.messages.of("note", stalled.task)
+        stage.messages.until(
             lambda: len(stalled.said("ValueError: a batch of the wrong form")) >= crashes,
             f"each of {crashes} crashes is told; told so far: {[one['text'] for one in told]}",
             10,
         )
         strange = stalled.said("(?i)gloo|connection (closed|reset)|peer")
         assert not strange, f"what follows from a crash is told beside it: {strange}"
-        assert not stage.told.of("failed", stalled.task), stage.told.of("failed", stalled.task)
+        assert not stage.messages.of("failed", stalled.task), stage.messages.of("failed", stalled.task)

@@ -35,7 +35,7 @@ def stage(agents: conformance.LocalStage) -> Iterator[conformance.LocalStage]:
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_it_does_what_its_port_demands(case: conformance.Case, stage: conformance.LocalStage) -> None:
+def test_it_does_what_its_port_demands(case: conformance.ConformanceCase, stage: conformance.LocalStage) -> None:
     case.check(stage)
 
 
@@ -44,7 +44,7 @@ def test_it_talks_on_loopback_only(stage: conformance.LocalStage) -> None:
 
     task = stage.new("--steps", "100000")
     stage.do("start", task, *NODES[:3])
-    stage.told.steps(task, 3)
+    stage.messages.steps(task, 3)
     connections = [one for pid in stage.leftovers() for one in psutil.Process(pid).net_connections("inet")]
     listening = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN}
     assert listening == {"127.0.0.1"}
@@ -56,31 +56,31 @@ def test_it_talks_on_loopback_only(stage: conformance.LocalStage) -> None:
 def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.LocalStage, node: str) -> None:
     task = stage.new("--steps", "100000")
     stage.do("start", task, *NODES[:3])
-    stage.told.steps(task, 3, 20)
+    stage.messages.steps(task, 3, 20)
     usual_s = planned_change_s(stage, task, NODES[:3])  # long only on a machine that has other work
-    safe, since = stage.told.of("in_memory", task)[-1]["step"], len(stage.told.all)
+    safe, since = stage.messages.of("in_memory", task)[-1]["step"], len(stage.messages.all)
     killed_at = kill_worker(stage, node)
-    stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the others go on")
-    again = stage.told.of("confirmed", task, since)[0]
+    stage.messages.until(lambda: bool(stage.messages.of("confirmed", task, since)), "the others go on")
+    again = stage.messages.of("confirmed", task, since)[0]
     assert again["size"] == 2
     assert again["step"] >= safe
     assert again["t"] - killed_at < 2.0 + usual_s
-    stage.told.steps(task, 3)  # and another has taken its place
+    stage.messages.steps(task, 3)  # and another has taken its place
     stage.end(task)
 
 
 def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.LocalStage) -> None:
     still, moved = stage.new("--steps", "120", "--step-s", "0"), stage.new("--steps", "120", "--step-s", "0.01")
     stage.do("start", moved, "n1")
-    stage.told.steps(moved, 1)
+    stage.messages.steps(moved, 1)
     stage.do("grow", moved, "n2", "n3")
-    stage.told.steps(moved, 3)
+    stage.messages.steps(moved, 3)
     stage.do("shrink", moved, "n1", cause="decided")
-    stage.told.steps(moved, 2)
-    stage.told.until(lambda: bool(stage.told.of("done", moved)), "it is done")
+    stage.messages.steps(moved, 2)
+    stage.messages.until(lambda: bool(stage.messages.of("done", moved)), "it is done")
     stage.do("start", still, "n4")
-    stage.told.until(lambda: bool(stage.told.of("done", still)), "it is done")
-    assert [one["step"] for one in stage.told.of("report", moved)] == list(range(1, 121))
+    stage.messages.until(lambda: bool(stage.messages.of("done", still)), "it is done")
+    assert [one["step"] for one in stage.messages.of("report", moved)] == list(range(1, 121))
     one, other = (final(stage.folder / task) for task in (still, moved))
     assert len(one) == len(other) >= 4  # weight, bias, and the momentum of both
     for mine, its in zip(one, other, strict=True):
@@ -100,10 +100,10 @@ def test_random_sizes_and_deaths(stage: conformance.LocalStage) -> None:
     task = stage.new("--steps", "100000")
     storm(stage, task, rounds=12)
     stage.do("stop", task, *NODES, cause="decided")
-    stage.told.until(lambda: bool(stage.told.of("paused", task)), "all is given up, and no worker writes")
-    assert not stage.told.of("failed", task)
+    stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "all is given up, and no worker writes")
+    assert not stage.messages.of("failed", task)
     assert_never_behind_a_commit(stage, task)
-    losses = [one["loss"] for one in stage.told.of("report", task)]
+    losses = [one["loss"] for one in stage.messages.of("report", task)]
     assert losses[-1] < losses[0] / 10
     assert {path.name for path in (stage.folder / task).iterdir()} == {"state", "logs"}
     stage.end(task)
@@ -114,13 +114,13 @@ def test_examples_are_resized_and_learn(stage: conformance.LocalStage, example: 
     task = f"example {example.stem}"
     stage.launcher.add(task, {"argv": [str(example), "--steps", "120"], "folder": str(stage.folder / example.stem)})
     stage.do("start", task, "n1")
-    stage.told.steps(task, 1)
+    stage.messages.steps(task, 1)
     stage.do("grow", task, "n2", "n3")
-    stage.told.steps(task, 3)
+    stage.messages.steps(task, 3)
     stage.do("shrink", task, "n1", cause="decided")
-    stage.told.steps(task, 2)
-    stage.told.until(lambda: bool(stage.told.of("done", task)), "it is done")
-    reports = stage.told.of("report", task)
+    stage.messages.steps(task, 2)
+    stage.messages.until(lambda: bool(stage.messages.of("done", task)), "it is done")
+    reports = stage.messages.of("report", task)
     assert [one["step"] for one in reports] == list(range(1, 121))
     assert reports[-1]["loss"] < reports[0]["loss"] / 2
     stage.end(task)

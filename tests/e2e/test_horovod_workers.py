@@ -102,9 +102,9 @@ def test_an_old_member_forms_a_group_with_a_fresh_one_after_one_that_did_not_for
         workers.go(1, [first])
         first.hear("report", lambda one: one["step"] >= 10)
         workers.gather(2, [first])
-        first.tell(do="go", generation=2, rank=0, workers=2, size=2, store=first.of("ready")[-1]["store"], sync=True)
+        first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=first.of("ready")[-1]["store"], sync=True)
         until(lambda: has_come(first.of("ready")[-1]["store"]), "it waits for the other one")
-        first.tell(do="abort")  # which is dead
+        first.tell(type="abort")  # which is dead
         assert workers.ready([first])[0]["step"] >= 10
         workers.go(3)
         first.hear("report", lambda one: one["size"] == 2)
@@ -124,11 +124,11 @@ def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) 
         workers.gather(2, [first])
         (workers.folder / "state").unlink()  # as if it had been written long ago
         store = first.of("ready")[-1]["store"]
-        first.tell(do="go", generation=2, rank=0, workers=2, size=2, store=store, sync=True)
+        first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=store, sync=True)
         second.process.send_signal(signal.SIGKILL)
         all_came((store[0], store[1]), 1, 2, 30.0, lambda: False)  # another says that it is there, and is dead then
         until(lambda: len(listening([first.process.pid])) > 1, "Horovod waits for the other one")
-        first.tell(do="abort")
+        first.tell(type="abort")
         assert first.ends() == os.EX_TEMPFAIL
         assert "the group did not form" in first.log.read_text()
         assert checkpoint_file.step_of(workers.folder) == first.of("ready")[-1]["step"]

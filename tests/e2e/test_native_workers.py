@@ -91,7 +91,7 @@ def test_two_nodes_have_it_in_memory_and_one_node_has_it_on_disk(tmp_path: Path)
         steps = [one["step"] for one in first.of("report")]
         assert len(first.of("in_memory")) < 0.2 * steps[-1] + 5, "not more than five a second"
         ready = workers.gather(2)
-        first.tell(do="leave", save=False)
+        first.tell(type="leave", save=False)
         workers.go(2, [second], sync=False)
         # The copy of the other node is gone: what was committed is written before anything else
         assert second.hear("on_disk")["step"] == ready[1]["step"] > 0
@@ -174,7 +174,7 @@ def test_a_worker_says_where_it_is_while_it_hangs(tmp_path: Path) -> None:
     with Workers(tmp_path, script(body, before=before)) as workers:
         first, second = workers.all
         workers.ready()
-        second.tell(do="position")
+        second.tell(type="position")
         assert second.hear("position")["place"] == "script"
         workers.go(1)
         first.hear("report", lambda one: one["step"] >= 5)
@@ -183,7 +183,7 @@ def test_a_worker_says_where_it_is_while_it_hangs(tmp_path: Path) -> None:
             number for number, text in enumerate(script(body, before=before).splitlines(), 1) if "sleep(1000)" in text
         )
         assert where[1] == {
-            "say": "position",
+            "type": "position",
             "place": "script",
             "line": f"script.py:{line} in wait_for_ever",
             "commits": 4,
@@ -287,7 +287,7 @@ if os.environ["BFTRAIN_WORKER"] == "w0":
         assert second.hear("done")["step"] == 10
         assert second.ends() == 0
         assert checkpoint_file.step_of(workers.folder) == 10
-        assert [one["say"] for one in second.said][-2:] == ["on_disk", "done"]
+        assert [one["type"] for one in second.said][-2:] == ["on_disk", "done"]
 
 
 WRITES_NO_MORE = """
@@ -309,7 +309,7 @@ def test_a_cut_off_worker_writes_down_what_it_has_and_ends(tmp_path: Path, *, wr
         workers.go(1)
         first.hear("report", lambda one: one["step"] >= 8)
         first.process.kill()
-        second.tell(do="abort")
+        second.tell(type="abort")
         assert second.ends() == os.EX_TEMPFAIL
         assert not writes or checkpoint_file.step_of(workers.folder) == 7
 
@@ -353,7 +353,7 @@ def test_a_sigterm_that_ends_the_processes_of_a_loader_loses_nothing(tmp_path: P
         if launcher == "native":
             ready = worker.hear("ready")
             assert "after SIGTERM the script raised RuntimeError: DataLoader worker" in ready["reason"]
-            worker.tell(do="leave", save=True, grace_s=5.0)
+            worker.tell(type="leave", save=True, grace_s=5.0)
         assert worker.ends() == 0
         last = worker.of("report")[-1]["step"]
         assert (checkpoint_file.step_of(workers.folder) or 0) >= last - 1 >= 29

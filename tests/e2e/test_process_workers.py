@@ -70,7 +70,7 @@ def test_told_to_stop_it_saves_and_says_so(tmp_path: Path, count: int) -> None:
         workers[-1].process.send_signal(signal.SIGTERM)  # all leave at the same commit, whoever was told
         for worker in workers:
             assert worker.ends() == 0
-            assert [one["say"] for one in worker.said][-1] == "stopped"
+            assert [one["type"] for one in worker.said][-1] == "stopped"
             assert not worker.of("done")
             assert not worker.of("in_memory"), "all are started again from what is on disk"
             assert "after run" not in worker.log.read_text()
@@ -83,7 +83,7 @@ def test_when_it_has_trained_all_it_says_so(tmp_path: Path, count: int) -> None:
     with group(tmp_path, script(steps=8), count) as workers:
         for worker in workers:
             assert worker.ends() == 0, worker.log.read_text()
-            assert worker.said[-1] == {"say": "done", "step": 8}
+            assert worker.said[-1] == {"type": "done", "step": 8}
             assert worker.log.read_text().endswith("after run\n")
         assert checkpoint_file.step_of(tmp_path / "task") == 8
 
@@ -111,7 +111,7 @@ def test_without_the_first_worker_the_others_write_what_all_committed(tmp_path: 
         assert second.ends() == os.EX_TEMPFAIL
         assert second.log.read_text().splitlines()[-1].startswith("bftrain: the other workers are lost: ")
         assert (checkpoint_file.step_of(tmp_path / "task") or 0) >= 9
-        assert second.said[-1] == {"say": "on_disk", "step": checkpoint_file.step_of(tmp_path / "task")}
+        assert second.said[-1] == {"type": "on_disk", "step": checkpoint_file.step_of(tmp_path / "task")}
 
 
 def test_it_says_where_it_is(tmp_path: Path) -> None:

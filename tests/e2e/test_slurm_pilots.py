@@ -34,7 +34,7 @@ def cluster(slurm_cluster: Slurm) -> Iterator[Slurm]:
 
 def pids_of(pilots: Pilots, node: str) -> set[int]:
     """Give all processes of the pilot on a node."""
-    agent = next(one["pid"] for one in reversed(pilots.told) if one["told"] == "registered" and one["node"] == node)
+    agent = next(one["pid"] for one in reversed(pilots.messages) if one["type"] == "registered" and one["node"] == node)
     return {agent, *descendants(agent)}
 
 
@@ -86,7 +86,7 @@ def test_a_main_job_gets_its_nodes_and_gives_them_back(cluster: Slurm, tmp_path:
         wait_until(lambda: cluster.run("squeue", "-h", "-j", job, "-o", "%T").stdout.strip() == "RUNNING", "it runs")
         assert not alive({pid for node in taken for pid in pids[node]})
         assert alive(pids[kept]) == pids[kept]
-        reasons = {one["reason"] for one in pilots.told if one["told"] == "gone"}
+        reasons = {one["reason"] for one in pilots.messages if one["type"] == "gone"}
         assert reasons == {"it left: SIGTERM"}
         assert all(pilots.gone_at(node, begun) is not None for node in taken)
         cluster.run("scancel", job)

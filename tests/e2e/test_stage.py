@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bftrain_elastic.conformance import Case
+from bftrain_elastic.conformance import ConformanceCase
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout import sample_script_plain
 from bftrain_elastic.tryout.leftovers import alive
@@ -19,17 +19,17 @@ def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> N
     ) as stage:
         task, over = stage.new("--steps", "100000"), stage.new("--steps", "3")
         stage.do("start", over, "n2")
-        stage.told.until(lambda: bool(stage.told.of("done", over)), "one task is done")
+        stage.messages.until(lambda: bool(stage.messages.of("done", over)), "one task is done")
         stage.do("stop", over, "n2")
         stage.do("start", task, "n1", "n2")
-        stage.told.steps(task, 2)
+        stage.messages.steps(task, 2)
         workers = [*stage.processes("worker", "n1"), *stage.processes("worker", "n2")]
         assert len(workers) == 2
         stage.replace_manager()
         assert stage.hub.epoch == 5
-        stage.told.steps(task, 2)
+        stage.messages.steps(task, 2)
         assert [*stage.processes("worker", "n1"), *stage.processes("worker", "n2")] == workers
-        assert len(stage.told.of("done", over)) == 1
+        assert len(stage.messages.of("done", over)) == 1
         stage.end(task)
 
 
@@ -40,15 +40,15 @@ def test_parts_of_a_node_are_stopped_and_killed() -> None:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
         for part in ("worker", "nursery"):
-            stage.told.steps(task, 1)
+            stage.messages.steps(task, 1)
             (pid,) = stage.send(signal.SIGKILL, part, "n1")
-            stage.told.until(lambda pid=pid: not alive([pid]), "it is dead")
-        stage.told.steps(task, 1)
+            stage.messages.until(lambda pid=pid: not alive([pid]), "it is dead")
+        stage.messages.steps(task, 1)
         (agent,) = stage.send(signal.SIGKILL, "agent", "n1")
-        stage.told.until(lambda: "n1" not in stage.hub_nodes(), "it is gone")
+        stage.messages.until(lambda: "n1" not in stage.hub_nodes(), "it is gone")
         stage.find("n1")
         assert stage.processes("agent", "n1") != [agent]
-        stage.told.steps(task, 1)
+        stage.messages.steps(task, 1)
         stage.send(signal.SIGSTOP, "agent", "n1")
 
 
@@ -58,15 +58,15 @@ def test_a_case_that_fails_leaves_nothing_to_the_next_one() -> None:
         stage.launcher.drop(stage.new())
         stage.lose("n2")
         stage.send(signal.SIGKILL, "agent", "n3")
-        stage.told.until(lambda: stage.hub_nodes() == {"n1"}, "two nodes are gone")
+        stage.messages.until(lambda: stage.hub_nodes() == {"n1"}, "two nodes are gone")
         raise LauncherNonconformance("as wanted")
 
     names = ("n1", "n2", "n3")
     with LocalStage(launchers.process, [str(sample_script_plain.__file__)], nodes=names, preload=()) as stage:
         with pytest.raises(LauncherNonconformance, match="as wanted"):
-            Case("fails", fails).check(stage)
+            ConformanceCase("fails", fails).check(stage)
         assert (stage.leftovers(), stage.hub_nodes()) == ([], set(names))
         task = stage.new("--steps", "100000")
         stage.do("start", task, *names)
-        stage.told.steps(task, 3)
+        stage.messages.steps(task, 3)
         stage.end(task)

@@ -110,7 +110,7 @@ class Agent:
             self._worker.settimeout(30)
         while True:
             self.said.append(json.loads(self._worker.recv(65536)))
-            if self.said[-1]["say"] == what:
+            if self.said[-1]["type"] == what:
                 return self.said[-1]
 
     def tell(self, **message: object) -> None:
@@ -119,7 +119,7 @@ class Agent:
 
     def go(self, generation: int, rank: int = 0, workers: int = 1, *, sync: bool = True) -> None:
         store = ["127.0.0.1", 12345]
-        self.tell(do="go", generation=generation, rank=rank, workers=workers, size=workers, store=store, sync=sync)
+        self.tell(type="go", generation=generation, rank=rank, workers=workers, size=workers, store=store, sync=sync)
 
     def close(self) -> None:
         for one in (self._worker, self._door):

@@ -62,7 +62,7 @@ class Link:
         self._socket.connect(path)
         self._lock = threading.Lock()
         self.heard: dict[str, Callable[[dict[str, Any]], object]] = {}
-        self.say({"do": "hello", "pid": os.getpid()})
+        self.say({"type": "hello", "pid": os.getpid()})
         threading.Thread(target=self._listen, daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:
@@ -94,17 +94,17 @@ class WorldScheduler:
             kind = Allowed if message["allowed"] else Taken
             post(kind(nodes=tuple(message["nodes"])))
             # What follows from it is done when its turn in the loop comes, which is before ours
-            loop.call_soon(lambda: link.say({"do": "heard", "number": message["number"]}))
+            loop.call_soon(lambda: link.say({"type": "heard", "number": message["number"]}))
 
         link.heard["news"] = lambda message: loop.call_soon_threadsafe(heard, message)
-        link.say({"do": "subscribe"})
+        link.say({"type": "subscribe"})
         await asyncio.Event().wait()
 
     async def look(self) -> frozenset[str] | None:
         answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
         link.heard["look"] = lambda message: loop.call_soon_threadsafe(answer.set_result, message["nodes"])
-        link.say({"do": "look"})
+        link.say({"type": "look"})
         return frozenset(await answer)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
@@ -120,26 +120,26 @@ class WorldScheduler:
         pass
 
     async def leave(self) -> None:
-        link.say({"do": "leave"})
+        link.say({"type": "leave"})
 
 
 class WorldLauncher:
     name = "world"
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        link.heard["told"] = lambda message: tell(message["told"])
+        link.heard["message"] = lambda message: tell(message["message"])
 
     def add(self, task: str, job: Mapping[str, Any]) -> None:
-        link.say({"do": "add", "task": task, "steps": int(job["argv"][1])})
+        link.say({"type": "add", "task": task, "steps": int(job["argv"][1])})
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        link.say({"do": "apply", "actions": [dict(action) for action in actions]})
+        link.say({"type": "apply", "actions": [dict(action) for action in actions]})
 
     def drop(self, task: str) -> None:
-        link.say({"do": "drop", "task": task})
+        link.say({"type": "drop", "task": task})
 
     def close(self) -> None:
-        link.say({"do": "close"})
+        link.say({"type": "close"})
 
 
 class SlowSolver:

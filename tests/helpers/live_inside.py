@@ -81,24 +81,24 @@ class World:
     def come(self, *nodes: str) -> None:
         """Let agents register."""
         for node in nodes:
-            self._hear({"t": time.time(), "told": "registered", "node": node, "slots": 1})
+            self._hear({"t": time.time(), "type": "registered", "node": node, "slots": 1})
 
     def go(self, *nodes: str, noticed: bool = False) -> None:
         """Let agents be lost, with all that runs there; ``noticed``: the scheduler had signalled them."""
         for node in nodes:
             for held in self.held.values():
                 held.discard(node)
-            self._hear({"t": time.time(), "told": "gone", "node": node, "noticed": noticed})
+            self._hear({"t": time.time(), "type": "gone", "node": node, "noticed": noticed})
 
     def notice(self, node: str, grace_s: float) -> None:
         """Let an agent say that its node is about to be taken."""
-        self._hear({"t": time.time(), "told": "notice", "node": node, "grace_s": grace_s})
+        self._hear({"t": time.time(), "type": "notice", "node": node, "grace_s": grace_s})
 
     def tell(self, task: str, what: str, **more: object) -> None:
         """Tell of a task as its launcher would."""
         if what == "done":
             self.held.pop(task, None)
-        self._hear({"t": time.time(), "told": what, "task": task, **more})
+        self._hear({"t": time.time(), "type": what, "task": task, **more})
 
     def asked(self, what: str) -> list[Any]:
         """Give all that was asked for in this way."""

@@ -85,7 +85,7 @@ class World:
         while task.reported < int(task.done):
             task.reported += 1
             size = len(task.held)
-            told = {"told": "report", "step": task.reported, "size": size, "samples": 10, "loss": 1 / task.reported}
+            told = {"type": "report", "step": task.reported, "size": size, "samples": 10, "loss": 1 / task.reported}
             self._tell(task, told)
         if task.done >= task.steps:
             task.finished = True
@@ -94,8 +94,8 @@ class World:
     def _end(self, task: Task) -> None:
         held, task.held = sorted(task.held), set()
         if held:
-            self._tell(task, {"told": "vacated", "nodes": held})
-        self._tell(task, {"told": "done", "step": task.steps})
+            self._tell(task, {"type": "vacated", "nodes": held})
+        self._tell(task, {"type": "done", "step": task.steps})
 
     # -- the scheduler
 
@@ -137,7 +137,7 @@ class World:
         with suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 message = json.loads(line)
-                if message["do"] == "hello":
+                if message["type"] == "hello":
                     self._begin_session(writer, message["pid"])
                 if writer is self._writer:
                     self._heard(message)
@@ -159,11 +159,11 @@ class World:
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     def _tell(self, task: Task, told: dict[str, Any]) -> None:
-        self._say({"kind": "told", "told": {"t": time.time(), "task": task.name, **told}})
+        self._say({"kind": "message", "message": {"t": time.time(), "task": task.name, **told}})
 
     def _heard(self, message: dict[str, Any]) -> None:
         self._said.append(str(message)[:300])
-        match message["do"]:
+        match message["type"]:
             case "subscribe":
                 self._subscribed = True
             case "look":
@@ -230,7 +230,7 @@ class World:
         left = sorted(task.held & nodes)
         task.held -= nodes
         if left:
-            self._tell(task, {"told": "vacated", "nodes": left})
+            self._tell(task, {"type": "vacated", "nodes": left})
 
     # -- what must not happen
 

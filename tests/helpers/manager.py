@@ -46,7 +46,7 @@ class Manager:
     def __init__(self, *words: str) -> None:
         command = [sys.executable, __file__, *words]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -55,12 +55,12 @@ class Manager:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self._news:
-                self.told.append(json.loads(line))
+                self.messages.append(json.loads(line))
                 self._news.notify_all()
 
     def of(self, what: str) -> list[dict[str, Any]]:
         """Give all of one kind that were told."""
-        return [one for one in list(self.told) if one["told"] == what]
+        return [one for one in list(self.messages) if one["type"] == what]
 
     def steps(self, size: int, count: int, patience_s: float = 60.0) -> None:
         """Wait for so many steps at a size."""
@@ -68,7 +68,7 @@ class Manager:
             enough = self._news.wait_for(
                 lambda: len([one for one in self.of("report") if one["size"] == size]) >= count, patience_s
             )
-        assert enough, f"{count} steps at size {size}: {[one for one in self.told if one['told'] != 'report'][-8:]}"
+        assert enough, f"{count} steps at size {size}: {[one for one in self.messages if one['type'] != 'report'][-8:]}"
 
     def do(self, *actions: dict[str, Any]) -> None:
         """Let it carry out actions."""

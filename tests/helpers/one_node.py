@@ -74,8 +74,8 @@ ThreadPoolExecutor(1).submit(write, "pool")
 SPEAKS = """
 from bftrain_elastic.worker.agent_channel import AgentChannel
 channel = AgentChannel.from_environment()
-channel.say({"say": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
-channel.say({"say": "finished"})
+channel.say({"type": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
+channel.say({"type": "finished"})
 """
 
 
@@ -92,8 +92,8 @@ class RecordingListener:
             self.heard.append(what)
             self._news.notify_all()
 
-    def told(self, told: Message) -> None:
-        self._hear(told["told"], told.get("node"), told.get("reason", told.get("grace_s")))
+    def on_message(self, told: Message) -> None:
+        self._hear(told["type"], told.get("node"), told.get("reason", told.get("grace_s")))
 
     def node_up(self, node: str) -> None:
         self._hear("up", node)
@@ -115,7 +115,7 @@ class RecordingListener:
         self._hear("inspected", worker, process_state)
 
     def said(self, _task: str, worker: str, message: Message) -> None:
-        self._hear("said", worker, message["say"])
+        self._hear("said", worker, message["type"])
 
     def exited(self, _task: str, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)
@@ -149,7 +149,7 @@ class OneNode:
         self.epoch = self.epoch + 1 if epoch is None else epoch
         self.watched = RecordingListener()
         self.watched.takes = takes
-        self.hub = AgentHub(self.watched.told, self.secret, port=self.port, closed=True, epoch=self.epoch)
+        self.hub = AgentHub(self.watched.on_message, self.secret, port=self.port, closed=True, epoch=self.epoch)
         self.port = self.hub.address[1]
         self.hub.ask(lambda: self.hub.attach(self.watched))
         self.hub.open()
@@ -171,7 +171,7 @@ class OneNode:
         path.write_text(script)
         self.ordered = self.hub.ask(lambda: self.hub.new_name("t", "n1", slot))
         order = {
-            "do": "spawn", "worker": self.ordered, "task": "t", "argv": [str(path), *words], "env": {},
+            "type": "spawn", "worker": self.ordered, "task": "t", "argv": [str(path), *words], "env": {},
             "cwd": str(self.folder), "log": str(self.folder / f"{slot}.log"), "slot": slot, "warm": True,
             **more,
         }  # fmt: skip

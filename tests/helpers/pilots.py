@@ -45,7 +45,7 @@ class Keeper:
         self.folder = folder
         self._hints = hints  # tell the scheduler of agents that come and go
         self.news: list[News] = []
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.secret = folder / "secret"
         self.hub = hub or AgentHub(self._hear, make_secret(self.secret))
@@ -82,8 +82,8 @@ class Keeper:
         self.problem()  # or asyncio complains that nobody asked
 
     def _hear(self, told: dict[str, Any]) -> None:
-        self.told.append(told)
-        if self._hints and told["told"] in {"registered", "gone"} and not self.loop.is_closed():
+        self.messages.append(told)
+        if self._hints and told["type"] in {"registered", "gone"} and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.scheduler.hint)
 
     def ask(self, what: Coroutine[Any, Any, R], timeout_s: float = 60) -> R:
@@ -133,7 +133,9 @@ class Keeper:
 
     def gone_at(self, node: str, since_s: float) -> float | None:
         """Say when the agent of a node said goodbye after ``since_s``."""
-        times = [one["t"] for one in self.told if one["told"] == "gone" and one["node"] == node and one["t"] >= since_s]
+        times = [
+            one["t"] for one in self.messages if one["type"] == "gone" and one["node"] == node and one["t"] >= since_s
+        ]
         return min(times, default=None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from bftrain_elastic.manager.agent_hub import AgentHub
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
@@ -33,7 +33,7 @@ class Agent:
         self._connection.sendall(self._sealed.greeting)
         while not self._sealed.greeted:
             self._heard.extend(self._sealed.feed(self._connection.recv(65536)))
-        register = {"say": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
+        register = {"type": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
         self.say(**register, workers=list(workers), ended=list(ended))
 
     def say(self, **message: object) -> None:
@@ -44,7 +44,7 @@ class Agent:
         while True:
             while self._heard:
                 message = self._heard.popleft()
-                if message["do"] == what:
+                if message["type"] == what:
                     return message
             data = self._connection.recv(65536)
             assert data, f"the hub went away, and '{what}' was waited for"
@@ -87,11 +87,11 @@ class Told:
 
     def until(self, what: str, count: int = 1) -> Message:
         def enough() -> bool:
-            return len([one for one in self.all if one["told"] == what]) >= count
+            return len([one for one in self.all if one["type"] == what]) >= count
 
         with self._news:
             assert self._news.wait_for(enough, PATIENCE_S), f"{count} of {what}: {self.all}"
-        return [one for one in self.all if one["told"] == what][count - 1]
+        return [one for one in self.all if one["type"] == what][count - 1]
 
 
 class Simple:
@@ -100,7 +100,7 @@ class Simple:
     made: ClassVar[list[Simple]] = []
     adopts = True
 
-    def __init__(self, _task: str, _job: Job, floor: TaskContext) -> None:
+    def __init__(self, _task: str, _job: LauncherJob, floor: TaskContext) -> None:
         self.floor = floor
         self.wanted: tuple[str, ...] = ()
         self.started: set[str] = set()
@@ -130,25 +130,25 @@ class Simple:
             return self.adopts
         if self.adopts:
             self.started.add(node)
-            self.floor.say(left.worker, {"do": "hello"})
+            self.floor.say(left.worker, {"type": "hello"})
         return self.adopts
 
     def spawned(self, *_: object) -> None: ...
 
     def said(self, _worker: str, message: Message) -> None:
-        if message["say"] == "done":
+        if message["type"] == "done":
             raise ZeroDivisionError("a mistake in the course")
-        self.floor.tell({"told": "report", **message})
+        self.floor.tell({"type": "report", **message})
 
     def notice(self, node: str, grace_s: float) -> None:
-        self.floor.tell({"told": "note", "text": f"{node} goes in {grace_s} s"})
+        self.floor.tell({"type": "note", "text": f"{node} goes in {grace_s} s"})
 
     def inspected(self, worker: str, process_state: str) -> None:
-        self.floor.tell({"told": "note", "text": f"{worker} is {process_state}"})
+        self.floor.tell({"type": "note", "text": f"{worker} is {process_state}"})
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         words = "finished" if exit.finished else "stopped" if exit.stopped else "exited"
-        self.floor.tell({"told": "note", "text": f"{worker} {words} with {exit.code}"})
+        self.floor.tell({"type": "note", "text": f"{worker} {words} with {exit.code}"})
 
     def tick(self, now: float) -> None: ...
 
@@ -165,8 +165,8 @@ def left(worker: str, **more: object) -> Message:
 
 def report(worker: str, step: int) -> dict[str, Any]:
     """Return what an agent says when a worker reports a step."""
-    words = {"say": "report", "t": 5.0, "step": step, "size": 1, "samples": 1, "loss": None}
-    return {"say": "said", "worker": worker, "message": words}
+    words = {"type": "report", "t": 5.0, "step": step, "size": 1, "samples": 1, "loss": None}
+    return {"type": "said", "worker": worker, "message": words}
 
 
 def started(comes: Comes, launcher: AgentLauncher) -> tuple[Agent, str]:

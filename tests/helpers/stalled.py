@@ -41,13 +41,13 @@ class Stalled:
     def __enter__(self) -> Self:
         stage, fault = self.stage, self.fault
         stage.do("start", self.task, "n1", "n2")
-        stage.told.steps(self.task, 2)
+        stage.messages.steps(self.task, 2)
         if fault == "stop":
             self.at = time.time()
             self.stopped = children(children(stage.agents.running["n2"].pid)[0])[0]
             os.kill(self.stopped, signal.SIGSTOP)
         else:
-            stage.told.until(lambda: bool(self.record("fault")), f"{fault}: it made its mistake")
+            stage.messages.until(lambda: bool(self.record("fault")), f"{fault}: it made its mistake")
             self.at = self.record("fault")[0]["t"]
         return self
 
@@ -65,14 +65,14 @@ class Stalled:
 
     def said(self, pattern: str) -> list[tuple[float, str]]:
         """Return when and how notes, and the reason of a failure, said something."""
-        told = [*self.stage.told.of("note", self.task), *self.stage.told.of("failed", self.task)]
+        told = [*self.stage.messages.of("note", self.task), *self.stage.messages.of("failed", self.task)]
         texts = [(one["t"], one.get("text") or one.get("reason", "")) for one in told]
         return [(t, text) for t, text in texts if re.search(pattern, text, re.DOTALL)]
 
     def demand_it_is_named(self, pattern: str, within_s: float = SOON_S) -> float:
         """Demand that the mistake is told in words, soon; return after how many seconds it was."""
         what = f"/{pattern}/ is told within {within_s:g} s"
-        self.stage.told.until(lambda: bool(self.said(pattern)), what, within_s + 5)
+        self.stage.messages.until(lambda: bool(self.said(pattern)), what, within_s + 5)
         after_s = self.said(pattern)[0][0] - self.at
         assert after_s <= within_s, f"{what}, not after {after_s:.1f} s: {self.said(pattern)}"
         return after_s
@@ -84,7 +84,7 @@ class Stalled:
 
     def demand_it_lets_go(self) -> float:
         """Demand that its nodes are free by the set time; return after how many seconds they were."""
-        told, task = self.stage.told, self.task
+        told, task = self.stage.messages, self.task
         told.until(lambda: bool(told.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + 40)
         told.until(
             lambda: {node for one in told.of("vacated", task) for node in one["nodes"]} >= {"n1", "n2"},

@@ -29,7 +29,7 @@ def main() -> None:
     def tell(told: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
-        if told["told"] == "registered":
+        if told["type"] == "registered":
             missing.discard(told["node"])
             if not missing:
                 everybody_there.set()

@@ -37,7 +37,7 @@ class StormSite:
         self.nodes = tuple(nodes)
         self.records = folder / "records"
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.held: list[str] = []
         self._argv = [str(PROGRAMS / script), "--record", str(self.records), *words]
         self._news = threading.Condition()
@@ -165,7 +165,7 @@ class StormSite:
 
     def of(self, what: str, since: int = 0) -> list[dict[str, Any]]:
         """Return all of one kind that were told."""
-        return [one for one in self.told[since:] if one["told"] == what]
+        return [one for one in self.messages[since:] if one["type"] == what]
 
     def step(self) -> int:
         """Return the furthest step that was told."""
@@ -182,7 +182,7 @@ class StormSite:
 
     def story(self) -> str:
         """Return the last of what was told and written, for messages."""
-        last = [one for one in self.told if one["told"] not in {"report", "on_disk", "in_memory"}][-14:]
+        last = [one for one in self.messages if one["type"] not in {"report", "on_disk", "in_memory"}][-14:]
         logs = [f"--- {log.name}\n{log.read_text(errors='replace')[-1200:]}" for log in self._logs()]
         tree = {node: self._tree(agent.pid) for node, agent in self.agents.items()}
         told = "\n".join(f"{_told(one)}" for one in last)
@@ -210,7 +210,7 @@ class StormSite:
         with manager.stdout:
             for line in manager.stdout:
                 with self._news, suppress(ValueError):  # half a line of one that was killed
-                    self.told.append(json.loads(line))
+                    self.messages.append(json.loads(line))
                     self._news.notify_all()
 
     def _write(self, line: str) -> None:

@@ -27,7 +27,7 @@ def storm(stage: LocalStage, task: str, *, rounds: int) -> int:
     chance = random.Random(7)  # noqa: S311 - the same storm every time
     kills, held = 0, {"n1"}
     stage.do("start", task, "n1")
-    stage.told.steps(task, 1)
+    stage.messages.steps(task, 1)
     for _ in range(rounds):
         if chance.random() < 0.25:
             kill_worker(stage, chance.choice(sorted(held)))
@@ -38,19 +38,19 @@ def storm(stage: LocalStage, task: str, *, rounds: int) -> int:
         if held - wanted:
             stage.do("shrink", task, *sorted(held - wanted), cause=chance.choice(["decided", "decided", "preempted"]))
         held = wanted
-        stage.told.steps(task, len(held), 2)
+        stage.messages.steps(task, len(held), 2)
     return kills
 
 
 def planned_change_s(stage: LocalStage, task: str, held: Sequence[str]) -> float:
     """Take the last of these nodes from a task and give it back; return how long this machine took for the first."""
-    since, begun = len(stage.told.all), time.time()
+    since, begun = len(stage.messages.all), time.time()
     stage.do("shrink", task, held[-1], cause="decided")
-    stage.told.until(lambda: bool(stage.told.of("confirmed", task, since)), "the task leaves a node")
-    took_s = float(stage.told.of("confirmed", task, since)[0]["t"]) - begun
-    stage.told.steps(task, len(held) - 1, 2)
+    stage.messages.until(lambda: bool(stage.messages.of("confirmed", task, since)), "the task leaves a node")
+    took_s = float(stage.messages.of("confirmed", task, since)[0]["t"]) - begun
+    stage.messages.steps(task, len(held) - 1, 2)
     stage.do("grow", task, held[-1])
-    stage.told.steps(task, len(held), 2)
+    stage.messages.steps(task, len(held), 2)
     return took_s
 
 
@@ -64,11 +64,11 @@ def kill_worker(stage: LocalStage, node: str) -> float:
 def assert_never_behind_a_commit(stage: LocalStage, task: str) -> None:
     """Demand that whatever was told to be on disk is not done again, and no step is left out."""
     safe = 0
-    for one in stage.told.all:
+    for one in stage.messages.all:
         if one.get("task") == task:
-            safe = max(safe, one["step"]) if one["told"] == "on_disk" else safe
-            assert one["told"] != "confirmed" or one["step"] >= safe
-    steps = [one["step"] for one in stage.told.of("report", task)]
+            safe = max(safe, one["step"]) if one["type"] == "on_disk" else safe
+            assert one["type"] != "confirmed" or one["step"] >= safe
+    steps = [one["step"] for one in stage.messages.of("report", task)]
     assert all(later <= earlier + 1 for earlier, later in pairwise(steps))
 
 
@@ -204,7 +204,7 @@ def weather(folder: Path, launcher: str, *, changes: int, seed: int, nodes: int 
             "changes": float(changes),
             "steps": float(limit),
             "groups": float(len(begins)),
-            "steps behind a told on_disk": 0.0,
+            "steps behind on_disk": 0.0,
             **{name: float(count) for name, count in sorted(storm.counts.items())},
         }
 
@@ -217,10 +217,10 @@ def demand_nothing_is_lost(site: StormSite, limit: int) -> None:
     assert ends, story
     assert all(line["step"] == line["counted"] == limit for line in ends), f"{ends} {story}"
     on_disk = [(one["t"], one["step"]) for one in site.of("on_disk")]
-    assert on_disk, f"nothing was ever told to be on disk: {story}"
+    assert on_disk, f"nothing was ever on disk: {story}"
     lost = []
     for line in site.record():
-        told = max((step for t, step in on_disk if t < line["t"]), default=0)
-        if line["what"] == "began" and line["step"] < told:
-            lost.append((told, line["step"]))
-    assert not lost, f"(told to be on disk, went on from): {lost}; {story}"
+        saved = max((step for t, step in on_disk if t < line["t"]), default=0)
+        if line["what"] == "went_on" and line["step"] < saved:
+            lost.append((saved, line["step"]))
+    assert not lost, f"(on disk, went on from): {lost}; {story}"

@@ -54,9 +54,9 @@ class Worker:
             if message is None:
                 break
             self.said.append(message)
-            if message["say"] == what and true(message):
+            if message["type"] == what and true(message):
                 return message
-        last = [one["say"] for one in self.said][-8:]
+        last = [one["type"] for one in self.said][-8:]
         raise AssertionError(f"no '{what}' was said, the last was {last}; its log: {self.log.read_text()[-3000:]}")
 
     def _next(self, timeout_s: float) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ class Worker:
         """Ask the worker where it is until that is as wanted; return its last answer."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            self.tell(do="position")
+            self.tell(type="position")
             where = self.hear("position")
             if true(where) or time.monotonic() > deadline:
                 return where
@@ -99,7 +99,7 @@ class Worker:
 
     def of(self, what: str) -> list[dict[str, Any]]:
         """Give all that was heard of one kind."""
-        return [one for one in self.said if one["say"] == what]
+        return [one for one in self.said if one["type"] == what]
 
     def lines(self) -> list[dict[str, Any]]:
         """Give the lines of JSON that the script wrote."""
@@ -147,7 +147,7 @@ class Workers:
         store = members[0].of("ready")[-1]["store"]
         for rank, worker in enumerate(members):
             order = {"generation": generation, "rank": rank, "workers": len(members), "size": size or len(members)}
-            worker.tell(do="go", store=store, sync=sync, **order)
+            worker.tell(type="go", store=store, sync=sync, **order)
 
     def ready(self, members: Sequence[Worker] | None = None) -> list[dict[str, Any]]:
         """Wait until workers are ready; give what they said."""
@@ -157,7 +157,7 @@ class Workers:
         """Let workers leave their group at the next commit."""
         members = self.all if members is None else members
         for worker in members:
-            worker.tell(do="gather", generation=generation)
+            worker.tell(type="gather", generation=generation)
         return self.ready(members)
 
     def go_on_without_first(self, *, planned: bool) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ class Workers:
         first.hear("report", lambda one: one["step"] >= 20)
         if planned:
             self.gather(2)
-            first.tell(do="leave", save=False)
+            first.tell(type="leave", save=False)
         else:
             first.process.kill()
             self.ready([second])

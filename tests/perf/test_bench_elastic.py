@@ -35,16 +35,16 @@ def changes(stage: conformance.LocalStage, rounds: int) -> tuple[str, SpeedMeasu
     """Grow 1 -> 3, shrink 3 -> 2 and 2 -> 1, so often."""
     task = stage.new("--steps", "1000000")
     stage.do("start", task, "n1")
-    stage.told.steps(task, 1, 12)
+    stage.messages.steps(task, 1, 12)
     for _ in range(rounds):
         stage.do("grow", task, "n2", "n3")
-        stage.told.steps(task, 3, 12)
+        stage.messages.steps(task, 3, 12)
         stage.do("shrink", task, "n2", cause="decided")
-        stage.told.steps(task, 2, 12)
+        stage.messages.steps(task, 2, 12)
         stage.do("shrink", task, "n3", cause="decided")
-        stage.told.steps(task, 1, 12)
+        stage.messages.steps(task, 1, 12)
     measuring = SpeedMeasurement()
-    for told in stage.told.of("report", task):
+    for told in stage.messages.of("report", task):
         measuring.hear(told)
     return task, measuring
 
@@ -53,7 +53,7 @@ def changes(stage: conformance.LocalStage, rounds: int) -> tuple[str, SpeedMeasu
 def test_a_change_of_size_costs(name: str, rounds: int, bar_s: float | None, figures: Figures) -> None:
     with conformance.LocalStage(getattr(launchers, name)) as stage:
         task, measuring = changes(stage, rounds)
-        steps = [one["step"] for one in stage.told.of("report", task)]
+        steps = [one["step"] for one in stage.messages.of("report", task)]
     assert all(after == before + 1 for before, after in pairwise(steps)), "no step is done again"
     for kind, found in measuring.changes().items():
         figures.add(f"{name}: {kind}, median of {len(found)}", median(found), "s")
@@ -68,11 +68,11 @@ def test_from_nothing_to_one_three_and_two_nodes(name: str, figures: Figures) ->
     with conformance.LocalStage(getattr(launchers, name), nodes=("n1", "n2", "n3")) as stage:
         task = stage.new("--steps", "1000000")
         stage.do("start", task, "n1")
-        stage.told.steps(task, 1)
+        stage.messages.steps(task, 1)
         stage.do("grow", task, "n2", "n3")
-        stage.told.steps(task, 3)
+        stage.messages.steps(task, 3)
         stage.do("shrink", task, "n1", cause="decided")
-        stage.told.steps(task, 2)
+        stage.messages.steps(task, 2)
     took = time.monotonic() - begun
     figures.add(f"{name}: agents, 1 -> 3 -> 2 nodes, and all gone", took, "s")
     assert took < 15
@@ -84,13 +84,13 @@ def test_a_killed_worker_costs(figures: Figures) -> None:
         for _ in range(5):
             task = stage.new("--steps", "1000000")
             stage.do("start", task, "n1", "n2", "n3")
-            stage.told.steps(task, 3)
+            stage.messages.steps(task, 3)
             killed = time.time()
             os.kill(stage.leftovers()[1], signal.SIGKILL)
-            stage.told.until(lambda task=task: len(stage.told.of("confirmed", task)) > 1, "the others go on")
-            again = stage.told.of("confirmed", task)[1]["t"]
-            stage.told.steps(task, 3)
-            took.append(next(one["t"] for one in stage.told.of("report", task) if one["t"] > again) - killed)
+            stage.messages.until(lambda task=task: len(stage.messages.of("confirmed", task)) > 1, "the others go on")
+            again = stage.messages.of("confirmed", task)[1]["t"]
+            stage.messages.steps(task, 3)
+            took.append(next(one["t"] for one in stage.messages.of("report", task) if one["t"] > again) - killed)
             stage.end(task)
     figures.add("native: kill -9 of one of three until the next step, median", median(took), "s")
     figures.add("native: kill -9 of one of three until the next step, worst", max(took), "s")
@@ -125,8 +125,8 @@ def test_an_agent_is_there_and_gone(figures: Figures) -> None:
         for number in range(10):
             node, begun = f"m{number}", time.time()
             stage.agents.start(node)
-            stage.told.until(lambda node=node: node in stage.hub_nodes(), "registered")
-            came.append(next(one["t"] for one in stage.told.all if one.get("node") == node) - begun)
+            stage.messages.until(lambda node=node: node in stage.hub_nodes(), "registered")
+            came.append(next(one["t"] for one in stage.messages.all if one.get("node") == node) - begun)
             begun = time.monotonic()
             stage.agents.terminate(node)
             went.append(time.monotonic() - begun)

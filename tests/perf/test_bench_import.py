@@ -32,7 +32,7 @@ found = import_files([Path(sys.argv[1])], ImportOptions(**json.loads(sys.argv[2]
 peak_kb = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 told = {each.name: each.done for each in found.findings}
 print(json.dumps({"nodes": len(found.log.node_names), "times": len(found.log), "idle": found.log.idle_share,
-                  "used": found.rows.used, "read": found.rows.read, "peak_mb": peak_kb / 1e3, "told": told}))
+                  "used": found.rows.used, "read": found.rows.read, "peak_mb": peak_kb / 1e3, "type": told}))
 """
 
 

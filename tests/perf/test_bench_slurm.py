@@ -217,7 +217,7 @@ def preempted(pilots: Pilots, launcher: Any, task: str, folder: Path) -> tuple[l
     launcher.add(task, {"argv": ["sh", "-c", stubborn], "folder": str(folder / task)})
     launcher.apply([{"action": "start", "task": task, "nodes": list(nodes)}])
     agents = {
-        node: next(one["pid"] for one in reversed(pilots.told) if one["told"] == "registered" and one["node"] == node)
+        node: next(one["pid"] for one in reversed(pilots.told) if one["type"] == "registered" and one["node"] == node)
         for node in nodes
     }
     wait_until(lambda: all(workers(pid) for pid in agents.values()), "workers run everywhere", pilots.tell)

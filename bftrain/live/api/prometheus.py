@@ -96,7 +96,7 @@ class LiveMetrics:
                 self._happened(value)
             case "decision":
                 self._decided(value)
-            case "told" if value["told"] == "report":
+            case "message" if value["type"] == "report":
                 self._reported(value["task"])
 
     def _happened(self, events: Sequence[Event]) -> None:

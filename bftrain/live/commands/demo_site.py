@@ -76,9 +76,9 @@ async def warm_up(daemon: LiveDaemon, office: LiveService, say: Callable[[str], 
         slots.hold()
     warm, changed = set[str](), asyncio.Event()
 
-    def hear(what: str, told: Any) -> None:  # noqa: ANN401 - see Daemon.observers
-        if what == "told" and told["told"] == "warm":
-            warm.add(told["node"])
+    def hear(what: str, message: Any) -> None:  # noqa: ANN401 - see Daemon.observers
+        if what == "message" and message["type"] == "warm":
+            warm.add(message["node"])
             changed.set()
 
     daemon.observers.append(hear)

@@ -37,10 +37,10 @@ def check(script: Path, words: tuple[str, ...], backend: str, steps: int, patien
         out.say("running it on one node, on two, and on the second of them alone ...")
         seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
         interrupted = stopped()
-        told, failure = list(trying.told), trying.failure
+        message, failure = list(trying.messages), trying.failure
     if interrupted:
         raise Interrupted("interrupted before all was seen")
-    found = list(findings(told, seen, script))
+    found = list(findings(message, seen, script))
     tell_last_words(failure, out)
     rows = [("ok" if one.ok else "no", one.name, one.detail, one.fix) for one in found]
     out.result(

@@ -58,8 +58,8 @@ class EventNarrator:
                 self._resized()
             case "decision":
                 self._resized()
-            case "told":
-                self._told(value)
+            case "message":
+                self._count_loss(value)
 
     def _count(self) -> None:
         now = time.monotonic()
@@ -96,11 +96,11 @@ class EventNarrator:
                 self.tell(f"{task}: {before} -> {now} nodes")
         self._sizes = sizes
 
-    def _told(self, told: dict[str, Any]) -> None:
-        loss = told.get("loss") if told["told"] == "report" else None
+    def _count_loss(self, message: dict[str, Any]) -> None:
+        loss = message.get("loss") if message["type"] == "report" else None
         if loss is not None:
-            first, _ = self._losses.get(told["task"], (loss, loss))
-            self._losses[told["task"]] = (first, loss)
+            first, _ = self._losses.get(message["task"], (loss, loss))
+            self._losses[message["task"]] = (first, loss)
 
 
 def _named(nodes: Sequence[str]) -> str:

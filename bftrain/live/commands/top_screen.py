@@ -95,8 +95,8 @@ class TopView:
         tasks = self._tasks()
         feed = list(self.scene.happened)[::-1]
         left_over = room - _HEADINGS - max(1, len(tasks)) - 1  # a blank line stands between
-        told = max(0, min(len(feed), _FEED, max(left_over, _LEAST_FEED if room > _ROOMY else 0)))
-        free = room - _HEADINGS - (told + 1 if told else 0)
+        message = max(0, min(len(feed), _FEED, max(left_over, _LEAST_FEED if room > _ROOMY else 0)))
+        free = room - _HEADINGS - (message + 1 if message else 0)
         shown = len(tasks) if len(tasks) + bool(self.scene.more) <= free else max(0, free - 1)
         lines: list[RenderableType] = []
         if not tasks:
@@ -106,9 +106,9 @@ class TopView:
         left = len(tasks) - shown + self.scene.more
         if left:
             lines.append(_line(Text(f"and {left} more: bftrain queue", "dim"), width))
-        if told:
+        if message:
             lines.append(Text(""))
-        for one in feed[:told]:
+        for one in feed[:message]:
             mark = _MARKS.get(one.kind, " ")
             lines.append(_line(Text(f"{clock(one.time_s)} {mark} {one.text}", _COLOURS.get(one.kind, "")), width))
         return lines

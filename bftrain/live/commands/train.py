@@ -92,7 +92,7 @@ def _nothing_reported(script: Path, *, interrupted: bool) -> Exception:
 def _why(trying: ScriptTrial) -> str:
     from bftrain_elastic.tryout.readiness_check import COMMIT
 
-    committed = any(one["told"] in {"in_memory", "on_disk"} for one in trying.told)
+    committed = any(one["type"] in {"in_memory", "on_disk"} for one in trying.messages)
     return "" if committed else f", because nothing was committed: {COMMIT}"
 
 
@@ -141,8 +141,8 @@ class _Watch:
 
     def tell(self) -> None:
         """Say what is new."""
-        for told in self._trying.news():
-            self._hear(told)
+        for message in self._trying.news():
+            self._hear(message)
         latest = self._trying.measuring.latest
         if latest is not None and latest is not self._change:
             self._change = latest
@@ -151,30 +151,30 @@ class _Watch:
             for line in self._logs.new_lines():
                 self._out.detail(f"          {line}")
 
-    def _hear(self, told: dict[str, Any]) -> None:
-        at_s = told["t"] - self._begun
-        match told["told"]:
+    def _hear(self, message: dict[str, Any]) -> None:
+        at_s = message["t"] - self._begun
+        match message["type"]:
             case "confirmed":
-                nodes = "1 node" if told["size"] == 1 else f"{told['size']} nodes"
-                self._say(at_s, f"{nodes}, from step {told['step']} on")
+                nodes = "1 node" if message["size"] == 1 else f"{message['size']} nodes"
+                self._say(at_s, f"{nodes}, from step {message['step']} on")
                 self._next, self._since = 0.0, None
             case "report":
-                self._report(told, at_s)
+                self._report(message, at_s)
             case "note":
-                self._say(at_s, told["text"])
+                self._say(at_s, message["text"])
             case "paused" | "done" as what:
-                self._say(at_s, f"{what} at step {told['step']}")
+                self._say(at_s, f"{what} at step {message['step']}")
 
-    def _report(self, told: dict[str, Any], at_s: float) -> None:
-        self._samples += told["samples"]
-        if told["t"] < self._next:
+    def _report(self, message: dict[str, Any], at_s: float) -> None:
+        self._samples += message["samples"]
+        if message["t"] < self._next:
             return
         speed = ""
-        if self._since is not None and told["t"] > self._since["t"]:
-            speed = f", {self._samples / (told['t'] - self._since['t']):,.0f} samples/s"
-        loss = "" if told["loss"] is None else f", loss {told['loss']:.4g}"
-        self._say(at_s, f"step {told['step']}{speed}{loss}")
-        self._next, self._since, self._samples = told["t"] + _EVERY_S, told, 0
+        if self._since is not None and message["t"] > self._since["t"]:
+            speed = f", {self._samples / (message['t'] - self._since['t']):,.0f} samples/s"
+        loss = "" if message["loss"] is None else f", loss {message['loss']:.4g}"
+        self._say(at_s, f"step {message['step']}{speed}{loss}")
+        self._next, self._since, self._samples = message["t"] + _EVERY_S, message, 0
 
     def _say(self, at_s: float, text: str) -> None:
         self._out.say(f"{at_s:6.2f} s  {text}")

@@ -68,13 +68,14 @@ class NodeKinds:
         if not curves:
             return ""
         if not self.named:
-            return "this site tells no kinds of nodes apart"
+            return "this site names no kinds of nodes"
         counts = Counter(self.named.values())
         if OTHER_KIND in curves or min_nodes <= max(counts[kind] for kind in curves):
             return ""
-        told, only = ", ".join(f"{count} {kind}" for kind, count in counts.items()), ", ".join(curves)
+        there = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        only = ", ".join(curves)
         return (
-            f"it needs {text_formats.counted(min_nodes, 'node')} of one kind and runs on {only} only; there are {told}"
+            f"it needs {text_formats.counted(min_nodes, 'node')} of one kind and runs on {only} only; there are {there}"
         )
 
 

@@ -80,7 +80,7 @@ class StatusStream:
         """Note what happened; all else waits until what follows from it is ordered."""
         if what == "events":
             self._happened(value)
-        if what != "told" or value["told"] in {"registered", "gone", "vacated"}:
+        if what != "message" or value["type"] in {"registered", "gone", "vacated"}:
             self._nodes_of.clear()
             self._look_soon()
 
@@ -175,8 +175,8 @@ class StatusStream:
             while True:
                 watcher.news.clear()
                 yield b"data: " + wire.encode(self._update(watcher)) + b"\n\n"
-                watcher.told += 1
-                if watcher.told == most:
+                watcher.sent += 1
+                if watcher.sent == most:
                     return
                 await asyncio.sleep(_LEAST_S)
                 with suppress(TimeoutError):
@@ -244,7 +244,7 @@ class StatusStream:
             self._nodes_of[key] = {**dict.fromkeys(self._left, _AWAY), **known}
         before, nodes = watcher.nodes, self._nodes_of[key]
         watcher.nodes = nodes
-        if before is nodes or (before == nodes and watcher.told):
+        if before is nodes or (before == nodes and watcher.sent):
             return None
         changed = {name: node for name, node in nodes.items() if before.get(name) != node}
         kinds = {name: kind for name in changed if (kind := self._daemon.yard.kinds.of(name))}
@@ -266,8 +266,8 @@ class StatusStream:
     def _cell(self, cell: HistoryAverages, width_s: float, caller: Caller) -> Cell:
         sizes: dict[int, float] = {}
         for number, size in zip(cell.numbers, cell.sizes, strict=True):
-            told = number if self._name(number, caller) is not None else 0
-            sizes[told] = sizes.get(told, 0.0) + size
+            message = number if self._name(number, caller) is not None else 0
+            sizes[message] = sizes.get(message, 0.0) + size
         return Cell(
             begin_s=cell.at * width_s,
             known_s=round(cell.known_s, 3),
@@ -289,7 +289,7 @@ class _Watcher:
     caller: Caller
     span_s: float
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    told: int = 0
+    sent: int = 0
     tasks: dict[int, TaskRow] = field(default_factory=dict)
     more: int = 0
     nodes: dict[str, tuple[str, int]] = field(default_factory=dict)

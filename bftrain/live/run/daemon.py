@@ -39,7 +39,7 @@ _LEAST_S: Final = 1.0
 _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
-# Told of ("events", those taken in), ("decision", it), ("told", what a launcher or the hub told): see ``observers``
+# Told of ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
 Observer = Callable[[str, Any], None]
 
 
@@ -200,9 +200,9 @@ class LiveDaemon:
 
     # -- what launchers and agents tell
 
-    def tell(self, told: dict[str, Any]) -> None:
+    def tell(self, message: dict[str, Any]) -> None:
         """Hear of something, from any thread."""
-        self._box.append(told)
+        self._box.append(message)
         if not self._box_noticed:
             self._box_noticed = True
             self._loop.call_soon_threadsafe(self._empty_box)
@@ -212,21 +212,21 @@ class LiveDaemon:
         events: list[Event] = []
         agents: list[tuple[str, bool]] = []
         while self._box:
-            told = self._box.popleft()
-            match told["told"]:
+            message = self._box.popleft()
+            match message["type"]:
                 case "registered" | "gone":
-                    if told.get("noticed"):
-                        self.yard.signalled(told["node"])
-                    agents.append((told["node"], told["told"] == "registered"))
+                    if message.get("noticed"):
+                        self.yard.signalled(message["node"])
+                    agents.append((message["node"], message["type"] == "registered"))
                 case "notice":
                     self.yard.agents(agents)
                     agents.clear()
-                    self.yard.notice(told["node"], float(told["grace_s"]))
+                    self.yard.notice(message["node"], float(message["grace_s"]))
                 case "warm":
                     pass
                 case _:
-                    events += self._heard(told)
-            self._observe("told", told)
+                    events += self._heard(message)
+            self._observe("message", message)
         if agents:
             self.yard.agents(agents)
         if events:
@@ -240,21 +240,21 @@ class LiveDaemon:
             self._turned.clear()
             self.write(sync=False)
 
-    def _heard(self, told: dict[str, Any]) -> list[Event]:
+    def _heard(self, message: dict[str, Any]) -> list[Event]:
         """Take in what a launcher tells of a task; gives the event that follows, if any."""
-        if self.books.heard(told) is None:
+        if self.books.heard(message) is None:
             return []
-        match told["told"]:
+        match message["type"]:
             case "vacated":
-                self.yard.vacated(told["task"], told["nodes"])
+                self.yard.vacated(message["task"], message["nodes"])
             case "note":
-                self.remark(f"task '{told['task']}': {told['text']}")
-                self.books.trouble(told["task"], told["text"])
+                self.remark(f"task '{message['task']}': {message['text']}")
+                self.books.trouble(message["task"], message["text"])
             case "done":
-                self._ended_early(told["task"])
-        if told["told"] in _TURNS:
-            self._turned.add(told["task"])
-        event = event_of(told, self.stepper.now)
+                self._ended_early(message["task"])
+        if message["type"] in _TURNS:
+            self._turned.add(message["task"])
+        event = event_of(message, self.stepper.now)
         return [] if event is None else [event]
 
     def _ended_early(self, task: str) -> None:

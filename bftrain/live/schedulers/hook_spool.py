@@ -192,7 +192,7 @@ class HookListener:
         self._spool.close()
 
     def _listen(self) -> None:
-        told = ""
+        message = ""
         wait_s = _EVERY_S
         while not self._end.wait(wait_s):
             wait_s = _EVERY_S
@@ -202,9 +202,9 @@ class HookListener:
                 self._spool.odd, heard, wait_s = f"the spool cannot be read: {error}", [], _SURE_S
             if heard:
                 self._tell(heard)
-            if self._spool.odd != told:
-                told = self._spool.odd
-                self._note(told)
+            if self._spool.odd != message:
+                message = self._spool.odd
+                self._note(message)
 
 
 @contextmanager

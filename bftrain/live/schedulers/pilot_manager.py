@@ -355,18 +355,18 @@ class PilotJobs:
         if gone:
             self._post(Taken(nodes=gone))
         groups: dict[float | None, list[str]] = {}
-        told: dict[str, float | None] = {}
+        message: dict[str, float | None] = {}
         for node, pilot in held.items():
             until = min((at for at in (pilot.end_s, self._plans.get(node)) if at is not None), default=None)
             before = self._told.get(node)
             if node in self._told and (
                 until == before or (until is not None and before is not None and abs(until - before) < _NEWS_S)
             ):
-                told[node] = before
+                message[node] = before
                 continue
-            told[node] = until
+            message[node] = until
             groups.setdefault(until, []).append(node)
-        self._told = told
+        self._told = message
         for until, nodes in groups.items():
             self._post(Allowed(nodes=tuple(sorted(nodes)), until_s=until))
 

@@ -79,15 +79,15 @@ class LauncherPool:
         actions = list(actions)
         if gentle:
             actions = [one for one in (_without(action, gentle) for action in actions) if one is not None]
-        told = orders(actions)
+        message = orders(actions)
         if gentle:
             now = time.monotonic()
-            for order in told:
+            for order in message:
                 if set(order["nodes"]) & set(gentle):
                     order["cause"] = _GENTLY
                     self._lingering.update(dict.fromkeys(set(order["nodes"]) & set(gentle), (order["task"], now)))
         for launcher in tuple(self._launchers.values()):
-            mine = [order for order in told if self._of.get(order.get("task", ""), launcher) is launcher]
+            mine = [order for order in message if self._of.get(order.get("task", ""), launcher) is launcher]
             if mine:
                 launcher.apply(mine)
 

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from bftrain.live.model.task_record import Progress
 
 
-def counted(progress: Progress, told: Mapping[str, Any], *, began_at_step: int | None = None) -> Progress:
+def counted(progress: Progress, message: Mapping[str, Any], *, began_at_step: int | None = None) -> Progress:
     """Return the progress of a task after a report; the sum of its samples never falls.
 
     ``began_at_step`` is the step from which the task went on when its processes ran for the first time, if known.
     """
-    step, samples, total = int(told["step"]), int(told["samples"]), told.get("total")
-    since = int(told.get("since") or 0)
+    step, samples, total = int(message["step"]), int(message["samples"]), message.get("total")
+    since = int(message.get("since") or 0)
     from_the_beginning = total is not None and since == 0
     if total is None:
         after = replace(progress, samples=progress.samples + samples, counted_since=None)
@@ -35,7 +35,7 @@ def counted(progress: Progress, told: Mapping[str, Any], *, began_at_step: int |
     if progress.earlier_samples is None:
         earlier = _earlier(progress, after, step, samples, began_at_step) if from_the_beginning else 0.0
         after = replace(after, earlier_samples=earlier)
-    loss = told.get("loss")
+    loss = message.get("loss")
     return replace(after, step=step, loss=progress.loss if loss is None else float(loss))
 
 

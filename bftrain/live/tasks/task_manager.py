@@ -163,11 +163,11 @@ class TaskManager:
 
     # -- progress
 
-    def heard(self, told: Mapping[str, Any]) -> TaskProgressTrack | None:
+    def heard(self, message: Mapping[str, Any]) -> TaskProgressTrack | None:
         """Take in what a launcher tells of a task; gives its track if it is unfinished."""
-        track = self.tracks.get(told["task"])
+        track = self.tracks.get(message["task"])
         if track is not None:
-            track.hear(told)
+            track.hear(message)
         return track
 
     def learned(self) -> list[TaskMeasured]:

@@ -42,36 +42,36 @@ class TaskProgressTrack:
     _line: tuple[float, int] | None = None
     _began_at_step: int | None = None  # where it went on when it ran for the first time
 
-    def hear(self, told: Mapping[str, Any]) -> None:
+    def hear(self, message: Mapping[str, Any]) -> None:
         """Take in what is told of the task."""
-        match told["told"]:
+        match message["type"]:
             case "starting" if self.skip_start:
                 self.skip_start = False
                 return
             case "confirmed":
-                self._confirmed(int(told["size"]), int(told.get("step", 0)))
+                self._confirmed(int(message["size"]), int(message.get("step", 0)))
             case "paused":
                 self.running, self.rate = 0, 0.0
                 self._in_memory(0)  # no process of it is left
             case "in_memory":
-                self._in_memory(int(told["step"]))
+                self._in_memory(int(message["step"]))
             case "on_disk":
-                committed = max(self.progress.committed_step, int(told["step"]))
+                committed = max(self.progress.committed_step, int(message["step"]))
                 self.progress = replace(self.progress, committed_step=committed)
             case "report":
-                self._report(told)
-            case "done" if told.get("total") is not None:
-                self._done(int(told["step"]), float(told["total"]))
-        self.news |= self.measuring.hear(dict(told))
+                self._report(message)
+            case "done" if message.get("total") is not None:
+                self._done(int(message["step"]), float(message["total"]))
+        self.news |= self.measuring.hear(dict(message))
 
-    def _report(self, told: Mapping[str, Any]) -> None:
-        step, samples, t = int(told["step"]), int(told["samples"]), float(told["t"])
+    def _report(self, message: Mapping[str, Any]) -> None:
+        step, samples, t = int(message["step"]), int(message["samples"]), float(message["t"])
         if self._line is not None and step == self._line[1] + 1 and t > self._line[0]:
             rate = samples / (t - self._line[0])
             rate = rate if isfinite(rate) else self.rate
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
-        self._line, self.reported_s = (t, step), float(told.get("heard", t))
-        self.progress = counted(self.progress, told, began_at_step=self._began_at_step)
+        self._line, self.reported_s = (t, step), float(message.get("heard", t))
+        self.progress = counted(self.progress, message, began_at_step=self._began_at_step)
 
     def _confirmed(self, size: int, step: int) -> None:
         """Know on how many nodes it runs, and what is left in the memory of several of them."""

@@ -118,7 +118,7 @@ class NodeAgent:
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S
             self._nursery.start()
-            self._nursery.send({"do": "alive"})
+            self._nursery.send({"type": "alive"})
             self._door.let_in()
             self._look_after_nursery(now)
         if self._link.alone_s > self._settings.patience_s:
@@ -165,7 +165,7 @@ class NodeAgent:
                 self._signal(worker, signal.SIGTERM)
 
     def _say_notice(self) -> None:
-        self._link.say({"say": "notice", "grace_s": round(max(0.0, self._leave_at - time.monotonic()), 3)})
+        self._link.say({"type": "notice", "grace_s": round(max(0.0, self._leave_at - time.monotonic()), 3)})
 
     def _say_goodbye(self) -> None:
         """Kill all workers, and tell the manager how those ended that we did not kill."""
@@ -177,14 +177,14 @@ class NodeAgent:
         for worker in list(self._workers.values()):
             if exit_codes.get(worker.pid, _KILLED) != _KILLED:
                 self._bury(worker, exit_codes[worker.pid])
-        self._link.say({"say": "leaving", "reason": self._leaving})
+        self._link.say({"type": "leaving", "reason": self._leaving})
 
     # -- the manager
 
     def _register(self) -> None:
         self._link.say(
             {
-                "say": "register",
+                "type": "register",
                 "node": self._settings.node,
                 "address": self._settings.address,
                 "slots": self._settings.slots or len(self._gpus) or 1,
@@ -195,10 +195,10 @@ class NodeAgent:
             }
         )
         if self._nursery.warm:
-            self._link.say({"say": "warm"})
+            self._link.say({"type": "warm"})
 
     def _do(self, message: Message) -> None:
-        match message.get("do"):
+        match message.get("type"):
             case "spawn":
                 self._spawn(message)
             case "tell" | "stop" | "inspect":
@@ -218,7 +218,7 @@ class NodeAgent:
 
     def _do_to_worker(self, name: str, message: Message) -> None:
         worker = self._workers.get(name)
-        match message["do"]:
+        match message["type"]:
             case "tell" if worker is not None:
                 words = inner_of(message, "message")
                 worker.told(words)
@@ -239,11 +239,11 @@ class NodeAgent:
         except BadMessage as error:
             if not worker.odd:  # once is enough
                 worker.odd = True
-                self._link.say({"say": "odd", "worker": name, "text": error.what})
+                self._link.say({"type": "odd", "worker": name, "text": error.what})
             return
         if words is not None:
             worker.said(words)
-            self._link.say({"say": "said", "worker": name, "message": words})
+            self._link.say({"type": "said", "worker": name, "message": words})
 
     def _spawn(self, message: Message) -> None:
         worker = WorkerRecord.of_order(message, 0)
@@ -309,14 +309,14 @@ class NodeAgent:
 
     def _signal(self, worker: WorkerRecord, number: int) -> None:
         if worker.pid:
-            self._nursery.send({"do": "signal", "pid": worker.pid, "signal": int(number)})
+            self._nursery.send({"type": "signal", "pid": worker.pid, "signal": int(number)})
 
     def _inspect(self, name: str, worker: WorkerRecord | None) -> None:
         """Have a worker write its stacks down, if it is one that can; tell the state of its process."""
         pid = worker.pid if worker is not None else 0
         if worker is not None and worker.warm and pid:
-            self._nursery.send({"do": "inspect", "pid": pid})
-        self._link.say({"say": "inspected", "worker": name, "state": state_of(pid) if pid else ""})
+            self._nursery.send({"type": "inspect", "pid": pid})
+        self._link.say({"type": "inspected", "worker": name, "state": state_of(pid) if pid else ""})
 
     def _forget(self, task: str, name: str) -> None:
         self._ended.forget(task, name)
@@ -332,16 +332,16 @@ class NodeAgent:
         exit_ = worker.ended(code) | ({"tail": words} if words else {})
         if not worker.forgotten:
             self._ended.add(worker, exit_)
-        self._link.say({"say": "exited", "worker": worker.name, **exit_})
+        self._link.say({"type": "exited", "worker": worker.name, **exit_})
 
     # -- the nursery
 
     def _from_nursery(self, message: Message) -> None:
         worker = self._workers.get(message.get("worker", ""))
-        match message["say"]:
+        match message["type"]:
             case "born" if worker is not None:
                 worker.pid, worker.ordered_at = message["pid"], 0.0
-                self._link.say({"say": "spawned", "worker": worker.name, "pid": worker.pid, "port": worker.port})
+                self._link.say({"type": "spawned", "worker": worker.name, "pid": worker.pid, "port": worker.port})
                 if worker.condemned:
                     self._kill(worker)
             case "died" if worker is not None:
@@ -353,7 +353,7 @@ class NodeAgent:
                 self._workers_know |= message["signal"] == signal.SIGTERM.name
                 self._take_notice(message["signal"])
             case "warm":
-                self._link.say({"say": "warm"})
+                self._link.say({"type": "warm"})
                 for missing in message["missing"]:
                     self._note(f"not preloaded: {missing}")
                 self._send_orders()

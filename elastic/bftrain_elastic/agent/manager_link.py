@@ -76,7 +76,7 @@ class ManagerLink:
             self._connect()
         else:
             self._beat_at = now + _HEARTBEAT_S
-            self.say({"say": "alive"})
+            self.say({"type": "alive"})
 
     def say(self, message: Message) -> None:
         """Tell the manager, if there is one: whoever comes after it asks what is going on."""
@@ -109,7 +109,7 @@ class ManagerLink:
             self._on_greeted()
 
     def _heard(self, message: Message) -> None:
-        if message.get("do") == "welcome":
+        if message.get("type") == "welcome":
             epoch = whole_of(message, "epoch") if "epoch" in message else 1
             if epoch < self.epoch:
                 self._refuse(epoch)

@@ -98,7 +98,7 @@ class PreforkProcess:
         self._lines.feed(data)
         while (line := self._lines.next()) is not None:
             message = decode(line)
-            self.warm = self.warm or message["say"] == "warm"
+            self.warm = self.warm or message["type"] == "warm"
             self._on_message(message)
 
     def _lost(self, _reason: str) -> None:

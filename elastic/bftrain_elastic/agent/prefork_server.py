@@ -107,13 +107,13 @@ class PreforkServer:
                         self._do(decode(line))
 
     def _do(self, message: Message) -> None:
-        if message.get("do") == "spawn":
+        if message.get("type") == "spawn":
             self._spawn(message)
-        elif message.get("do") in {"signal", "inspect"}:
+        elif message.get("type") in {"signal", "inspect"}:
             pid = whole_of(message, "pid")
             if pid not in self._workers:  # it is gone, and perhaps another process has its number now
                 return
-            if message["do"] == "inspect":
+            if message["type"] == "inspect":
                 kill(pid, STACKS)
             else:
                 number = whole_of(message, "signal")
@@ -134,12 +134,12 @@ class PreforkServer:
                 _become(message, parent)
         except OSError as error:  # no process can be made now; those that run go on
             _write_why(Path(text_of(message, "log")), error)
-            self._tell({"say": "died", "worker": worker, "code": _EMPTY, "told_to_end": False})
+            self._tell({"type": "died", "worker": worker, "code": _EMPTY, "told_to_end": False})
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         self._workers[pid] = worker
-        self._tell({"say": "born", "worker": worker, "pid": pid})
+        self._tell({"type": "born", "worker": worker, "pid": pid})
 
     def _on_signals(self) -> None:
         with suppress(BlockingIOError):
@@ -150,7 +150,7 @@ class PreforkServer:
                 self._reap()
             if numbers & NOTICES:
                 number = signal.SIGTERM if signal.SIGTERM in numbers else min(numbers & NOTICES)
-                self._tell({"say": "notice", "signal": signal.Signals(number).name})
+                self._tell({"type": "notice", "signal": signal.Signals(number).name})
 
     def _reap(self) -> None:
         """Tell the agent of workers that ended. It reaps those that we have not, if we are killed meanwhile."""
@@ -169,18 +169,18 @@ class PreforkServer:
     def _bury_outlived(self) -> None:
         """Bury workers whose children have ended too, or that were not asked to end. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
-            told = pid in self._told_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
-            if not session_alive(pid) or (not told and time.monotonic() - ended_at > _ONE_NOTICE_S):
+            event = pid in self._told_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
+            if not session_alive(pid) or (not event and time.monotonic() - ended_at > _ONE_NOTICE_S):
                 self._bury(pid, -signal.SIGTERM)
 
     def _bury(self, pid: int, code: int) -> None:
         """Kill what a worker left behind, and tell of its end."""
-        worker, told = self._workers.pop(pid), pid in self._told_to_end
+        worker, event = self._workers.pop(pid), pid in self._told_to_end
         self._outlived.pop(pid, None)
         self._told_to_end.discard(pid)
         kill_session(pid)
         self._kill_orphans()
-        self._tell({"say": "died", "worker": worker, "code": code, "told_to_end": told})
+        self._tell({"type": "died", "worker": worker, "code": code, "told_to_end": event})
 
     def _kill_orphans(self) -> None:
         """Kill what dead workers left behind: adopted processes in nobody's session."""
@@ -308,7 +308,7 @@ def main(arguments: list[str]) -> None:
     gc.collect()
     gc.freeze()  # forks share the pages of all this, as long as nobody counts it through
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
-    agent.sendall(encode({"say": "warm", "missing": missing}) + b"\n")
+    agent.sendall(encode({"type": "warm", "missing": missing}) + b"\n")
     try:
         PreforkServer(agent, signals).run()
     finally:

@@ -79,13 +79,13 @@ class WorkerRecord:
 
     def told(self, message: Message) -> None:
         """Remember what was said to it."""
-        if message.get("do") == "go":
+        if message.get("type") == "go":
             self.go, self.ready = {name: message[name] for name in ("generation", "rank", "workers")}, None
 
     def said(self, words: Message) -> None:
         """Remember what it said."""
         self.step = words.get("step", self.step)
-        match words["say"]:
+        match words["type"]:
             case "ready":
                 self.ready = words
             case "report":

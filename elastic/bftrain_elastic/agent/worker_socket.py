@@ -132,7 +132,7 @@ class WorkerSocket:
 
     def _heard(self, guest: socket.socket, message: Message) -> None:
         name = self._guests[guest]
-        if message.get("say") == "hello":
+        if message.get("type") == "hello":
             name = text_of(message, "worker")
             if self._known(name):
                 self._guests[guest] = name

@@ -143,13 +143,13 @@ class AgentHub:
         """Send a worker a message, if it is there."""
         agent = self._agent_of(worker)
         if agent is not None:
-            agent.say({"do": "tell", "worker": worker, "message": message})
+            agent.say({"type": "tell", "worker": worker, "message": message})
 
     def inspect(self, worker: str) -> None:
         """Have a worker's stacks written into its log; the listener receives the state of its process."""
         agent = self._agent_of(worker)
         if agent is not None:
-            agent.say({"do": "inspect", "worker": worker})
+            agent.say({"type": "inspect", "worker": worker})
 
     def stop(self, worker: str, grace_s: float) -> None:
         """Stop a worker; one that has not been started yet never will."""
@@ -158,7 +158,7 @@ class AgentHub:
             return
         agent = self._agent_of(worker)
         if agent is not None:
-            agent.say({"do": "stop", "worker": worker, "grace_s": grace_s})
+            agent.say({"type": "stop", "worker": worker, "grace_s": grace_s})
 
     def clear(self, nodes: frozenset[str]) -> None:
         """Kill all workers on these nodes now, whoever started them."""
@@ -167,13 +167,13 @@ class AgentHub:
         for node in nodes:
             agent = self._agents.get(node)
             if agent is not None and agent.workers:
-                agent.say({"do": "clear"})
+                agent.say({"type": "clear"})
 
     def forget(self, task: str) -> None:
         """Let agents forget how the workers of a task ended: no manager will ask for it."""
         self._workers.forget(task)
         for agent in self._agents.values():
-            agent.say({"do": "forget", "task": task})
+            agent.say({"type": "forget", "task": task})
 
     def kill_task(self, listener: HubListener, task: str) -> None:
         """Kill all workers of a task."""
@@ -189,13 +189,13 @@ class AgentHub:
         """Give the nodes on which workers of a task are, or are about to be."""
         return frozenset(owner.node for _, owner in self._workers.of(listener) if owner.task == task)
 
-    def tell(self, told: Message) -> None:
+    def tell(self, event: Message) -> None:
         """Tell the manager; whatever happens there must not end the hub, on which all tasks depend."""
         now = time.time()
-        if told.get("told") == "report":  # whose t is from the clock of another machine
-            told = {"heard": now, **told}
+        if event.get("type") == "report":  # whose t is from the clock of another machine
+            event = {"heard": now, **event}
         try:
-            self._tell({"t": now, **told})
+            self._tell({"t": now, **event})
         except Exception:  # noqa: BLE001 - it is not ours
             traceback.print_exc()
 
@@ -223,7 +223,7 @@ class AgentHub:
     def _end(self) -> None:
         self._ending = True
         for agent in self._agents.values():
-            agent.say({"do": "bye"})
+            agent.say({"type": "bye"})
 
     def _fall_silent(self) -> None:
         self._abandoned, self._tell = True, lambda _: None
@@ -241,11 +241,11 @@ class AgentHub:
         if not agent.node:
             self._register(agent, message)
             return
-        match message.get("say"):
+        match message.get("type"):
             case "said" | "odd" | "spawned" | "inspected" | "exited":
                 self._heard_of(agent, text_of(message, "worker"), message)
             case "warm" if agent.node[0] != _HIDDEN:
-                self.tell({"told": "warm", "node": agent.node})
+                self.tell({"type": "warm", "node": agent.node})
             case "notice":
                 self._take_notice(agent, number_of(message, "grace_s"))
             case "leaving":
@@ -256,7 +256,7 @@ class AgentHub:
                 pass
 
     def _heard_of(self, agent: AgentConnection, worker: str, message: Message) -> None:
-        if message["say"] == "exited":
+        if message["type"] == "exited":
             exit_ = WorkerExit.read(message)
             if agent.workers.pop(worker, None) is not None:
                 self._ended(worker, exit_, said=True)
@@ -265,7 +265,7 @@ class AgentHub:
             self._hand_on(owner.listener, owner.task, worker, message)
 
     def _hand_on(self, listener: HubListener, task: str, worker: str, message: Message) -> None:
-        match message["say"]:
+        match message["type"]:
             case "said":
                 try:
                     words = checked(inner_of(message, "message"))
@@ -282,38 +282,38 @@ class AgentHub:
                 listener.inspected(task, worker, text_of(message, "state"))
 
     def _note(self, task: str, worker: str, text: str) -> None:
-        self.tell({"told": "note", "task": task, "text": f"{worker}: {text}"})
+        self.tell({"type": "note", "task": task, "text": f"{worker}: {text}"})
 
     def _take_notice(self, agent: AgentConnection, grace_s: float) -> None:
         agent.noticed = True
         if agent.node[0] != _HIDDEN:
-            self.tell({"told": "notice", "node": agent.node, "grace_s": grace_s})
+            self.tell({"type": "notice", "node": agent.node, "grace_s": grace_s})
         for listener in list(self._listeners):
             listener.notice(agent.node, grace_s)
 
     def _register(self, agent: AgentConnection, message: Message) -> None:
-        if message.get("say") != "register":
+        if message.get("type") != "register":
             raise BadMessage("an agent registers first")
         node, slots = text_of(message, "node"), whole_of(message, "slots")
         if not node or slots < 1:
             raise BadMessage("an agent has a name and at least one slot")
         if "epoch" in message and whole_of(message, "epoch") > self.epoch:
-            agent.say({"do": "welcome", "epoch": self.epoch})  # so it knows why
+            agent.say({"type": "welcome", "epoch": self.epoch})  # so it knows why
             raise BadMessage("it obeys a newer manager")
         older = self._agents.get(node)
         if older is not None:
             older.end("another agent of this name came")
         agent.node, agent.slots, agent.address = node, slots, text_of(message, "address")
         self._agents[node] = agent
-        agent.say({"do": "welcome", "epoch": self.epoch})
+        agent.say({"type": "welcome", "epoch": self.epoch})
         for left in inners_of(message, "workers"):
             self._adopt(agent, left)
         for left in inners_of(message, "ended"):
             self._hear_of_end(agent, left)
         if self._ending:
-            agent.say({"do": "bye"})
+            agent.say({"type": "bye"})
         if node[0] != _HIDDEN:
-            self.tell({"told": "registered", "node": node, "slots": slots, "pid": whole_of(message, "pid")})
+            self.tell({"type": "registered", "node": node, "slots": slots, "pid": whole_of(message, "pid")})
         for listener in list(self._listeners):
             listener.node_up(node)
         self._start_waiting()
@@ -328,8 +328,8 @@ class AgentHub:
                 return
             self._workers.remove(worker)
         agent.workers[worker] = RunningWorker(None, slot)  # so nothing else starts there before it is gone
-        agent.say({"do": "forget", "task": task, "worker": worker})
-        agent.say({"do": "stop", "worker": worker, "grace_s": 0.0})
+        agent.say({"type": "forget", "task": task, "worker": worker})
+        agent.say({"type": "stop", "worker": worker, "grace_s": 0.0})
 
     def _hear_of_end(self, agent: AgentConnection, left: Message) -> None:
         """Report a worker that ended without a manager, once; its agent forgets it if no launcher can use that.
@@ -341,7 +341,7 @@ class AgentHub:
             return
         self._workers.remember_end(worker, said=True)
         if not any(listener.adopt(task, agent.node, left) for listener in self._listeners):
-            agent.say({"do": "forget", "task": task, "worker": worker})
+            agent.say({"type": "forget", "task": task, "worker": worker})
 
     def _lost(self, agent: AgentConnection, reason: str) -> None:
         if not agent.node or self._agents.get(agent.node) is not agent:
@@ -350,7 +350,7 @@ class AgentHub:
         for worker in [*agent.workers, *self._waiting.on({agent.node})]:
             self._ended(worker, _KILLED)
         if agent.node[0] != _HIDDEN:
-            self.tell({"told": "gone", "node": agent.node, "reason": reason, "noticed": agent.noticed})
+            self.tell({"type": "gone", "node": agent.node, "reason": reason, "noticed": agent.noticed})
         for listener in list(self._listeners):
             listener.node_gone(agent.node)
 

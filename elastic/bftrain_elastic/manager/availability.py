@@ -14,7 +14,7 @@ _HOROVOD: Final = "make horovod (in a checkout of bftrain)"
 
 
 @dataclass(frozen=True, slots=True)
-class Availability:
+class LauncherAvailability:
     """Whether something can be used here; if not, why, and the command that mends it."""
 
     ok: bool
@@ -23,34 +23,34 @@ class Availability:
     version: str = ""
 
 
-def nothing() -> Availability:
+def nothing() -> LauncherAvailability:
     """Say so of what needs nothing."""
-    return Availability(ok=True)
+    return LauncherAvailability(ok=True)
 
 
-def torch() -> Availability:
+def torch() -> LauncherAvailability:
     """Look for torch."""
     if find_spec("torch") is None:
-        return Availability(ok=False, reason="torch is not installed", fix=_TORCH)
-    return Availability(ok=True, version=f"torch {_version('torch')}")
+        return LauncherAvailability(ok=False, reason="torch is not installed", fix=_TORCH)
+    return LauncherAvailability(ok=True, version=f"torch {_version('torch')}")
 
 
-def horovod() -> Availability:
+def horovod() -> LauncherAvailability:
     """Look for a Horovod that fits the torch that is here.
 
     It works with the one version of torch that it was built against, and notes that version beside its code.
     """
     spec = find_spec("horovod")
     if spec is None:
-        return Availability(ok=False, reason="Horovod is not installed", fix=_HOROVOD)
+        return LauncherAvailability(ok=False, reason="Horovod is not installed", fix=_HOROVOD)
     here, wanted = _version("torch"), _built_for(spec.submodule_search_locations or [])
     name = f"Horovod {_version('horovod')}"
     if not wanted:
-        return Availability(ok=False, reason=f"{name} was built without PyTorch", fix=_HOROVOD)
+        return LauncherAvailability(ok=False, reason=f"{name} was built without PyTorch", fix=_HOROVOD)
     if wanted != here:
         why = f"{name} was built for torch {wanted}, and {here or 'none'} is installed"
-        return Availability(ok=False, reason=why, fix=_HOROVOD)
-    return Availability(ok=True, version=f"{name}, torch {here}")
+        return LauncherAvailability(ok=False, reason=why, fix=_HOROVOD)
+    return LauncherAvailability(ok=True, version=f"{name}, torch {here}")
 
 
 def _version(package: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager.agent_hub import Tell
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED
 from bftrain_elastic.wire.messages import Message
 
@@ -52,9 +52,9 @@ class FakeLauncher:
         self._thread = threading.Thread(target=self._run, name="bftrain-fake", daemon=True)
         self._thread.start()
 
-    def add(self, task: str, job: Mapping[str, Any] | Job) -> None:
+    def add(self, task: str, job: Mapping[str, Any] | LauncherJob) -> None:
         """Know what to run for ``task``."""
-        words = (job if isinstance(job, Job) else Job.read(job)).argv
+        words = (job if isinstance(job, LauncherJob) else LauncherJob.read(job)).argv
         steps = int(words[words.index("--steps") + 1]) if "--steps" in words else None
         with self._lock:
             if task in self._tasks:
@@ -103,23 +103,23 @@ class FakeLauncher:
 
     def _changed(self, name: str, task: _Task, held: tuple[str, ...]) -> None:
         if not held:
-            self._say(name, {"told": "starting", "nodes": list(task.nodes)})
+            self._say(name, {"type": "starting", "nodes": list(task.nodes)})
         left = [node for node in held if node not in task.nodes]
         if left:
-            self._say(name, {"told": "vacated", "nodes": left})
+            self._say(name, {"type": "vacated", "nodes": left})
         if not task.nodes:
-            self._say(name, {"told": "on_disk", "step": task.step})
-            self._say(name, {"told": "paused", "step": task.step})
+            self._say(name, {"type": "on_disk", "step": task.step})
+            self._say(name, {"type": "paused", "step": task.step})
         elif task.fails:
             for _ in range(ALLOWED - 1):
-                self._say(name, {"told": "note", "text": "it ended with 1; it is started again"})
+                self._say(name, {"type": "note", "text": "it ended with 1; it is started again"})
             task.held = ()
-            self._say(name, {"told": "failed", "reason": "it ended with 1\nValueError: as it was told to"})
+            self._say(name, {"type": "failed", "reason": "it ended with 1\nValueError: as it was told to"})
         elif not task.over:
             task.generation += 1
             task.next_at = time.monotonic() + self._step_s / len(task.nodes)
-            told = {"told": "confirmed", "generation": task.generation, "size": len(task.nodes)}
-            self._say(name, {**told, "nodes": list(task.nodes), "step": task.step})
+            message = {"type": "confirmed", "generation": task.generation, "size": len(task.nodes)}
+            self._say(name, {**message, "nodes": list(task.nodes), "step": task.step})
 
     def _run(self) -> None:
         while not self._ending.wait(self._step_s / 4):
@@ -132,15 +132,15 @@ class FakeLauncher:
         task.step += 1
         task.next_at += self._step_s / len(task.nodes)
         done = {"step": task.step, "size": len(task.nodes), "samples": SAMPLES, "loss": 1.0 / task.step}
-        self._say(name, {"told": "report", **done, "total": SAMPLES * task.step, "since": 0, "nan": False})
-        self._say(name, {"told": "in_memory" if len(task.nodes) > 1 else "on_disk", "step": task.step})
+        self._say(name, {"type": "report", **done, "total": SAMPLES * task.step, "since": 0, "nan": False})
+        self._say(name, {"type": "in_memory" if len(task.nodes) > 1 else "on_disk", "step": task.step})
         if task.steps is not None and task.step >= task.steps:
             task.over = True
-            self._say(name, {"told": "vacated", "nodes": list(task.nodes)})
-            self._say(name, {"told": "done", "step": task.step, "finished": True})
+            self._say(name, {"type": "vacated", "nodes": list(task.nodes)})
+            self._say(name, {"type": "done", "step": task.step, "finished": True})
 
-    def _say(self, task: str, told: Message) -> None:
-        self._tell({"t": time.time(), "task": task, **told})
+    def _say(self, task: str, message: Message) -> None:
+        self._tell({"t": time.time(), "task": task, **message})
 
 
 def _without(nodes: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ _LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class LauncherJob:
     """What to run, and where its commits and logs are kept.
 
     ``argv`` is a script that ends in ``.py`` and its arguments, or any command for launchers that take one.
@@ -60,7 +60,7 @@ class Job:
             raise BadJob("must not be negative", where="stall_limit_s")
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> Job:
+    def read(cls, plain: Mapping[str, Any]) -> LauncherJob:
         """Read a job from its JSON form."""
         known = {one.name for one in fields(cls)}
         unknown = sorted(set(plain) - known)

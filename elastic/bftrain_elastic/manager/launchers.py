@@ -12,9 +12,9 @@ from typing import Any, Final
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import availability
 from bftrain_elastic.manager.agent_hub import AgentHub, Tell
-from bftrain_elastic.manager.availability import Availability
+from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.fake_launcher import FakeLauncher
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_context import HubTaskContext
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, MakeCourse, TaskLifecycle, WorkerExit
 from bftrain_elastic.manager.task_lifecycles.horovod import HorovodLifecycle
@@ -38,7 +38,7 @@ class AgentLauncher:
         self._make = make_course
         self._hub = hub
         self._names: set[str] = set()  # as its callers know it; the rest belongs to the hub's thread
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, LauncherJob] = {}
         self._courses: dict[str, TaskLifecycle] = {}
         self._wants: dict[str, tuple[str, ...]] = {}  # the nodes that a task is to hold
         self._limits: dict[str, int] = {}  # on how many of them it is to run, if not on all
@@ -46,9 +46,9 @@ class AgentLauncher:
 
     # -- from any thread
 
-    def add(self, task: str, job: Mapping[str, Any] | Job) -> None:
+    def add(self, task: str, job: Mapping[str, Any] | LauncherJob) -> None:
         """Know what to run for ``task``."""
-        what = job if isinstance(job, Job) else Job.read(job)
+        what = job if isinstance(job, LauncherJob) else LauncherJob.read(job)
         course = self._course(task, what)
         Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; others may come meanwhile
         if task in self._names:
@@ -80,10 +80,10 @@ class AgentLauncher:
 
     # -- in the hub's thread
 
-    def _course(self, task: str, job: Job) -> TaskLifecycle:
+    def _course(self, task: str, job: LauncherJob) -> TaskLifecycle:
         return self._make(task, job, HubTaskContext(self._hub, self, task, {"cwd": job.cwd, "logs": str(job.logs)}))
 
-    def _add(self, task: str, job: Job, course: TaskLifecycle) -> None:
+    def _add(self, task: str, job: LauncherJob, course: TaskLifecycle) -> None:
         self._jobs[task], self._courses[task], self._wants[task] = job, course, ()
 
     def _apply(self, actions: list[Mapping[str, Any]]) -> None:
@@ -94,7 +94,7 @@ class AgentLauncher:
             match action["action"]:
                 case "start" | "grow" if task not in self._wants:
                     reason = f"the {self.name} launcher was not told what to run for it"
-                    self._hub.tell({"told": "failed", "task": task, "reason": reason})
+                    self._hub.tell({"type": "failed", "task": task, "reason": reason})
                 case "start" | "grow":
                     before.setdefault(task, self._wants[task])
                     self._wants[task] += tuple(node for node in nodes if node not in self._wants[task])
@@ -110,7 +110,7 @@ class AgentLauncher:
                             self._leave(holder, nodes)
         for task, held in before.items():
             if self._wants[task] and not held:
-                self._hub.tell({"told": "starting", "task": task, "nodes": list(self._wants[task])})
+                self._hub.tell({"type": "starting", "task": task, "nodes": list(self._wants[task])})
             self._want(task, frozenset(now))
             self._tell_empty(task, set(held) - set(self._wants[task]) - now)
         self._hub.clear(frozenset(now - {node for wanted in self._wants.values() for node in wanted}))
@@ -119,7 +119,7 @@ class AgentLauncher:
         """Tell at once of nodes that a task left and where it has no worker, so that no course hears of its end."""
         empty = left - self._hub.nodes_with(self, task) if left else left
         if empty:
-            self._hub.tell({"told": "vacated", "task": task, "nodes": sorted(empty)})
+            self._hub.tell({"type": "vacated", "task": task, "nodes": sorted(empty)})
 
     def _leave(self, task: str, nodes: tuple[str, ...]) -> None:
         self._wants[task] = tuple(node for node in self._wants[task] if node not in nodes)
@@ -156,7 +156,7 @@ class AgentLauncher:
             self._drop(task)
             self._add(task, job, self._course(task, job))
             reason = f"the {self.name} launcher broke: {type(error).__name__}: {error}"
-            self._hub.tell({"told": "failed", "task": task, "reason": reason})
+            self._hub.tell({"type": "failed", "task": task, "reason": reason})
             return False
 
     # -- what the hub says
@@ -212,12 +212,12 @@ class AgentLauncher:
 
 
 @dataclass(frozen=True, slots=True)
-class Factory:
+class LauncherFactory:
     """Makes a launcher for whoever is to be told, on a hub; ``available`` says whether its workers can run here."""
 
     name: str
     course: MakeCourse
-    available: Callable[[], Availability]
+    available: Callable[[], LauncherAvailability]
 
     def __call__(self, tell: Tell, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
         """Make one."""
@@ -225,13 +225,13 @@ class Factory:
 
 
 # Plain PyTorch: processes stay, and form a new group for each change
-native: Final = Factory("native", NativeLifecycle, availability.torch)
+native: Final = LauncherFactory("native", NativeLifecycle, availability.torch)
 # Scripts that use Elastic Horovod
-horovod: Final = Factory("horovod", HorovodLifecycle, availability.horovod)
+horovod: Final = LauncherFactory("horovod", HorovodLifecycle, availability.horovod)
 # Any command: stopped and started again from its checkpoint at each change
-process: Final = Factory("process", ProcessLifecycle, availability.nothing)
+process: Final = LauncherFactory("process", ProcessLifecycle, availability.nothing)
 # Scripts that insist on torchrun
-torchrun: Final = Factory("torchrun", TorchrunLifecycle, availability.torch)
+torchrun: Final = LauncherFactory("torchrun", TorchrunLifecycle, availability.torch)
 
 
 def fake(tell: Tell, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: ARG001 - it needs none

@@ -55,21 +55,23 @@ class SpeedMeasurement:
         self._first_after_start = False  # the next line is the first one after that
         self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
 
-    def hear(self, told: Message) -> bool:
+    def hear(self, message: Message) -> bool:
         """Take in what is told; tell whether a speed or a cost is known better now."""
-        if told.get("told") == "starting":
-            self._starting_at, self._last, self._stride = float(told["t"]), None, None
+        if message.get("type") == "starting":
+            self._starting_at, self._last, self._stride = float(message["t"]), None, None
             self._first_after_start = True
-        if told.get("told") in {"starting", "confirmed", "paused"}:
+        if message.get("type") in {"starting", "confirmed", "paused"}:
             self._run = []
-        if told.get("told") != "report":
+        if message.get("type") != "report":
             return False
-        t = float(told["t"])
+        t = float(message["t"])
         repeated = self._first_after_start and self._starting_at is not None and t < self._starting_at
         self._first_after_start = False
-        if repeated:  # an agent told again what one of the former processes said last
+        if repeated:  # an agent repeated the last report of an earlier process
             return False
-        line = _Line(t, float(told.get("heard", t)), int(told["step"]), int(told["size"]), int(told["samples"]))
+        line = _Line(
+            t, float(message.get("heard", t)), int(message["step"]), int(message["size"]), int(message["samples"])
+        )
         learned = self._cost_of_change(line)
         if self._last is not None and line.step <= self._last.step:
             self._run = []  # done before: what it costs is in the gap

@@ -49,7 +49,7 @@ class HubTaskContext:
         """Start a worker."""
         place: GroupPlace | None = how.get("place")
         message: Message = {
-            "do": "spawn",
+            "type": "spawn",
             "worker": worker,
             "task": self._task,
             "argv": list(how["argv"]),
@@ -78,6 +78,6 @@ class HubTaskContext:
         """Stop a worker."""
         self._hub.stop(worker, grace_s)
 
-    def tell(self, told: Message) -> None:
+    def tell(self, event: Message) -> None:
         """Tell the manager."""
-        self._hub.tell({"task": self._task, **told})
+        self._hub.tell({"task": self._task, **event})

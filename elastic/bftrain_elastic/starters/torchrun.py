@@ -81,7 +81,7 @@ def _meeting_point(parameters: RendezvousParameters) -> RendezvousHandler:
 
     from bftrain_elastic.worker.process_groups import GroupStore
 
-    class MeetingPoint(StaticTCPRendezvous):  # type: ignore[misc]  # torch is Any to the type checker
+    class TorchrunRendezvous(StaticTCPRendezvous):  # type: ignore[misc]  # torch is Any to the type checker
         """As torch's own for a group that is known beforehand, but for where rank 0 listens."""
 
         _meeting: Any = None
@@ -100,7 +100,7 @@ def _meeting_point(parameters: RendezvousParameters) -> RendezvousHandler:
 
     host, _, port = parameters.endpoint.rpartition(":")
     rank, seconds = int(parameters.get("rank")), int(_PATIENCE.total_seconds())
-    return MeetingPoint(host, int(port), rank, parameters.max_nodes, parameters.run_id, seconds)
+    return TorchrunRendezvous(host, int(port), rank, parameters.max_nodes, parameters.run_id, seconds)
 
 
 if __name__ == "__main__":

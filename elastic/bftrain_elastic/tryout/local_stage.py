@@ -29,7 +29,7 @@ class LauncherNonconformance(AssertionError):
     """A launcher does not do what its port demands."""
 
 
-class Launches(Protocol):
+class LauncherPort(Protocol):
     """The Launcher port, as far as it is checked here."""
 
     name: str
@@ -40,28 +40,28 @@ class Launches(Protocol):
     def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
 
 
-class Told:
+class MessageLog:
     """Everything a launcher told, and a way to wait for more of it."""
 
     def __init__(self) -> None:
         self.all: list[Message] = []
         self._news = threading.Condition()
 
-    def __call__(self, told: Message) -> None:
+    def __call__(self, message: Message) -> None:
         """Take in what is told."""
         with self._news:
-            self.all.append(told)
+            self.all.append(message)
             self._news.notify_all()
 
     def of(self, what: str, task: str, since: int = 0) -> list[Message]:
         """Give all of one kind that were told about a task."""
-        return [one for one in self.all[since:] if one["told"] == what and one.get("task") == task]
+        return [one for one in self.all[since:] if one["type"] == what and one.get("task") == task]
 
     def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until something is true; ``words`` say what."""
         with self._news:
             if not self._news.wait_for(true, timeout_s):
-                last = [one for one in self.all if one["told"] not in {"report", "in_memory", "on_disk"}][-8:]
+                last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
                 raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; the last it told: {last}")
 
     def steps(self, task: str, size: int, count: int = 5) -> None:
@@ -82,7 +82,7 @@ class LocalStage:
 
     def __init__(
         self,
-        make: Callable[[Tell, AgentHub], Launches],
+        make: Callable[[Tell, AgentHub], LauncherPort],
         script: Sequence[str] = TRIAL,
         *,
         nodes: Sequence[str] = ("n1", "n2", "n3", "n4"),
@@ -117,9 +117,9 @@ class LocalStage:
     def _begin(self, begun: ExitStack) -> None:
         """Start manager, agents and launcher; ``begun`` ends them, or what was put in their place meanwhile."""
         self._secret = make_secret(self.folder / "secret")
-        self.told = Told()
+        self.messages = MessageLog()
         (self.folder / "tmp").mkdir()
-        self.hub = AgentHub(self.told, self._secret, epoch=self.epoch, settle_s=self._settle_s)
+        self.hub = AgentHub(self.messages, self._secret, epoch=self.epoch, settle_s=self._settle_s)
         self.agents = LocalAgents(
             self.hub,
             self.folder / "secret",
@@ -130,10 +130,10 @@ class LocalStage:
         )
         begun.callback(self.agents.close)
         begun.callback(self._close_hub)
-        self.launcher = self._make(self.told, self.hub)
+        self.launcher = self._make(self.messages, self.hub)
         begun.callback(self._close_launcher)
         self.agents.start(*self._nodes)
-        self.told.until(lambda: len(self.hub_nodes()) == len(self._nodes), "all agents are registered")
+        self.messages.until(lambda: len(self.hub_nodes()) == len(self._nodes), "all agents are registered")
 
     def __exit__(self, kind: object, *_: object) -> None:
         pids = self.below()
@@ -159,10 +159,10 @@ class LocalStage:
     def hub_nodes(self) -> set[str]:
         """Give the nodes whose agents are there, as they were told."""
         there: set[str] = set()
-        for one in self.told.all:
-            if one["told"] == "registered":
+        for one in self.messages.all:
+            if one["type"] == "registered":
                 there.add(one["node"])
-            elif one["told"] == "gone":
+            elif one["type"] == "gone":
                 there.discard(one["node"])
         return there
 
@@ -202,7 +202,7 @@ class LocalStage:
         """Give a node back."""
         if not hasattr(self.launcher, "lose"):
             self.agents.start(node)
-            self.told.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
+            self.messages.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
 
     def end(self, task: str) -> None:
         """Drop a task, and demand that nothing of it is left."""
@@ -221,7 +221,7 @@ class LocalStage:
             if node not in self.agents.running:
                 self.agents.start(node)
         self._no_worker_is_left("of tasks that were dropped")
-        self.told.until(lambda: self.hub_nodes() == set(self._nodes), "all agents are registered")
+        self.messages.until(lambda: self.hub_nodes() == set(self._nodes), "all agents are registered")
 
     def _drop(self, task: str) -> None:
         self._jobs.pop(task, None)
@@ -243,10 +243,12 @@ class LocalStage:
         port = self.hub.address[1]
         self.hub.abandon()
         self.epoch += 1
-        self.hub = AgentHub(self.told, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self._settle_s)
-        self.launcher = self._make(self.told, self.hub)
+        self.hub = AgentHub(
+            self.messages, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self._settle_s
+        )
+        self.launcher = self._make(self.messages, self.hub)
         for task, job in self._jobs.items():
-            if not self.told.of("done", task) and not self.told.of("failed", task):
+            if not self.messages.of("done", task) and not self.messages.of("failed", task):
                 self.launcher.add(task, job)
                 if self._held[task]:
                     self.launcher.apply([{"action": "start", "task": task, "nodes": list(self._held[task])}])

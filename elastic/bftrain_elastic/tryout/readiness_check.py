@@ -56,13 +56,13 @@ def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callab
     """Run a script on each of the sets of nodes, until it did its steps there or has stopped making steps."""
     seen = WatchedRun()
     for nodes in NODES:
-        size, since, deadline = len(nodes), len(trying.told), time.monotonic() + patience_s
+        size, since, deadline = len(nodes), len(trying.messages), time.monotonic() + patience_s
         trying.hold(*nodes)
         while trying.count(size, since) < steps and not stopped() and time.monotonic() < deadline:
             if trying.until(lambda size=size, since=since: trying.count(size, since) >= steps, _POLL_S):  # type: ignore[misc]  # bound at once
                 break
             _look_at_values(trying.folder, seen)
-            if _notes(trying.told[since:], _STALL):
+            if _notes(trying.messages[since:], _STALL):
                 break
         _look_at_values(trying.folder, seen)
         if trying.count(size, since) < steps:
@@ -77,27 +77,27 @@ def _look_at_values(folder: Path, seen: WatchedRun) -> None:
         seen.values[int(values.pop(_STEP, 0))] = values
 
 
-def _notes(told: Sequence[Message], beginning: str) -> list[str]:
-    return [one["text"] for one in told if one["told"] == "note" and one["text"].startswith(beginning)]
+def _notes(message: Sequence[Message], beginning: str) -> list[str]:
+    return [one["text"] for one in message if one["type"] == "note" and one["text"].startswith(beginning)]
 
 
-def findings(told: Sequence[Message], seen: WatchedRun, script: Path) -> Iterator[ReadinessFinding]:
+def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iterator[ReadinessFinding]:
     """Say what was seen of a script that was watched; the first of several things that follow from each other."""
     reached = seen.reached
-    lines = [one for one in told if one["told"] == "report"]
-    runs = _runs(told, script)
+    lines = [one for one in message if one["type"] == "report"]
+    runs = _runs(message, script)
     if runs is not None:
         yield runs
     if lines or runs is None:
         yield _reports(lines)
-        yield _commits(told)
-        yield _resizes(told, reached)
-        yield from _keeps_going(told)
+        yield _commits(message)
+        yield _resizes(message, reached)
+        yield from _keeps_going(message)
     if len(reached) > 1:
         if runs is None:  # or that is why steps are done again
             yield _keeps_progress(lines)
-        yield _keeps_values(told, seen)
-        yield _workers_agree(told)
+        yield _keeps_values(message, seen)
+        yield _workers_agree(message)
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
 
@@ -122,14 +122,14 @@ def last_line(reason: str) -> str:
     return reason.strip().rpartition("\n")[2].strip()
 
 
-def _runs(told: Sequence[Message], script: Path) -> ReadinessFinding | None:
+def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
     """Say why it does not run, or not for long; nothing if it does."""
-    failed = next((one["reason"] for one in told if one["told"] == "failed"), "")
+    failed = next((one["reason"] for one in message if one["type"] == "failed"), "")
     if failed:
         first = failed.partition("\n")[0]
         detail = first if "never called" in first else last_line(failed)
         return ReadinessFinding("runs", ok=False, detail=detail, fix=advice(failed, script))
-    notes = [one["text"] for one in told if one["told"] == "note" and not one["text"].startswith(_STALL)]
+    notes = [one["text"] for one in message if one["type"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:
         return ReadinessFinding("runs", ok=False, detail=deaths[0], fix="repair what it says: it died by itself")
@@ -144,34 +144,34 @@ def _reports(lines: Sequence[Message]) -> ReadinessFinding:
     return ReadinessFinding("reports", ok=True, detail=f"{len(lines)} steps, {lines[-1]['samples']} samples each")
 
 
-def _commits(told: Sequence[Message]) -> ReadinessFinding:
-    if any(one["told"] in {"in_memory", "on_disk"} for one in told):
+def _commits(message: Sequence[Message]) -> ReadinessFinding:
+    if any(one["type"] in {"in_memory", "on_disk"} for one in message):
         return ReadinessFinding("commits", ok=True, detail="its state is kept")
-    started = any(one["told"] == "confirmed" for one in told)
+    started = any(one["type"] == "confirmed" for one in message)
     return ReadinessFinding(
         "commits", ok=False, detail="nothing was committed", fix=COMMIT if started else f"{RUN}; {COMMIT}"
     )
 
 
-def _resizes(told: Sequence[Message], reached: Sequence[int]) -> ReadinessFinding:
+def _resizes(message: Sequence[Message], reached: Sequence[int]) -> ReadinessFinding:
     if list(reached) == list(SIZES):
         return ReadinessFinding("resizes", ok=True, detail=f"trained on {' -> '.join(map(str, reached))} nodes")
-    confirmed = [one["size"] for one in told if one["told"] == "confirmed"]
+    confirmed = [one["size"] for one in message if one["type"] == "confirmed"]
     got = " -> ".join(map(str, reached)) or "none"
-    if _notes(told, _STALL):
+    if _notes(message, _STALL):
         fix = "see why it made no more steps"
-    elif any(one["told"] == "done" for one in told) or len(reached) < len(confirmed):
+    elif any(one["type"] == "done" for one in message) or len(reached) < len(confirmed):
         fix = "more steps are needed to see it: let the script train longer"
-    elif not any(one["told"] in {"in_memory", "on_disk"} for one in told):
+    elif not any(one["type"] in {"in_memory", "on_disk"} for one in message):
         fix = "it can change only where it commits"
     else:
         fix = "see what it says: bftrain train -v"
     return ReadinessFinding("resizes", ok=False, detail=f"of the sizes 1, 2, 1 it trained at: {got}", fix=fix)
 
 
-def _keeps_going(told: Sequence[Message]) -> Iterator[ReadinessFinding]:
+def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
     """Say where a script hangs, if it does."""
-    for text in _notes(told, _STALL)[-1:]:
+    for text in _notes(message, _STALL)[-1:]:
         if "state.commit()" in text:
             fix = "let every worker call state.commit() equally often: not inside of 'if state.rank == 0'"
         else:
@@ -179,9 +179,9 @@ def _keeps_going(told: Sequence[Message]) -> Iterator[ReadinessFinding]:
         yield ReadinessFinding("keeps going", ok=False, detail=text.partition("; the stacks")[0], fix=fix)
 
 
-def _keeps_values(told: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
+def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
     """Say which count in the state went back when the nodes were changed."""
-    changes = [int(one["step"]) for one in told if one["told"] == "confirmed"]
+    changes = [int(one["step"]) for one in message if one["type"] == "confirmed"]
     for name in sorted({name for values in seen.values.values() for name in values}):
         if name.startswith("bftrain."):
             continue
@@ -204,9 +204,9 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
     return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
 
 
-def _workers_agree(told: Sequence[Message]) -> ReadinessFinding:
+def _workers_agree(message: Sequence[Message]) -> ReadinessFinding:
     """Say whether all workers train the same model."""
-    notes = _notes(told, _DRIFT)
+    notes = _notes(message, _DRIFT)
     if not notes:
         return ReadinessFinding("workers agree", ok=True, detail="their models are the same")
     fix = (

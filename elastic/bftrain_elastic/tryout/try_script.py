@@ -27,7 +27,7 @@ _GRACE_S: Final = 10.0  # for a planned stop
 _SPARE_S: Final = 2.0
 
 
-class Runs(Protocol):
+class TrialLauncher(Protocol):
     """A launcher, as far as it is needed here."""
 
     def add(self, task: str, job: Mapping[str, Any]) -> None: ...  # noqa: D102 - as in bftrain.ports
@@ -63,7 +63,7 @@ class ScriptTrial:
 
     def __init__(
         self,
-        make: Callable[[Tell, AgentHub], Runs],
+        make: Callable[[Tell, AgentHub], TrialLauncher],
         argv: Sequence[str],
         *,
         nodes: int,
@@ -79,7 +79,7 @@ class ScriptTrial:
         self._preload = preload
         self._news = threading.Condition()
         self._drained = 0
-        self.told: list[Message] = []
+        self.messages: list[Message] = []
         self.measuring = SpeedMeasurement()
         self.held: tuple[str, ...] = ()
 
@@ -128,7 +128,7 @@ class ScriptTrial:
 
     def count(self, size: int, since: int) -> int:
         """Give how many steps at ``size`` nodes were told of after the first ``since`` things that were told."""
-        return len([one for one in self.told[since:] if one["told"] == "report" and one["size"] == size])
+        return len([one for one in self.messages[since:] if one["type"] == "report" and one["size"] == size])
 
     def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until something is true, the task is over, or the time is up; tell whether one of the first two is."""
@@ -138,30 +138,30 @@ class ScriptTrial:
     def news(self) -> list[Message]:
         """Give what was told since this was asked for last."""
         with self._news:
-            new = self.told[self._drained :]
-            self._drained = len(self.told)
+            new = self.messages[self._drained :]
+            self._drained = len(self.messages)
         return new
 
     @property
     def ended(self) -> str:
         """``done`` or ``failed`` once the task is over."""
-        return next((one["told"] for one in self.told if one["told"] in _OVER), "")
+        return next((one["type"] for one in self.messages if one["type"] in _OVER), "")
 
     @property
     def failure(self) -> str:
         """Why it failed; nothing if it did not."""
-        return next((one["reason"] for one in self.told if one["told"] == "failed"), "")
+        return next((one["reason"] for one in self.messages if one["type"] == "failed"), "")
 
     def lines(self) -> list[Message]:
         """Give all reported steps."""
         return self._all("report")
 
     def _all(self, what: str) -> list[Message]:
-        return [one for one in self.told if one["told"] == what]
+        return [one for one in self.messages if one["type"] == what]
 
-    def _hear(self, told: Message) -> None:
+    def _hear(self, message: Message) -> None:
         with self._news:
-            self.told.append(told)
-            if told.get("task") == TASK:
-                self.measuring.hear(told)
+            self.messages.append(message)
+            if message.get("task") == TASK:
+                self.measuring.hear(message)
             self._news.notify_all()

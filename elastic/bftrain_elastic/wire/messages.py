@@ -112,4 +112,4 @@ class MessageLines:
 
 
 def _kind(message: Message) -> str:
-    return str(message.get("say") or message.get("do") or message.get("told") or "?")
+    return str(message.get("type") or "?")

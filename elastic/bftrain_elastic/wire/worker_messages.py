@@ -69,7 +69,7 @@ _OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
 
 def checked(message: Message) -> Message | None:
     """Give what a worker said, without what does not belong there; nothing if this version does not know it."""
-    what = message.get("say")
+    what = message.get("type")
     if not isinstance(what, str) or what not in _WORDS:
         return None
     fields = _WORDS[what]
@@ -77,7 +77,7 @@ def checked(message: Message) -> Message | None:
         if not right(message.get(field)):
             shown = repr(message.get(field))[:40]
             raise BadMessage(f"a worker said '{what}' with {field} = {shown}, which cannot be", where=what)
-    found = {"say": what, **{field: message[field] for field in fields}}
+    found = {"type": what, **{field: message[field] for field in fields}}
     for field, (right, default) in _OPTIONAL.get(what, {}).items():
         value = message.get(field, default)
         found[field] = value if right(value) else default

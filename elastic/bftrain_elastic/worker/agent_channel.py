@@ -57,7 +57,7 @@ class AgentChannel:
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
         self._thread = threading.get_ident()
         self._unsent: dict[str, bytes] = {}  # of each kind the last for which there was no room
-        self.say({"say": "hello", "worker": worker})
+        self.say({"type": "hello", "worker": worker})
         self._reader: threading.Thread | None = None
 
     @classmethod
@@ -110,13 +110,15 @@ class AgentChannel:
         try:
             while packet := self._socket.recv(PACKET_LIMIT):
                 message = decode(packet)
-                if message.get("do") == "gather":
+                if message.get("type") == "gather":
                     self.gather = max(self.gather, int(message["generation"]))
-                elif message.get("do") == "abort":
+                elif message.get("type") == "abort":
                     self.on_abort()
-                elif message.get("do") == "position":
+                elif message.get("type") == "position":
                     place, commits = self.position()
-                    self.say({"say": "position", "place": place, "line": script_line(self._thread), "commits": commits})
+                    self.say(
+                        {"type": "position", "place": place, "line": script_line(self._thread), "commits": commits}
+                    )
                 else:
                     self._arrived.put(message)
         except OSError:

@@ -27,7 +27,7 @@ def finish() -> None:
     try:
         channel = AgentChannel.from_environment()
         if channel is not None:
-            channel.say({"say": "finished"})
+            channel.say({"type": "finished"})
             channel.close()
     except OSError as error:
         warnings.warn(f"that the work is done is not told: {error}", RuntimeWarning, stacklevel=2)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bftrain_elastic.worker.horovod_rendezvous import MeetingPoint, NotAllCame, all_came, host_name
+from bftrain_elastic.worker.horovod_rendezvous import HorovodRendezvous, NotAllCame, all_came, host_name
 from bftrain_elastic.worker.native_errors import instead_of_abort
 from bftrain_elastic.worker.open_sockets import cut, sockets
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank
@@ -19,7 +19,7 @@ class HorovodGroup:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._meeting = MeetingPoint(address)
+        self._meeting = HorovodRendezvous(address)
         self._workers = 1
         self._before: set[int] = set()  # the sockets that were open before the group formed
         self._aborted = False  # a member of the group that is forming is dead
@@ -54,7 +54,7 @@ class HorovodGroup:
         hvd.shutdown()
         self._before = set()
         self._meeting.close()
-        self._meeting = MeetingPoint(self._address)
+        self._meeting = HorovodRendezvous(self._address)
 
     def largest(self, number: int) -> int:
         """Return the largest of all members' numbers."""

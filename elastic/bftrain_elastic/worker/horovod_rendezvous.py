@@ -35,7 +35,7 @@ def host_name(rank: int, workers: int) -> str:
     return f"rank{rank}of{workers}"
 
 
-class MeetingPoint:
+class HorovodRendezvous:
     """Serves at ``address`` until it is closed; ``port`` is where."""
 
     def __init__(self, address: str) -> None:

@@ -118,11 +118,11 @@ class _Moved:
         """Do what the agent says until the training is over."""
         self._say_ready(0, "")
         while (order := self._channel.next()) is not None:
-            if order.get("do") == "leave":
+            if order.get("type") == "leave":
                 if order.get("save"):
                     save_or_end(self._own, self._write, float(order.get("grace_s", 0.0)))
                 raise SystemExit(0)
-            if order.get("do") == "go":
+            if order.get("type") == "go":
                 over, result = self._in_group(order)
                 if over:
                     return result
@@ -175,7 +175,7 @@ class _Moved:
         self._own.group.place = place
         self._group.form(place, order["store"], self._rescue)
         if place.rank == 0:
-            self._channel.say({"say": "joined", "generation": place.generation})
+            self._channel.say({"type": "joined", "generation": place.generation})
         self._state.on_reset()
         if place.rank == 0:
             tidy(self._book)
@@ -190,7 +190,7 @@ class _Moved:
                 self._keep_step()
             self._holds_state = True
         if place.rank == 0:
-            self._channel.say({"say": "confirmed", "generation": place.generation, "step": self._own.step})
+            self._channel.say({"type": "confirmed", "generation": place.generation, "step": self._own.step})
             vars(self._book).update(self._parts())
             save_if_only_here(self._book)
 
@@ -202,14 +202,14 @@ class _Moved:
             self._write()
         with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():  # others go on if rank 0 is dead
             self._group.largest(0)
-        self._channel.say({"say": "done", "step": self._own.step})
+        self._channel.say({"type": "done", "step": self._own.step})
         with suppress(HorovodInternalError):
             self._group.largest(0)
 
     def _say_ready(self, generation: int, reason: str) -> None:
         tell_on_disk(self._own)
         step = self._own.step if self._holds_state else _NOTHING
-        message = {"say": "ready", "step": step, "generation": generation, "reason": reason}
+        message = {"type": "ready", "step": step, "generation": generation, "reason": reason}
         self._channel.say({**message, "store": self._group.meeting_point})
 
     # -- what the script's state does
@@ -292,7 +292,7 @@ class _Moved:
         pairs = [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
         relative = replica_drift.relative(pairs)
         if relative > replica_drift.TOLERATED and self._own.group.place.rank == 0:
-            self._own.tell({"say": "drift", "step": self._own.step, "relative": relative})
+            self._own.tell({"type": "drift", "step": self._own.step, "relative": relative})
 
     # -- on paper
 

@@ -124,7 +124,7 @@ def _said(
     number, is_nan = _number(loss)
     line = _fields(step, size, samples, number)
     more = {"total": sums[0], "since": sums[1], "nan": is_nan, "restarted": restarted}
-    return json.dumps({"say": "report", **line, **more}).encode()
+    return json.dumps({"type": "report", **line, **more}).encode()
 
 
 def _line(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:

@@ -24,7 +24,7 @@ from bftrain_elastic.worker.process_groups import (
     outlive_others,
     warm_up,
 )
-from bftrain_elastic.worker.state import Regroup, State, leave_group
+from bftrain_elastic.worker.state import RegroupSignal, State, leave_group
 from bftrain_elastic.worker.state_agreement import tell_in_memory
 from bftrain_elastic.worker.state_saving import load, rescue, save, save_if_only_here, save_or_end, tell_on_disk, tidy
 from bftrain_elastic.worker.state_values import NO_STEP, capture, inner, keep, restore
@@ -100,9 +100,9 @@ class _Resized:
         """Do what the agent says until the training is over."""
         self._say_ready(0, "")
         while (order := self._channel.next()) is not None:
-            if order.get("do") == "leave":
+            if order.get("type") == "leave":
                 self._leave(order)
-            if order.get("do") == "go" and self._in_group(order):
+            if order.get("type") == "go" and self._in_group(order):
                 return
         raise SystemExit("bftrain: the agent is gone")
 
@@ -130,7 +130,7 @@ class _Resized:
         reason = ""
         try:
             self._train_there(place, order)
-        except Regroup:
+        except RegroupSignal:
             pass
         except Exception as error:
             lost_others = place.workers > 1 and isinstance(error, RuntimeError) and lost(error)
@@ -171,7 +171,7 @@ class _Resized:
         group.largest(0)  # all have met; what follows takes as long as the state is large
         group.settle()
         if place.rank == 0:
-            self._channel.say({"say": "joined", "generation": place.generation})
+            self._channel.say({"type": "joined", "generation": place.generation})
             tidy(self._state)
         if not self._holds_state and place.rank == 0:
             self._inner.place = LOADING
@@ -187,7 +187,7 @@ class _Resized:
         elif self._inner.keeps_alone:
             keep(self._state)
         if place.rank == 0:
-            self._channel.say({"say": "confirmed", "generation": place.generation, "step": self._inner.step})
+            self._channel.say({"type": "confirmed", "generation": place.generation, "step": self._inner.step})
             if place.size > 1:
                 tell_in_memory(self._inner)
             save_if_only_here(self._state)
@@ -215,7 +215,7 @@ class _Resized:
         The others say so only when the last state is on disk: if rank 0 dies while it writes, they go on from theirs.
         """
         end_together(self._state)
-        self._channel.say({"say": "done", "step": self._inner.step})
+        self._channel.say({"type": "done", "step": self._inner.step})
         with suppress(RuntimeError):
             self._inner.group.largest(0)
         leave_group(self._state)
@@ -230,12 +230,12 @@ class _Resized:
         tell_on_disk(self._inner)
         step = self._inner.step if self._holds_state else _NOTHING
         store = [self._store.host, self._store.port]
-        self._channel.say({"say": "ready", "step": step, "generation": generation, "store": store, "reason": reason})
+        self._channel.say({"type": "ready", "step": step, "generation": generation, "store": store, "reason": reason})
 
 
 def teller(channel: AgentChannel) -> Callable[[Message], None]:
     """Return how a state tells its agent something, which never waits for the agent."""
-    return lambda message: channel.mention(str(message["say"]), encode(message))
+    return lambda message: channel.mention(str(message["type"]), encode(message))
 
 
 def is_of_notice(error: Exception) -> bool:
@@ -273,7 +273,7 @@ def _once(state: State, train: Train, channel: AgentChannel | None) -> None:
     if channel is not None:
         tell = teller(channel)
         # When a node leaves all are started again, from what is on disk: what is in memory does not count
-        own.tell = lambda message: None if message["say"] == "in_memory" else tell(message)
+        own.tell = lambda message: None if message["type"] == "in_memory" else tell(message)
         own.keeps_alone = own.folder is not None
         channel.position = lambda: (own.place, own.commits)
         channel.listen()
@@ -288,7 +288,7 @@ def _once(state: State, train: Train, channel: AgentChannel | None) -> None:
                 _end_as_told(state, channel, error)
             raise
         if channel is not None:
-            channel.say({"say": said, "step": own.step})
+            channel.say({"type": said, "step": own.step})
         own.place = "after train"
         if said == "stopped":
             raise SystemExit(0)
@@ -302,7 +302,7 @@ def _train_once(state: State, train: Train, place: GroupRank) -> str:
     own.place, said = "script", "done"
     try:
         train(state)
-    except Regroup:
+    except RegroupSignal:
         said = "stopped"
     own.place = "the end of train"
     end_together(state)
@@ -329,7 +329,7 @@ def _end_as_told(state: State, channel: AgentChannel, error: Exception) -> None:
     else:
         rescue(state)
     sys.stderr.write(f"bftrain: {why_left(error, lost_others=False)}\n")
-    channel.say({"say": "stopped", "step": max(own.copy_step, own.commit_step)})
+    channel.say({"type": "stopped", "step": max(own.copy_step, own.commit_step)})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # what is left of the group could wait for the others

@@ -12,7 +12,7 @@ from bftrain_elastic.worker.state_saving import save_if_due, tell_on_disk_if_due
 from bftrain_elastic.worker.state_values import OWN, StateBase, StateInternals, inner, keep
 
 
-class Regroup(BaseException):
+class RegroupSignal(BaseException):
     """Leaves the script's ``train`` at a commit; no error, and nothing that ``except Exception`` should catch."""
 
 
@@ -93,7 +93,7 @@ class State(StateBase):
             save_if_due(self)
             tell_on_disk_if_due(own)
         if largest > own.group.place.generation:
-            raise Regroup
+            raise RegroupSignal
         own.place = "script"
 
     if TYPE_CHECKING:  # whatever it was given is an attribute, and may be set

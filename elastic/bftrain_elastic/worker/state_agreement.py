@@ -105,7 +105,7 @@ def _tell_drift(state: StateBase) -> None:
     models = [value for name, value in vars(state).items() if name != OWN and hasattr(value, "parameters")]
     relative = replica_drift.relative(own.group.spread(replica_drift.summary(models)))
     if relative > replica_drift.TOLERATED and own.group.place.rank == 0:
-        own.tell({"say": "drift", "step": own.step, "relative": relative})
+        own.tell({"type": "drift", "step": own.step, "relative": relative})
 
 
 def wants_to_tell(own: StateInternals) -> int:
@@ -117,4 +117,4 @@ def wants_to_tell(own: StateInternals) -> int:
 def tell_in_memory(own: StateInternals) -> None:
     """Tell how far the training is safe against the loss of some nodes: all members hold a copy of the last commit."""
     own.told_at = time.monotonic()
-    own.tell({"say": "in_memory", "step": own.commit_step})
+    own.tell({"type": "in_memory", "step": own.commit_step})

@@ -37,7 +37,7 @@ def rescue(state: StateBase) -> None:
         if (checkpoint_file.step_of(own.folder) or 0) < own.copy_step:
             with aside(own.copy):
                 checkpoint_file.save(own.folder, own.copy, own.copy_step, own.lineage)
-            own.tell({"say": "on_disk", "step": own.copy_step})
+            own.tell({"type": "on_disk", "step": own.copy_step})
     finally:
         own.lock.release()
 
@@ -55,7 +55,7 @@ def save(state: StateBase, *, tell_later: bool = False) -> None:
         checkpoint_file.save(own.folder, capture(state), own.step, own.lineage)
     ended = time.monotonic()
     own.save_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
-    own.disk_untold = {"say": "on_disk", "step": own.step, "took_s": round(ended - begun, 3)}
+    own.disk_untold = {"type": "on_disk", "step": own.step, "took_s": round(ended - begun, 3)}
     if not tell_later or ended - own.disk_told_at > TELLING_S:
         tell_on_disk(own)
 
@@ -83,7 +83,7 @@ def save_if_due(state: StateBase) -> None:
         save(state, tell_later=True)
     except (OSError, BadCommit) as error:
         own.save_at = time.monotonic() + _AGAIN_S
-        own.tell({"say": "not_on_disk", "step": own.step, "reason": str(error)[:_REASON_LETTERS]})
+        own.tell({"type": "not_on_disk", "step": own.step, "reason": str(error)[:_REASON_LETTERS]})
         words = f"the state of step {own.step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
         warnings.warn(words, RuntimeWarning, stacklevel=3)
 
@@ -98,7 +98,7 @@ def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) 
         try:
             return write()
         except (OSError, BadCommit) as error:
-            own.tell({"say": "not_on_disk", "step": own.step, "reason": str(error)[:_REASON_LETTERS]})
+            own.tell({"type": "not_on_disk", "step": own.step, "reason": str(error)[:_REASON_LETTERS]})
             if time.monotonic() + _LEAVING_AGAIN_S > deadline:
                 sys.stderr.write(f"bftrain: the state of step {own.step} is not on disk: {error}\n")
                 raise SystemExit(NOT_SAVED) from error

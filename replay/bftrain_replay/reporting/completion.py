@@ -88,7 +88,8 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     if summary["deadlines"]:
         yield (
-            f"{text_formats.count(summary['deadlines_missed'])} of {text_formats.counted(summary['deadlines'], 'deadline')} "
+            f"{text_formats.count(summary['deadlines_missed'])} of "
+            f"{text_formats.counted(summary['deadlines'], 'deadline')} "
             f"{'was' if summary['deadlines_missed'] == 1 else 'were'} missed"
             + (f", by {text_formats.duration(summary['late_s']['mean'])} on average." if summary["late_s"] else ".")
         )

@@ -18,7 +18,8 @@ def decision_times(material: ReportData) -> ChartFigure | None:
     if not bins:
         return None
     said = (
-        f"Of {text_formats.count(summary['decisions'])} decisions by the solver '{summary['solver']}' half took less than "
+        f"Of {text_formats.count(summary['decisions'])} decisions by the solver '{summary['solver']}' "
+        f"half took less than "
         f"{text_formats.milliseconds(spread['p50'])}, 99 in 100 less than "
         f"{text_formats.milliseconds(spread['p99'])}, the longest "
         f"{text_formats.milliseconds(spread['max'])}."

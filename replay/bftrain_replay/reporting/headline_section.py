@@ -159,7 +159,8 @@ def cards(material: ReportData) -> list[FigureCard]:
         FigureCard(
             name="Idle",
             figure=text_formats.percent(_idle_share(material)),
-            note=f"of all node-time: {text_formats.count(idle_h)} node-hours, {mean} nodes on average{_doubtful(summary)}",
+            note=f"of all node-time: {text_formats.count(idle_h)} node-hours, "
+            f"{mean} nodes on average{_doubtful(summary)}",
         ),
         FigureCard(
             name="Used",

@@ -33,7 +33,7 @@ _CAMPAIGN: Final = tuple(column.name for column in table_schema.CAMPAIGNS)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportData:
-    """``summary`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` what was replayed.
+    """``summary`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` the replayed log.
 
     In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
     """

@@ -110,7 +110,8 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
     """Lay the page out."""
     figures, settings = material.summary, material.summary["settings"]
     over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
-    subject = f"{_nodes_said(figures)}; {text_formats.counted(figures['tasks'], 'task')}; policy {figures['policy']}, rounds of "
+    subject = f"{_nodes_said(figures)}; {text_formats.counted(figures['tasks'], 'task')}; policy {figures['policy']}, "
+    subject += "rounds of "
     return HtmlPage(
         title=title or "Time shared in rounds",
         subtitle=f"{subject}{text_formats.duration(settings['round_s'])}.",
@@ -151,8 +152,8 @@ def _lead(figures: Mapping[str, Any]) -> HtmlText:
     )
     if figures["completion_s"] is not None:
         said += (
-            f" A task took <strong>{text_formats.duration(figures['completion_s']['mean'])}</strong> on average from its "
-            "submission to its end."
+            f" A task took <strong>{text_formats.duration(figures['completion_s']['mean'])}</strong> on average "
+            "from its submission to its end."
         )
     return HtmlText(said)
 

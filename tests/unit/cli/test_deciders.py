@@ -100,7 +100,7 @@ def test_a_comparison_counts_them_and_notes_who_decided(done: ReplayOutcome) -> 
     fine = replay(LOG, TASKS, ReplaySettings())
     found = compare(done, fine)
     count = done.summary["decisions"]
-    assert found.told()["figures"]["infeasible_decisions"]["values"] == [count, 0]
+    assert found.to_dict()["figures"]["infeasible_decisions"]["values"] == [count, 0]
     assert f"highs: highs found no plan in {count} of {count} decisions; greedy decided" in found.notes
     assert not any("exact" in note for note in found.notes)
 

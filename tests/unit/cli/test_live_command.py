@@ -59,7 +59,7 @@ class Eager(World):
         super().add(task, job)
         if len(self.jobs) == 3:
             for node in ("n1", "n2"):
-                self._hear({"told": "warm", "node": node})
+                self._hear({"type": "warm", "node": node})
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
         super().apply(actions)
@@ -215,7 +215,7 @@ async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch
     assert len(await slots.look() or ()) == 2, "it has not begun"
     for node in ("slot1", "slot1", "slot2"):
         assert not warming.done()
-        daemon.observers[0]("told", {"told": "warm", "node": node})
+        daemon.observers[0]("message", {"type": "warm", "node": node})
         daemon.observers[0]("events", ())
         await asyncio.sleep(0)
     await warming
@@ -248,9 +248,9 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     observe("events", (NodesJoined(time_s=0.0, nodes=nodes),))
     harvester.plan = Plan(holdings={"a": nodes[:2]})
     observe("decision", None)
-    observe("told", {"told": "report", "task": "a", "loss": 2.0})
-    observe("told", {"told": "report", "task": "a", "loss": None})
-    observe("told", {"told": "report", "task": "a", "loss": 0.25})
+    observe("message", {"type": "report", "task": "a", "loss": 2.0})
+    observe("message", {"type": "report", "task": "a", "loss": None})
+    observe("message", {"type": "report", "task": "a", "loss": 0.25})
     now += 3.0
     harvester.pool_size, harvester.plan = 4, Plan(holdings={})
     observe("events", (NodesLeft(time_s=1.0, nodes=nodes[:1]), TaskFinished(time_s=1.0, task="a")))

@@ -59,7 +59,7 @@ class Played(ScriptTrial):
 
     def tell(self, what: str, **more: object) -> None:
         """Tell of the task."""
-        self._hear({"t": self.t, "told": what, "task": TASK, **more})
+        self._hear({"t": self.t, "type": what, "task": TASK, **more})
 
     def steps(self, count: int, size: int, *, loss: float | None = 1.0) -> None:
         """Tell of steps, a tenth of a second each."""

@@ -27,16 +27,16 @@ def test_orders_are_the_published_json_form_of_actions() -> None:
 @pytest.mark.parametrize(
     ("told", "event"),
     [
-        ({"told": "done", "task": "a", "step": 9}, TaskFinished(time_s=5.0, task="a")),
+        ({"type": "done", "task": "a", "step": 9}, TaskFinished(time_s=5.0, task="a")),
         (
-            {"told": "failed", "task": "a", "reason": "out of memory"},
+            {"type": "failed", "task": "a", "reason": "out of memory"},
             TaskFailed(time_s=5.0, task="a", reason="out of memory"),
         ),
-        ({"told": "registered", "node": "n1"}, NodesJoined(time_s=5.0, nodes=("n1",))),
-        ({"told": "gone", "node": "n1", "reason": "x"}, NodesLeft(time_s=5.0, nodes=("n1",))),
-        ({"told": "report", "task": "a", "step": 1}, None),
-        ({"told": "paused", "task": "a", "step": 1}, None),
-        ({"told": "of a later version"}, None),
+        ({"type": "registered", "node": "n1"}, NodesJoined(time_s=5.0, nodes=("n1",))),
+        ({"type": "gone", "node": "n1", "reason": "x"}, NodesLeft(time_s=5.0, nodes=("n1",))),
+        ({"type": "report", "task": "a", "step": 1}, None),
+        ({"type": "paused", "task": "a", "step": 1}, None),
+        ({"type": "of a later version"}, None),
     ],
 )
 def test_what_is_told_becomes_an_event_if_the_core_has_to_know(told: dict[str, object], event: object) -> None:
@@ -44,7 +44,7 @@ def test_what_is_told_becomes_an_event_if_the_core_has_to_know(told: dict[str, o
 
 
 def test_a_long_reason_keeps_its_end_where_the_error_stands() -> None:
-    event = launcher_orders.event_of({"told": "failed", "task": "a", "reason": "x" * 5000 + "ValueError"}, 0.0)
+    event = launcher_orders.event_of({"type": "failed", "task": "a", "reason": "x" * 5000 + "ValueError"}, 0.0)
     assert isinstance(event, TaskFailed)
     assert event.reason.endswith("ValueError")
     assert len(event.reason) <= 2000

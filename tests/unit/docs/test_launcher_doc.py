@@ -35,8 +35,8 @@ def call(name: str, function: object) -> str:
     ("port", "first_words"),
     [
         (Launcher, "a launcher has"),
-        (TaskLifecycle, "a course is told"),
-        (TaskContext, "a course may ask its floor for"),
+        (TaskLifecycle, "a lifecycle receives"),
+        (TaskContext, "its task context offers"),
     ],
 )
 def test_every_call_is_told_as_it_is(port: type, first_words: str) -> None:

@@ -22,7 +22,7 @@ class PaperFloor:
         self.env: dict[str, dict[str, str]] = {}
         self.said: list[tuple[str, Message]] = []
         self.stopped: list[tuple[str, float]] = []
-        self.told: list[Message] = []
+        self.messages: list[Message] = []
 
     def name(self, node: str, slot: int) -> str:
         self.names += 1
@@ -54,16 +54,16 @@ class PaperFloor:
 
     def notes(self) -> list[str]:
         """Give the texts of all notes."""
-        return [one["text"] for one in self.told if one["told"] == "note"]
+        return [one["text"] for one in self.messages if one["type"] == "note"]
 
     def tell(self, told: Message) -> None:
-        self.told.append(told)
+        self.messages.append(told)
 
     def kinds(self) -> list[str]:
-        return [one["told"] for one in self.told]
+        return [one["type"] for one in self.messages]
 
     def heard(self, what: str) -> list[tuple[str, Message]]:
         """Give, and forget, what workers were told to do."""
-        found = [(worker, message) for worker, message in self.said if message["do"] == what]
+        found = [(worker, message) for worker, message in self.said if message["type"] == what]
         self.said = [one for one in self.said if one not in found]
         return found

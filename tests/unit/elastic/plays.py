@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from tests.unit.elastic.floor import PaperFloor
@@ -15,14 +15,14 @@ class NativePlay:
 
     def __init__(self, *nodes: str) -> None:
         self.floor = PaperFloor(*nodes)
-        self.course = NativeLifecycle("t", Job(argv=("s.py",), folder="f"), self.floor)
+        self.course = NativeLifecycle("t", LauncherJob(argv=("s.py",), folder="f"), self.floor)
         self.step: dict[str, int] = {}
 
     def want(self, *nodes: str, at_once: tuple[str, ...] = ()) -> None:
         self.course.want(nodes, at_once=frozenset(at_once))
 
     def ready(self, worker: str, step: int = -1, generation: int = 0, reason: str = "") -> None:
-        message = {"say": "ready", "step": step, "generation": generation, "store": [worker, 1], "reason": reason}
+        message = {"type": "ready", "step": step, "generation": generation, "store": [worker, 1], "reason": reason}
         self.course.said(worker, message)
 
     def all_new_ready(self) -> None:
@@ -36,7 +36,7 @@ class NativePlay:
         assert [order["rank"] for _, order in orders] == list(range(orders[0][1]["workers"]))
         leader, order = orders[0]
         assert all(other["store"] == [leader, 1] for _, other in orders), "all meet where rank 0 is"
-        self.course.said(leader, {"say": "confirmed", "generation": order["generation"], "step": step})
+        self.course.said(leader, {"type": "confirmed", "generation": order["generation"], "step": step})
         return [worker for worker, _ in orders]
 
     def running(self, *nodes: str, step: int = 0) -> list[str]:
@@ -58,7 +58,7 @@ class ProcessPlay:
 
     def __init__(self, *nodes: str, **job: Any) -> None:  # noqa: ANN401 - a job's own fields
         self.floor = PaperFloor(*nodes)
-        self.course = ProcessLifecycle("t", Job(argv=("./train",), folder="f", **job), self.floor)
+        self.course = ProcessLifecycle("t", LauncherJob(argv=("./train",), folder="f", **job), self.floor)
 
     def want(self, *nodes: str, at_once: tuple[str, ...] = ()) -> None:
         self.course.want(nodes, at_once=frozenset(at_once))
@@ -71,7 +71,7 @@ class ProcessPlay:
         return new
 
     def report(self, worker: str, step: int) -> None:
-        message = {"say": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None, "total": step}
+        message = {"type": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None, "total": step}
         self.course.said(worker, message)
 
     def tick(self, seconds: float) -> None:

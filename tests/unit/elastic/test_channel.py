@@ -32,7 +32,7 @@ def test_a_path_may_be_longer_than_the_kernel_takes(tmp_path: Path, depth: int) 
         channel = AgentChannel(path, "w1")
         guest, _ = door.accept()
         with guest:
-            assert json.loads(guest.recv(1000)) == {"say": "hello", "worker": "w1"}
+            assert json.loads(guest.recv(1000)) == {"type": "hello", "worker": "w1"}
         channel.close()
 
 
@@ -46,7 +46,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[AgentChannel, socket.socket]]:
         guest, _ = door.accept()
         with guest:
             guest.settimeout(10)
-            assert json.loads(guest.recv(1000))["say"] == "hello"
+            assert json.loads(guest.recv(1000))["type"] == "hello"
             yield channel, guest
             channel.close()
 
@@ -56,22 +56,22 @@ def test_an_agent_that_does_not_read_holds_nobody_up_and_hears_the_last_word(
 ) -> None:
     channel, guest = pair
     for step in range(100_000):
-        channel.mention("report", json.dumps({"say": "report", "step": step}).encode())
+        channel.mention("report", json.dumps({"type": "report", "step": step}).encode())
         if step % 10 == 0:
-            channel.mention("on_disk", json.dumps({"say": "on_disk", "step": step}).encode())
+            channel.mention("on_disk", json.dumps({"type": "on_disk", "step": step}).encode())
     heard: list[dict[str, object]] = []
 
     def read() -> None:
-        while not heard or heard[-1]["say"] != "done":
+        while not heard or heard[-1]["type"] != "done":
             heard.append(json.loads(guest.recv(1000)))
 
     reader = threading.Thread(target=read)
     reader.start()
-    channel.say({"say": "done", "step": 100_000})
+    channel.say({"type": "done", "step": 100_000})
     reader.join(20)
     assert len(heard) < 10_000, "what there was no room for is not kept"
-    assert {"say": "report", "step": 99_999} in heard[-3:]
-    assert {"say": "on_disk", "step": 99_990} in heard[-3:]
+    assert {"type": "report", "step": 99_999} in heard[-3:]
+    assert {"type": "on_disk", "step": 99_990} in heard[-3:]
 
 
 def test_where_a_worker_is_is_told_without_its_help(pair: tuple[AgentChannel, socket.socket]) -> None:
@@ -80,14 +80,14 @@ def test_where_a_worker_is_is_told_without_its_help(pair: tuple[AgentChannel, so
     channel.listen()
 
     def ask() -> dict[str, object]:
-        guest.send(b'{"do":"position"}')
+        guest.send(b'{"type":"position"}')
         answer: dict[str, object] = json.loads(guest.recv(1000))
         return answer
 
     asked: list[dict[str, object]] = []
     sorted([0], key=lambda _: asked.append(ask()))  # however deep it is in code of others
     found = str(asked[0].pop("line"))
-    assert asked == [{"say": "position", "place": "commit", "commits": 7}]
+    assert asked == [{"type": "position", "place": "commit", "commits": 7}]
     assert found.startswith("test_channel.py:")
     assert found.endswith(" in ask")
 
@@ -114,8 +114,8 @@ def test_a_program_says_that_it_is_finished(tmp_path: Path, monkeypatch: pytest.
         finish()
         guest, _ = door.accept()
         with guest:
-            assert json.loads(guest.recv(1000)) == {"say": "hello", "worker": "t/n1/0/1-1"}
-            assert json.loads(guest.recv(1000)) == {"say": "finished"}
+            assert json.loads(guest.recv(1000)) == {"type": "hello", "worker": "t/n1/0/1-1"}
+            assert json.loads(guest.recv(1000)) == {"type": "finished"}
             assert guest.recv(1000) == b""
     with pytest.warns(RuntimeWarning, match="that the work is done is not told"):
         finish()
@@ -131,6 +131,6 @@ def test_a_worker_whose_channel_breaks_does_not_wait_for_ever(pair: tuple[AgentC
     channel.on_abort = breaks
     channel.listen()
     begun = time.monotonic()
-    guest.send(json.dumps({"do": "abort"}).encode())
+    guest.send(json.dumps({"type": "abort"}).encode())
     assert channel.next(60.0) is None, "the worker ends, as when its agent is gone"
     assert time.monotonic() - begun < 30

@@ -28,7 +28,7 @@ def test_workers_that_cannot_be_let_in_at_the_moment_come_in_later(
         door = WorkerSocket(
             selector,
             known={"w1"}.__contains__,
-            on_message=lambda name, message: heard.append((name, message["say"])),
+            on_message=lambda name, message: heard.append((name, message["type"])),
             note=notes.append,
         )
 
@@ -42,7 +42,7 @@ def test_workers_that_cannot_be_let_in_at_the_moment_come_in_later(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         channel = AgentChannel(door.path, "w1")
-        channel.say({"say": "finished"})
+        channel.say({"type": "finished"})
         with monkeypatch.context() as patched:
             patched.setattr(socket.socket, "accept", fails)
             assert serve() == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.forming import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
 from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, NativeLifecycle
@@ -11,7 +11,7 @@ from tests.unit.elastic.plays import NativePlay as Play
 
 
 def joined(play: Play, worker: str, generation: int) -> None:
-    play.course.said(worker, {"say": "joined", "generation": generation})
+    play.course.said(worker, {"type": "joined", "generation": generation})
 
 
 def test_a_state_may_take_longer_to_load_than_members_to_meet() -> None:
@@ -30,7 +30,7 @@ def test_a_state_may_take_longer_to_load_than_members_to_meet() -> None:
 
 def test_a_group_whose_state_never_comes_is_cut_a_little_later_each_time_and_given_up() -> None:
     play = Play("a", "b")
-    play.course = NativeLifecycle("t", Job(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), play.floor)
+    play.course = NativeLifecycle("t", LauncherJob(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), play.floor)
     play.want("a", "b")
     play.all_new_ready()
     tries = []
@@ -52,7 +52,7 @@ def test_a_group_whose_state_never_comes_is_cut_a_little_later_each_time_and_giv
         play.floor.heard("abort")
         play.tick(LONGEST_RETRY_S)
     assert tries[1] > 1.9 * tries[0]
-    (failed,) = [one["reason"] for one in play.floor.told if one["told"] == "failed"]
+    (failed,) = [one["reason"] for one in play.floor.messages if one["type"] == "failed"]
     assert "its state was not loaded and spread within" in failed
     assert sum(tries) >= 4 * LOADING_S - 3 * LONGEST_RETRY_S
     assert any("2 groups of its workers in a row did not get to train" in note for note in play.floor.notes())

@@ -12,17 +12,19 @@ from types import SimpleNamespace
 import pytest
 
 from bftrain_elastic.worker import horovod_rendezvous
-from bftrain_elastic.worker.horovod_rendezvous import MeetingPoint, NotAllCame, all_came, host_name
+from bftrain_elastic.worker.horovod_rendezvous import HorovodRendezvous, NotAllCame, all_came, host_name
 
 
 @pytest.fixture
-def meeting() -> Iterator[MeetingPoint]:
-    point = MeetingPoint("127.0.0.1")
+def meeting() -> Iterator[HorovodRendezvous]:
+    point = HorovodRendezvous("127.0.0.1")
     yield point
     point.close()
 
 
-def ask(meeting: MeetingPoint, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+def ask(
+    meeting: HorovodRendezvous, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, bytes]:
     connection = HTTPConnection(meeting.host, meeting.port, timeout=10)
     connection.request(method, path, body, headers)
     answer = connection.getresponse()
@@ -31,7 +33,7 @@ def ask(meeting: MeetingPoint, method: str, path: str, body: bytes | None = None
     return said
 
 
-def test_what_one_member_leaves_another_finds(meeting: MeetingPoint) -> None:
+def test_what_one_member_leaves_another_finds(meeting: HorovodRendezvous) -> None:
     assert ask(meeting, "GET", "/global/0") == (404, b"")
     assert ask(meeting, "PUT", "/global/0", b"\x00\xffaddress") == (200, b"")
     assert ask(meeting, "GET", "/global/0") == (200, b"\x00\xffaddress")
@@ -39,25 +41,25 @@ def test_what_one_member_leaves_another_finds(meeting: MeetingPoint) -> None:
     assert ask(meeting, "DELETE", "/global/0") == (200, b"")
 
 
-def test_a_member_learns_its_place_from_the_name_of_its_host(meeting: MeetingPoint) -> None:
+def test_a_member_learns_its_place_from_the_name_of_its_host(meeting: HorovodRendezvous) -> None:
     assert ask(meeting, "GET", f"/rank_and_size/{host_name(2, 5)}:0") == (200, b"2,5,0,1,2,5")
     assert ask(meeting, "GET", "/rank_and_size/node7:0") == (404, b"")
 
 
-def test_what_is_too_long_is_not_kept(meeting: MeetingPoint) -> None:
+def test_what_is_too_long_is_not_kept(meeting: HorovodRendezvous) -> None:
     assert ask(meeting, "PUT", "/global/1", b"", **{"Content-Length": str(1 << 20)})[0] == 413
     assert ask(meeting, "PUT", "/global/1", b"", **{"Content-Length": "-1"})[0] == 413
     assert ask(meeting, "GET", "/global/1")[0] == 404
 
 
-def test_nobody_waits_at_a_meeting_that_was_called_off(meeting: MeetingPoint) -> None:
+def test_nobody_waits_at_a_meeting_that_was_called_off(meeting: HorovodRendezvous) -> None:
     ask(meeting, "PUT", "/global/0", b"address")
     meeting.refuse()
     assert ask(meeting, "GET", "/global/0") == (410, b"")
 
 
 def test_it_listens_where_it_is_told_and_only_until_it_is_closed() -> None:
-    meeting = MeetingPoint("127.0.0.2")
+    meeting = HorovodRendezvous("127.0.0.2")
     assert ask(meeting, "GET", "/global/0")[0] == 404
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", meeting.port), timeout=5)
@@ -66,12 +68,12 @@ def test_it_listens_where_it_is_told_and_only_until_it_is_closed() -> None:
         socket.create_connection(("127.0.0.2", meeting.port), timeout=5)
 
 
-def test_a_visitor_that_says_nothing_keeps_nobody_waiting(meeting: MeetingPoint) -> None:
+def test_a_visitor_that_says_nothing_keeps_nobody_waiting(meeting: HorovodRendezvous) -> None:
     with socket.create_connection((meeting.host, meeting.port), timeout=5):
         assert ask(meeting, "GET", "/global/0")[0] == 404
 
 
-def test_members_wait_until_all_are_there(meeting: MeetingPoint) -> None:
+def test_members_wait_until_all_are_there(meeting: HorovodRendezvous) -> None:
     place = (meeting.host, meeting.port)
     with ThreadPoolExecutor(3) as pool:
         first = [pool.submit(all_came, place, rank, 3, 30.0, lambda: False) for rank in (0, 2)]
@@ -82,7 +84,7 @@ def test_members_wait_until_all_are_there(meeting: MeetingPoint) -> None:
             one.result(30)
 
 
-def test_nobody_waits_for_a_member_that_does_not_come(meeting: MeetingPoint) -> None:
+def test_nobody_waits_for_a_member_that_does_not_come(meeting: HorovodRendezvous) -> None:
     place = (meeting.host, meeting.port)
     with pytest.raises(NotAllCame, match="not all 2 came"):
         all_came(place, 0, 2, 0.2, lambda: False)
@@ -96,7 +98,7 @@ def test_nobody_waits_for_a_member_that_does_not_come(meeting: MeetingPoint) -> 
         all_came(place, 0, 2, 0.2, lambda: False)
 
 
-def test_members_of_large_groups_ask_less_often(meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_of_large_groups_ask_less_often(meeting: HorovodRendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(horovod_rendezvous, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
     for workers in (2, 40, 1000):

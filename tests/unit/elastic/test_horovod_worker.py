@@ -109,14 +109,14 @@ def test_alone_it_trains_reports_and_writes_what_it_did(horovod: StandIn, agent:
     state = Kept()
     thread, ended = begin(steps(3), state)
     assert agent.hear("ready") | {"store": []} == {
-        "say": "ready", "step": -1, "generation": 0, "store": [], "reason": "",
+        "type": "ready", "step": -1, "generation": 0, "store": [], "reason": "",
     }  # fmt: skip
     agent.go(1)
-    assert agent.hear("confirmed") == {"say": "confirmed", "generation": 1, "step": 0}
+    assert agent.hear("confirmed") == {"type": "confirmed", "generation": 1, "step": 0}
     assert agent.hear("done")["step"] == 3
     thread.join(10)
     assert ended == ["trained"]
-    assert [one["step"] for one in agent.said if one["say"] == "report"] == [1, 2, 3]
+    assert [one["step"] for one in agent.said if one["type"] == "report"] == [1, 2, 3]
     assert checkpoint_file.step_of(tmp_path) == 3
     assert state.resets == 1
     (group,) = horovod.groups
@@ -172,8 +172,8 @@ def test_it_gathers_at_a_commit_and_joins_the_next_group(horovod: StandIn, agent
     agent.hear("ready")
     agent.go(1)
     assert asked.wait(10)
-    agent.tell(do="gather", generation=2)
-    agent.tell(do="gather", generation=2)  # a notice may come twice
+    agent.tell(type="gather", generation=2)
+    agent.tell(type="gather", generation=2)  # a notice may come twice
     while agent.channels[0].gather < 2:
         time.sleep(0.001)
     go_on.set()
@@ -184,7 +184,7 @@ def test_it_gathers_at_a_commit_and_joins_the_next_group(horovod: StandIn, agent
     thread.join(10)
     assert ended == ["trained"]
     assert state.syncs == 0
-    assert not [one for one in agent.said if one["say"] == "confirmed" and one["generation"] == 2]  # not the first
+    assert not [one for one in agent.said if one["type"] == "confirmed" and one["generation"] == 2]  # not the first
     assert horovod.groups[1]["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "12345"
     assert horovod.groups[1]["HOROVOD_HOSTNAME"] == "rank1of2"
 
@@ -230,7 +230,7 @@ def test_it_leaves_when_told_and_writes_first_if_asked(
 ) -> None:
     thread, ended = begin(steps(1), Kept())
     agent.hear("ready")
-    agent.tell(do="leave", save=save)
+    agent.tell(type="leave", save=save)
     thread.join(10)
     assert isinstance(ended[0], SystemExit)
     assert ended[0].code == 0
@@ -300,9 +300,9 @@ def test_two_nodes_have_it_in_memory(agent: Agent) -> None:
     agent.hear("done")
     thread.join(10)
     assert ended == ["trained"]
-    assert [one["step"] for one in agent.said if one["say"] == "in_memory"][:1] == [1]
-    assert [one["say"] for one in agent.said][-2:] == ["on_disk", "done"], "what is done is on disk"
-    assert [one["total"] for one in agent.said if one["say"] == "report"] == [8, 16, 24]
+    assert [one["step"] for one in agent.said if one["type"] == "in_memory"][:1] == [1]
+    assert [one["type"] for one in agent.said][-2:] == ["on_disk", "done"], "what is done is on disk"
+    assert [one["total"] for one in agent.said if one["type"] == "report"] == [8, 16, 24]
 
 
 @pytest.mark.usefixtures("horovod")
@@ -312,7 +312,7 @@ def test_alone_it_is_told_only_what_is_on_disk(agent: Agent) -> None:
     agent.go(1)
     agent.hear("done")
     thread.join(10)
-    assert {one["say"] for one in agent.said} == {"hello", "ready", "joined", "confirmed", "report", "on_disk", "done"}
+    assert {one["type"] for one in agent.said} == {"hello", "ready", "joined", "confirmed", "report", "on_disk", "done"}
 
 
 def test_horovod_is_not_asked_before_all_members_are_there(

@@ -41,14 +41,14 @@ def test_a_report_bears_the_time_of_both_clocks(comes: Comes, told: Told, launch
 
 def test_a_worker_that_says_what_cannot_be_harms_nobody(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
     agent, worker = started(comes, launcher)
-    agent.say(say="said", worker=worker, message={"say": "report", "step": "many"})
+    agent.say(type="said", worker=worker, message={"type": "report", "step": "many"})
     assert "said 'report' with t = None" in told.until("note")["text"]
     agent.say(**report(worker, 2))
     assert told.until("report")["step"] == 2
 
 
 @pytest.mark.parametrize(
-    "message", [{"say": "said"}, {"say": "exited", "worker": "w"}, {"say": "spawned", "worker": 3}]
+    "message", [{"type": "said"}, {"type": "exited", "worker": "w"}, {"type": "spawned", "worker": 3}]
 )
 def test_an_agent_that_says_what_cannot_be_is_sent_away_and_the_others_stay(
     hub: AgentHub, comes: Comes, told: Told, message: dict[str, Any]
@@ -78,12 +78,12 @@ def test_a_course_with_a_mistake_fails_its_own_task(
     hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agent, worker = started(comes, launcher)
-    agent.say(say="said", worker=worker, message={"say": "done", "step": 1})
+    agent.say(type="said", worker=worker, message={"type": "done", "step": 1})
     assert told.until("failed")["reason"] == "the simple launcher broke: ZeroDivisionError: a mistake in the course"
-    assert agent.hear("stop") == {"do": "stop", "worker": worker, "grace_s": 0.0}
+    assert agent.hear("stop") == {"type": "stop", "worker": worker, "grace_s": 0.0}
     assert hub.nodes() == {"n1": 2}
     assert "a mistake in the course" in capfd.readouterr().err
-    agent.say(say="exited", worker=worker, code=-9, tail="")
+    agent.say(type="exited", worker=worker, code=-9, tail="")
     start(launcher, "n1")
     assert agent.hear("spawn")["worker"] != worker, "whoever starts it again finds a new course"
 
@@ -181,7 +181,7 @@ def test_a_hub_without_free_descriptors_goes_on_and_accepts_agents_later(
 def test_an_agent_that_the_scheduler_told_to_go_is_told_apart(
     comes: Comes, told: Told, reason: str, *, noticed: bool
 ) -> None:
-    comes("n1").say(say="leaving", reason=reason)
+    comes("n1").say(type="leaving", reason=reason)
     gone = told.until("gone")
     assert (gone["reason"], gone["noticed"]) == (f"it left: {reason}", noticed)
 
@@ -194,7 +194,7 @@ def test_what_was_said_on_one_connection_is_refused_on_another(hub: AgentHub, to
         connection.sendall(sealed.greeting)
         while not sealed.greeted:
             list(sealed.feed(connection.recv(65536)))
-        register = sealed.seal({"say": "register", "node": "n1", "address": "", "slots": 1, "pid": 1})
+        register = sealed.seal({"type": "register", "node": "n1", "address": "", "slots": 1, "pid": 1})
         recorded += register
         connection.sendall(register)
         told.until("registered")
@@ -204,13 +204,13 @@ def test_what_was_said_on_one_connection_is_refused_on_another(hub: AgentHub, to
         while connection.recv(65536):  # its greeting, and then the end
             pass
     assert hub.nodes() == {}
-    assert len([one for one in told.all if one["told"] == "registered"]) == 1
+    assert len([one for one in told.all if one["type"] == "registered"]) == 1
 
 
 def test_a_task_that_was_never_added_fails(told: Told, launcher: AgentLauncher) -> None:
     launcher.apply([{"action": "start", "task": "u", "nodes": ["n1"]}])
     assert told.until("failed") | {"t": 0} == {
-        "told": "failed", "task": "u", "reason": "the simple launcher was not told what to run for it", "t": 0,
+        "type": "failed", "task": "u", "reason": "the simple launcher was not told what to run for it", "t": 0,
     }  # fmt: skip
 
 
@@ -234,11 +234,11 @@ def test_a_worker_that_a_task_knows_is_taken_over(
 ) -> None:
     start(launcher, "n1")
     agent = comes("n1", left("t/n1/0/1-41"))
-    assert agent.hear("tell") == {"do": "tell", "worker": "t/n1/0/1-41", "message": {"do": "hello"}}
+    assert agent.hear("tell") == {"type": "tell", "worker": "t/n1/0/1-41", "message": {"type": "hello"}}
     agent.say(**report("t/n1/0/1-41", 8))
     assert told.until("report")["step"] == 8
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/1-42", "no name is used twice"
-    agent.say(say="exited", worker="t/n1/0/1-41", code=0, tail="")
+    agent.say(type="exited", worker="t/n1/0/1-41", code=0, tail="")
     assert told.until("note")["text"] == "t/n1/0/1-41 exited with 0"
 
 
@@ -249,12 +249,12 @@ def test_a_worker_that_nobody_knows_is_killed_before_anything_starts_there(
     start(launcher, "n2" if why == "the task does not want the node" else "n1")
     monkeypatch.setattr(Simple, "adopts", why != "the course refuses it")
     agent = comes("n1", left("t/n1/0/1-41", task="u" if why == "no such task" else "t"))
-    assert agent.hear("stop") == {"do": "stop", "worker": "t/n1/0/1-41", "grace_s": 0.0}
+    assert agent.hear("stop") == {"type": "stop", "worker": "t/n1/0/1-41", "grace_s": 0.0}
     start(launcher, "n1")
     assert agent.hears_nothing(), "the new one waits"
-    agent.say(say="exited", worker="t/n1/0/1-41", code=-9, tail="")
+    agent.say(type="exited", worker="t/n1/0/1-41", code=-9, tail="")
     assert agent.hear("spawn")["worker"] != "t/n1/0/1-41"
-    assert not [one for one in told.all if one["told"] == "note"], "the end of a stranger is nobody's"
+    assert not [one for one in told.all if one["type"] == "note"], "the end of a stranger is nobody's"
 
 
 def test_a_task_runs_on_fewer_of_its_nodes_for_a_while(launcher: AgentLauncher, hub: AgentHub) -> None:
@@ -286,4 +286,4 @@ def test_a_node_that_a_task_leaves_without_a_worker_there_is_vacated_at_once(
     launcher.apply([{"action": "stop", "task": "t", "nodes": ["n2"], "cause": "preempted"}])
     launcher.apply([{"action": "start", "task": "nobody", "nodes": ["n2"]}])
     told.until("failed")
-    assert [one["nodes"] for one in told.all if one["told"] == "vacated"] == [["n3"]]
+    assert [one["nodes"] for one in told.all if one["type"] == "vacated"] == [["n3"]]

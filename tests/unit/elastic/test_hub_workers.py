@@ -17,7 +17,7 @@ def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(told: Told) -> None
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-1"
     assert hub.settle_s == 2.5
     agent = Agent(hub, "n1", left("t/n1/0/6-99"))
-    assert agent.hear("welcome") == {"do": "welcome", "epoch": 7}
+    assert agent.hear("welcome") == {"type": "welcome", "epoch": 7}
     told.until("registered")
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-2", "numbers of other epochs do not count"
     agent.close()
@@ -53,7 +53,7 @@ def test_how_a_worker_ended_is_handed_on(comes: Comes, told: Told, launcher: Age
     order = agent.hear("spawn")
     assert order["place"] == {"generation": 3, "rank": 0, "workers": 1}
     assert (order["finish_code"], order["finish_file"]) == (7, "/f/over")
-    agent.say(say="exited", worker=order["worker"], **exit_(code=7, finished=True))
+    agent.say(type="exited", worker=order["worker"], **exit_(code=7, finished=True))
     assert told.until("note")["text"] == f"{order['worker']} finished with 7"
 
 
@@ -62,7 +62,7 @@ def test_an_end_that_no_manager_saw_is_told_once_and_kept_for_the_next_manager(
 ) -> None:
     start(launcher, "n1")
     ended = left("t/n1/0/0-5", go={"generation": 3, "rank": 1, "workers": 2}, exit=exit_(finished=True, ago_s=4.5))
-    report_ = {"say": "report", "t": 1.0, "step": 7, "size": 1, "samples": 1, "loss": None, "total": 7}
+    report_ = {"type": "report", "t": 1.0, "step": 7, "size": 1, "samples": 1, "loss": None, "total": 7}
     first = comes("n1", ended=(ended | {"report": report_},))
     first.hear("welcome")
     assert first.hear("spawn"), "the course starts another one"
@@ -87,7 +87,7 @@ def test_an_end_that_is_no_news_to_anybody_is_forgotten(
     start(launcher, "n2")
     task = "u" if why == "no such task" else "t"
     agent = comes("n1", ended=(left("w/n1/0/0-5", task=task, exit=exit_()),))
-    assert agent.hear("forget") == {"do": "forget", "task": task, "worker": "w/n1/0/0-5"}
+    assert agent.hear("forget") == {"type": "forget", "task": task, "worker": "w/n1/0/0-5"}
 
 
 def test_the_end_of_a_worker_whose_connection_broke_is_told_when_it_is_known(
@@ -106,20 +106,20 @@ def test_an_end_that_was_said_and_is_listed_again_is_told_once(
 ) -> None:
     agent, worker = started(comes, launcher)
     for _ in range(2):
-        agent.say(say="exited", worker=worker, **exit_())
+        agent.say(type="exited", worker=worker, **exit_())
     told.until("note")
     agent.close()
     comes("n1", ended=(left(worker, exit=exit_()),)).hear("welcome")
     told.until("registered", 2)
     assert Simple.made[-1].offered == []
-    assert len([one for one in told.all if one["told"] == "note"]) == 1
+    assert len([one for one in told.all if one["type"] == "note"]) == 1
 
 
 def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
     agent = comes("n1")
     told.until("registered")
     launcher.drop("t")
-    assert agent.hear("forget") == {"do": "forget", "task": "t"}
+    assert agent.hear("forget") == {"type": "forget", "task": "t"}
 
 
 # -- notices and inspection
@@ -131,11 +131,11 @@ def test_a_notice_is_told_and_nothing_starts_on_that_node_any_more(
     start(launcher, "n1", "n2")
     agent = comes("n1")
     worker = agent.hear("spawn")["worker"]
-    agent.say(say="notice", grace_s=4.5)
+    agent.say(type="notice", grace_s=4.5)
     notice = told.until("notice")
     assert (notice["node"], notice["grace_s"]) == ("n1", 4.5)
     assert told.until("note")["text"] == "n1 goes in 4.5 s"
-    agent.say(say="exited", worker=worker, **exit_(stopped=True))
+    agent.say(type="exited", worker=worker, **exit_(stopped=True))
     assert told.until("note", 2)["text"] == f"{worker} stopped with 0"
     hub.ask(lambda: Simple.made[-1].spawn("n1"))
     assert agent.hears_nothing()
@@ -147,17 +147,17 @@ def test_a_notice_of_a_node_that_no_task_wants_is_told_to_the_manager_alone(
     comes: Comes, told: Told, launcher: AgentLauncher
 ) -> None:
     start(launcher, "n2")
-    comes("n1").say(say="notice", grace_s=1)
+    comes("n1").say(type="notice", grace_s=1)
     told.until("notice")
     comes("n2").hear("spawn")
-    assert not [one for one in told.all if one["told"] == "note"]
+    assert not [one for one in told.all if one["type"] == "note"]
 
 
 def test_a_worker_is_inspected(hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
     agent, worker = started(comes, launcher)
     hub.ask(lambda: Simple.made[-1].floor.inspect(worker))
-    assert agent.hear("inspect") == {"do": "inspect", "worker": worker}
-    agent.say(say="inspected", worker=worker, state="T")
+    assert agent.hear("inspect") == {"type": "inspect", "worker": worker}
+    agent.say(type="inspected", worker=worker, state="T")
     assert told.until("note")["text"] == f"{worker} is T"
 
 
@@ -167,7 +167,7 @@ def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
     agent, worker = started(comes, launcher)
     hub.ask(lambda: Simple.made[-1].spawn("n1"))
     assert agent.hears_nothing()
-    agent.say(say="exited", worker=worker, **exit_(code=-9))
+    agent.say(type="exited", worker=worker, **exit_(code=-9))
     assert agent.hear("spawn")["worker"] == "t/n1/0/1-2"
 
 

@@ -19,7 +19,7 @@ class Clock:
         for _ in range(count):
             self.t += step_s
             self.step += 1
-            line = {"told": "report", "t": self.t, "step": self.step, "size": size, "samples": samples, "loss": None}
+            line = {"type": "report", "t": self.t, "step": self.step, "size": size, "samples": samples, "loss": None}
             self.measuring.hear(line)
 
 
@@ -49,7 +49,7 @@ def test_what_comes_back_regularly_does_count() -> None:
 
 def test_a_cost_is_the_gap_less_a_step() -> None:
     clock = Clock()
-    clock.measuring.hear({"told": "starting", "t": 1000.0})
+    clock.measuring.hear({"type": "starting", "t": 1000.0})
     clock.steps(1, size=1, step_s=3.0)
     clock.steps(20, size=1, step_s=0.1)
     clock.steps(1, size=3, step_s=0.35)
@@ -77,7 +77,7 @@ def test_a_clock_that_is_set_back_harms_nothing() -> None:
 
 def test_nothing_is_known_of_a_task_that_reports_nothing() -> None:
     measuring = SpeedMeasurement()
-    assert not measuring.hear({"told": "confirmed", "t": 1.0})
+    assert not measuring.hear({"type": "confirmed", "t": 1.0})
     assert (measuring.speeds(), measuring.costs(), measuring.step_s(1)) == ({}, {}, None)
 
 
@@ -86,7 +86,7 @@ def test_a_gap_is_timed_by_the_manager_because_another_node_may_report_after_it(
     for step in range(1, 41):
         size, skew = (1, 0.0) if step <= 20 else (3, 7.0)  # the second node's clock is seven seconds ahead
         heard = 0.1 * step + (0.3 if step > 20 else 0.0)
-        line = {"told": "report", "t": heard + skew, "heard": heard, "step": step, "size": size, "samples": 1}
+        line = {"type": "report", "t": heard + skew, "heard": heard, "step": step, "size": size, "samples": 1}
         measuring.hear(line)
     assert measuring.costs() == pytest.approx({"grow": 0.3})
     assert measuring.speeds() == pytest.approx({1: 10.0, 3: 10.0})
@@ -122,7 +122,7 @@ def test_a_change_around_which_lines_were_lost_costs_nothing_that_is_known() -> 
 
 def test_the_last_line_that_an_agent_repeats_to_a_new_manager_begins_no_cost() -> None:
     measuring = SpeedMeasurement()
-    repeated = {"told": "report", "t": 100.0, "heard": 130.0, "step": 40, "size": 2, "samples": 1, "loss": None}
+    repeated = {"type": "report", "t": 100.0, "heard": 130.0, "step": 40, "size": 2, "samples": 1, "loss": None}
     measuring.hear(repeated)
     for step in range(41, 80):
         t = 130.0 + 0.1 * (step - 40)
@@ -134,8 +134,8 @@ def test_the_last_line_that_an_agent_repeats_to_a_new_manager_begins_no_cost() -
 def test_a_line_from_before_a_start_is_not_the_first_one_after_it() -> None:
     clock = Clock()
     clock.steps(20, size=2, step_s=0.1)
-    last = {"told": "report", "t": clock.t, "step": 33, "size": 2, "samples": 10, "loss": None}
-    clock.measuring.hear({"told": "starting", "t": clock.t + 1.0})
+    last = {"type": "report", "t": clock.t, "step": 33, "size": 2, "samples": 10, "loss": None}
+    clock.measuring.hear({"type": "starting", "t": clock.t + 1.0})
     clock.measuring.hear({**last, "heard": clock.t + 1.1})
     clock.step, clock.t = 33, clock.t + 1.0
     clock.steps(1, size=1, step_s=4.0)
@@ -146,7 +146,7 @@ def test_speeds_are_the_same_whatever_lines_are_lost() -> None:
     measuring = SpeedMeasurement()
     for step in range(1, 400):
         if step % 23 and not 100 < step < 150:
-            line = {"told": "report", "t": 0.1 * step, "step": step, "size": 2, "samples": 10, "loss": None}
+            line = {"type": "report", "t": 0.1 * step, "step": step, "size": 2, "samples": 10, "loss": None}
             measuring.hear(line)
     assert measuring.speeds() == pytest.approx({2: 100.0})
     assert measuring.costs() == {}

@@ -29,13 +29,13 @@ def test_a_planned_change_gathers_at_a_commit_and_an_old_member_leads() -> None:
     play.want("a", "b", "c")
     assert play.floor.said == [], "the old one trains on while the new ones come"
     play.all_new_ready()
-    assert play.floor.heard("gather") == [(old, {"do": "gather", "generation": 2})]
+    assert play.floor.heard("gather") == [(old, {"type": "gather", "generation": 2})]
     play.ready(old, step=7, generation=1)
     members = play.go(7)
     assert members[0] == old
     assert sorted(map(at, members)) == ["a", "b", "c"]
-    assert play.floor.told[-1] == {
-        "told": "confirmed", "generation": 2, "size": 3, "nodes": ["a", "b", "c"], "step": 7,
+    assert play.floor.messages[-1] == {
+        "type": "confirmed", "generation": 2, "size": 3, "nodes": ["a", "b", "c"], "step": 7,
     }  # fmt: skip
 
 
@@ -46,11 +46,11 @@ def test_who_gives_up_its_node_leaves_and_the_rest_need_no_state() -> None:
     play.floor.heard("gather")
     play.ready(one, 5, 1)
     play.ready(other, 5, 1)
-    assert [order["sync"] for _, order in play.floor.said if order["do"] == "go"] == [False]
+    assert [order["sync"] for _, order in play.floor.said if order["type"] == "go"] == [False]
     assert play.go(5) == [other]
-    assert play.floor.heard("leave") == [(one, {"do": "leave", "save": False})]
+    assert play.floor.heard("leave") == [(one, {"type": "leave", "save": False})]
     play.course.exited(one, WorkerExit(0, ""))
-    assert play.floor.told[-1] == {"told": "vacated", "nodes": ["a"]}
+    assert play.floor.messages[-1] == {"type": "vacated", "nodes": ["a"]}
 
 
 def test_moving_altogether_takes_an_old_member_along_once() -> None:
@@ -108,7 +108,7 @@ def test_who_waits_for_a_dead_member_is_cut_off_and_at_last_killed() -> None:
     play.course.exited(one, WorkerExit(-9, ""))
     play.ready(two, 5, 1, "Connection reset by peer")
     play.tick(ABORT_S + 0.1)
-    assert play.floor.heard("abort") == [(three, {"do": "abort"})]
+    assert play.floor.heard("abort") == [(three, {"type": "abort"})]
     play.tick(HANG_S)
     assert (three, 0.0) in play.floor.stopped
 
@@ -132,8 +132,8 @@ def test_giving_up_all_nodes_writes_the_state_down_and_pauses() -> None:
     play.ready(other, 9, 1)
     play.ready(one, 9, 1)
     assert play.floor.heard("leave") == [
-        (one, {"do": "leave", "save": True, "grace_s": 10.0}),
-        (other, {"do": "leave", "save": False}),
+        (one, {"type": "leave", "save": True, "grace_s": 10.0}),
+        (other, {"type": "leave", "save": False}),
     ]
     play.course.exited(one, WorkerExit(0, ""))
     assert "paused" not in play.floor.kinds()
@@ -168,7 +168,7 @@ def test_a_group_that_breaks_again_and_again_though_nobody_dies_is_a_mistake_of_
     assert play.floor.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
         play.course.exited(worker, WorkerExit(-9, ""))
-    assert "its workers lost each other: could not connect" in play.floor.told[-1]["reason"]
+    assert "its workers lost each other: could not connect" in play.floor.messages[-1]["reason"]
 
 
 def test_a_group_that_loses_its_connections_is_formed_again_however_often() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.given_nodes import ABSENCE_S
 from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S
@@ -71,8 +71,8 @@ def test_a_death_stops_the_others_soon_and_the_third_is_a_failure() -> None:
         assert play.floor.stopped[-1] == (first, 2.0)
         play.course.exited(first, WorkerExit(-15))
         play.tick(LONGEST_RETRY_S)
-    assert play.floor.told[-1]["told"] == "failed"
-    assert play.floor.told[-1]["reason"].endswith("KeyError")
+    assert play.floor.messages[-1]["type"] == "failed"
+    assert play.floor.messages[-1]["reason"].endswith("KeyError")
 
 
 def test_the_reason_of_a_failure_is_the_crash_and_not_what_others_noticed_of_it() -> None:
@@ -85,7 +85,7 @@ def test_the_reason_of_a_failure_is_the_crash_and_not_what_others_noticed_of_it(
         play.tick(0.3)
         play.course.exited(second, WorkerExit(1, "Traceback\nValueError: odd"))
         play.tick(LONGEST_RETRY_S)
-    assert play.floor.told[-1]["reason"].endswith("ValueError: odd")
+    assert play.floor.messages[-1]["reason"].endswith("ValueError: odd")
     assert len([text for text in play.floor.notes() if "ValueError: odd" in text]) == 2
 
 
@@ -137,7 +137,7 @@ def test_torchrun_is_started_on_each_node_with_the_port_that_was_found() -> None
     seen: list[list[str]] = []
     plain = floor.spawn
     floor.spawn = lambda node, worker, **how: (seen.append(list(how["argv"])), plain(node, worker, **how))[0]  # type: ignore[method-assign]  # to look at it
-    course = TorchrunLifecycle("t", Job(argv=("s.py", "--x"), folder="f"), floor)
+    course = TorchrunLifecycle("t", LauncherJob(argv=("s.py", "--x"), folder="f"), floor)
     course.want(("a", "b"), at_once=frozenset())
     course.spawned(floor.spawned[0], 4711)
     assert [words[1:] for words in seen] == [
@@ -203,8 +203,8 @@ def test_writes_that_fail_are_told_once_and_so_is_that_they_work_again() -> None
     play.want("a")
     (worker,) = play.started()
     for step in (4, 5):
-        play.course.said(worker, {"say": "not_on_disk", "step": step, "reason": "No space left on device"})
-    play.course.said(worker, {"say": "on_disk", "step": 6, "took_s": 0.1})
+        play.course.said(worker, {"type": "not_on_disk", "step": step, "reason": "No space left on device"})
+    play.course.said(worker, {"type": "on_disk", "step": 6, "took_s": 0.1})
     first, second = play.floor.notes()
     assert "step 4 is not on disk: No space left on device" in first
     assert "written to disk again, at step 6" in second
@@ -218,8 +218,8 @@ def test_who_has_no_others_cannot_have_lost_them() -> None:
         play.course.exited(worker, WorkerExit(os.EX_TEMPFAIL, "try again later"))
         for _ in range(20):
             play.tick(1.0)
-    assert play.floor.told[-1]["told"] == "failed"
-    assert "try again later" in play.floor.told[-1]["reason"]
+    assert play.floor.messages[-1]["type"] == "failed"
+    assert "try again later" in play.floor.messages[-1]["reason"]
 
 
 def test_a_silent_command_is_watched_from_its_birth() -> None:

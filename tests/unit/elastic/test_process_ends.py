@@ -18,7 +18,7 @@ def test_it_is_done_when_all_ended_well_and_the_nodes_stay() -> None:
     play.course.exited(first, WorkerExit(0))
     assert "done" not in play.floor.kinds(), "it may have been preempted"
     play.settle()
-    assert play.floor.told[-1] == {"told": "done", "step": 0, "finished": False}
+    assert play.floor.messages[-1] == {"type": "done", "step": 0, "finished": False}
 
 
 @pytest.mark.parametrize("taken", ["the agent is gone", "the manager says so", "a notice"])
@@ -57,20 +57,20 @@ def test_a_program_that_says_that_it_is_finished_is_believed_at_once(how: str) -
     play.want("a", "b")
     first, second = play.started()
     if how == "finish()":
-        play.course.said(first, {"say": "finished"})
+        play.course.said(first, {"type": "finished"})
     if how == "train() returned":
-        play.course.said(first, {"say": "done", "step": 60})
+        play.course.said(first, {"type": "done", "step": 60})
     play.course.exited(first, WorkerExit(0, finished=how == "by its exit code"))
     play.course.exited(second, WorkerExit(0))
-    assert play.floor.told[-1]["told"] == "done"
-    assert play.floor.told[-1]["finished"] is True
+    assert play.floor.messages[-1]["type"] == "done"
+    assert play.floor.messages[-1]["finished"] is True
 
 
 def test_finish_is_believed_even_if_the_node_is_taken_then() -> None:
     play = Play("a")
     play.want("a")
     (only,) = play.started()
-    play.course.said(only, {"say": "finished"})
+    play.course.said(only, {"type": "finished"})
     play.lose("a")
     play.course.exited(only, WorkerExit(-9))
     assert play.floor.kinds()[-1] == "done"
@@ -80,7 +80,7 @@ def test_those_who_do_not_end_after_the_first_is_finished_are_ended() -> None:
     play = Play("a", "b")
     play.want("a", "b")
     first, second = play.started()
-    play.course.said(first, {"say": "finished"})
+    play.course.said(first, {"type": "finished"})
     play.course.exited(first, WorkerExit(0))
     play.tick(60.0)
     assert play.floor.stopped == [(second, 10.0)]
@@ -108,7 +108,7 @@ def test_an_end_far_from_done_is_tried_again_and_the_third_is_a_failure() -> Non
         play.settle()
         assert len(play.floor.notes()) == min(number + 1, 2)
     assert "after 100 of 1,000 samples, before its work was done" in play.floor.notes()[0]
-    assert "3 times without a step between" in play.floor.told[-1]["reason"]
+    assert "3 times without a step between" in play.floor.messages[-1]["reason"]
 
 
 def test_an_end_near_the_end_of_its_work_is_believed() -> None:
@@ -140,13 +140,13 @@ def test_ranks_that_said_that_they_are_done_may_take_their_time() -> None:
     first, second = play.started()
     for worker in (first, second):
         play.report(worker, 10)
-        play.course.said(worker, {"say": "done", "step": 10})
+        play.course.said(worker, {"type": "done", "step": 10})
     play.course.exited(first, WorkerExit(0, "", finished=True))
     for _ in range(20):
         play.tick(2.0)
     assert play.floor.stopped == [], "it evaluates"
     play.course.exited(second, WorkerExit(0, "", finished=True))
-    assert play.floor.told[-1] == {"told": "done", "step": 10, "finished": True}
+    assert play.floor.messages[-1] == {"type": "done", "step": 10, "finished": True}
 
 
 def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended() -> None:
@@ -156,7 +156,7 @@ def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended(
     play.report(worker, 1)
     play.tick(0.5)
     play.report(worker, 2)
-    play.course.said(worker, {"say": "finished"})
+    play.course.said(worker, {"type": "finished"})
     while not play.floor.stopped:
         play.tick(10.0)
         assert play.floor.time < 1000.0
@@ -165,7 +165,7 @@ def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended(
         "and no remark says that it stalls"
     )
     play.course.exited(worker, WorkerExit(-9, ""))
-    assert play.floor.told[-1]["told"] == "done"
+    assert play.floor.messages[-1]["type"] == "done"
 
 
 def test_a_program_that_counts_from_0_at_each_start_is_believed_when_it_ends() -> None:
@@ -183,7 +183,7 @@ def test_a_program_that_counts_from_0_at_each_start_is_believed_when_it_ends() -
     play.report(worker, 99)
     play.course.exited(worker, WorkerExit(0, ""))
     play.settle()
-    assert play.floor.told[-1]["told"] == "done", "199 samples were done in two lives, as far as is known"
+    assert play.floor.messages[-1]["type"] == "done", "199 samples were done in two lives, as far as is known"
 
 
 def test_an_end_while_the_order_to_stop_was_on_its_way_is_an_end_by_itself() -> None:

@@ -109,10 +109,10 @@ def test_a_finished_program_is_done_once_all_its_ranks_have_told_what_they_repor
     come(play, left("b", 1, exit=finished))
     play.tick(1.0)
     assert play.floor.kinds() == []
-    report = {"say": "report", "t": 1.0, "step": 69, "size": 2, "samples": 7, "loss": None, "total": 483, "since": 0}
+    report = {"type": "report", "t": 1.0, "step": 69, "size": 2, "samples": 7, "loss": None, "total": 483, "since": 0}
     come(play, dataclasses.replace(left("a", 0, exit=finished), report=report))
     play.tick(0.1)
-    assert [one["told"] for one in play.floor.told] == ["report", "done"]
+    assert [one["type"] for one in play.floor.messages] == ["report", "done"]
 
 
 def test_a_group_that_is_not_whole_is_stopped_and_started_again_once_all_is_known() -> None:

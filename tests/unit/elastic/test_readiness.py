@@ -21,9 +21,9 @@ def told(steps: int = 60, **more: Any) -> list[Message]:  # noqa: ANN401 - field
     for step in range(1, steps + 1):
         size = 2 if steps / 3 < step <= 2 * steps / 3 else 1
         if step in {1, steps // 3 + 1, 2 * steps // 3 + 1}:
-            found.append({"told": "confirmed", "size": size, "step": step - 1})
-        line = {"told": "report", "step": step, "size": size, "samples": 8, "loss": 1 / step, "nan": False}
-        found += [line | more, {"told": "on_disk", "step": step}]
+            found.append({"type": "confirmed", "size": size, "step": step - 1})
+        line = {"type": "report", "step": step, "size": size, "samples": 8, "loss": 1 / step, "nan": False}
+        found += [line | more, {"type": "on_disk", "step": step}]
     return found
 
 
@@ -61,7 +61,7 @@ def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
 )
 def test_a_hang_is_told_with_where_it_hangs(text: str, words: str, fix: str) -> None:
     messages = [one for one in told() if one.get("step", 0) < 20]
-    found = failing([*messages, {"told": "note", "text": text}], WatchedRun([1]))
+    found = failing([*messages, {"type": "note", "text": text}], WatchedRun([1]))
     assert set(found) == {"keeps going", "resizes"}
     assert words in found["keeps going"].detail
     assert "stacks" not in found["keeps going"].detail
@@ -70,7 +70,7 @@ def test_a_hang_is_told_with_where_it_hangs(text: str, words: str, fix: str) -> 
 
 
 def test_workers_that_train_different_models_are_told() -> None:
-    note = {"told": "note", "text": "the models of its workers differ at step 23 by 0.1 of their size"}
+    note = {"type": "note", "text": "the models of its workers differ at step 23 by 0.1 of their size"}
     found = failing([*told(), note])
     assert set(found) == {"workers agree"}
     assert "state.parallel()" in found["workers agree"].fix

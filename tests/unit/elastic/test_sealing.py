@@ -27,28 +27,28 @@ def pair(agents: bytes = SECRET, managers: bytes = SECRET) -> tuple[Authenticate
 
 def test_what_one_seals_the_other_opens_in_pieces_of_any_size() -> None:
     agent, manager = pair()
-    messages = [{"say": "alive", "n": number} for number in range(3)]
+    messages = [{"type": "alive", "n": number} for number in range(3)]
     data = b"".join(agent.seal(message) for message in messages)
     assert [one for byte in data for one in manager.feed(bytes([byte]))] == messages
-    assert list(agent.feed(manager.seal({"do": "bye"}))) == [{"do": "bye"}]
+    assert list(agent.feed(manager.seal({"type": "bye"}))) == [{"type": "bye"}]
 
 
 def test_another_secret_is_no_secret() -> None:
     agent, manager = pair(agents=b"x" * 32)
     with pytest.raises(BadMessage, match="not sealed with this run's secret"):
-        list(manager.feed(agent.seal({"say": "register"})))
+        list(manager.feed(agent.seal({"type": "register"})))
 
 
 @pytest.mark.parametrize("trick", ["changed", "repeated", "left out", "sent back", "of another connection"])
 def test_no_line_can_be_tampered_with(trick: str) -> None:
     agent, manager = pair()
-    first, second = agent.seal({"say": "alive"}), agent.seal({"say": "leaving"})
+    first, second = agent.seal({"type": "alive"}), agent.seal({"type": "leaving"})
     line = {
         "changed": first.replace(b"alive", b"clear"),
         "repeated": first + first,
         "left out": second,
-        "sent back": manager.seal({"do": "bye"}),
-        "of another connection": pair()[0].seal({"say": "alive"}),
+        "sent back": manager.seal({"type": "bye"}),
+        "of another connection": pair()[0].seal({"type": "alive"}),
     }[trick]
     with pytest.raises(BadMessage):
         list(manager.feed(line))
@@ -65,7 +65,7 @@ def test_a_stranger_may_say_little_and_a_friend_more() -> None:
     agent, manager = pair()
     with pytest.raises(BadMessage, match=r"4,096 bytes"):
         list(AuthenticatedStream(SECRET, "manager").feed(b"x" * 5000))
-    list(manager.feed(agent.seal({"say": "register"})))
+    list(manager.feed(agent.seal({"type": "register"})))
     assert len(list(manager.feed(agent.seal({"tail": "x" * 100_000})))) == 1
 
 
@@ -77,7 +77,7 @@ def test_messages_of_any_length_are_cut_and_none_too_long_is_sent() -> None:
     with pytest.raises(BadMessage, match="more than 10 bytes"):
         lines.next()
     with pytest.raises(BadMessage, match="message 'said'"):
-        encode({"say": "said", "text": "x" * LINE_LIMIT})
+        encode({"type": "said", "text": "x" * LINE_LIMIT})
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"1"])
@@ -87,7 +87,7 @@ def test_what_is_no_message_is_refused(text: bytes) -> None:
 
 
 def test_fields_are_what_they_should_be() -> None:
-    message = {"say": "x", "name": "n", "count": 3, "words": ["a"], "yes": True}
+    message = {"type": "x", "name": "n", "count": 3, "words": ["a"], "yes": True}
     assert (text_of(message, "name"), whole_of(message, "count"), texts_of(message, "words")) == ("n", 3, ["a"])
     for read, field in ((text_of, "count"), (whole_of, "yes"), (whole_of, "name"), (texts_of, "name"), (text_of, "no")):
         with pytest.raises(BadMessage, match=f"'{field}' must be"):

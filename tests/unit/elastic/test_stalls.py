@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import stalls
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
 from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
@@ -109,11 +109,11 @@ class Play:
 
     def __init__(self, **job: Any) -> None:  # noqa: ANN401 - a job's own fields
         self.floor = PaperFloor("a", "b")
-        self.found = TaskSupervision(Job(argv=("s.py",), folder="f", **job), self.floor)
+        self.found = TaskSupervision(LauncherJob(argv=("s.py",), folder="f", **job), self.floor)
         self.found.stalls.trains(self.floor.time)
 
     def report(self, step: int, **more: Any) -> None:  # noqa: ANN401 - as a worker says it
-        self.found.reported({"say": "report", "t": 1.0, "step": step, "size": 2, "samples": 4, "loss": 1.0, **more})
+        self.found.reported({"type": "report", "t": 1.0, "step": step, "size": 2, "samples": 4, "loss": 1.0, **more})
 
     def tick(self, seconds: float) -> str:
         self.floor.time += seconds
@@ -126,7 +126,7 @@ def test_where_the_ranks_are_is_asked_and_told() -> None:
     play.tick(stalls.LEAST_S + 1)
     assert play.floor.inspected == ["w0", "w1"]
     assert [worker for worker, _ in play.floor.heard("position")] == ["w0", "w1"]
-    play.found.heard("w0", {"say": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
+    play.found.heard("w0", {"type": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
     play.tick(0.1)
     assert play.floor.notes() == []
     play.found.inspected("w1", "T")

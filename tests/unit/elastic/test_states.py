@@ -222,12 +222,12 @@ def test_a_save_that_fails_is_remarked_on_and_not_told(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(RuntimeWarning, match="the state of step 1 is not on disk: .*No space left"):
         state.commit()
-    assert told == [{"say": "not_on_disk", "step": 1, "reason": "[Errno 28] No space left on device"}]
+    assert told == [{"type": "not_on_disk", "step": 1, "reason": "[Errno 28] No space left on device"}]
     state.commit()  # it is not tried at once
     monkeypatch.undo()
     own.save_at = 0.0
     state.commit()
-    assert [(one["say"], one["step"]) for one in told[1:]] == [("on_disk", 3)]
+    assert [(one["type"], one["step"]) for one in told[1:]] == [("on_disk", 3)]
 
 
 def test_small_states_that_are_written_often_are_told_five_times_a_second(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.wire.worker_messages import checked
 
-REPORT: dict[str, Any] = {"say": "report", "t": 1.5, "step": 3, "size": 2, "samples": 8, "loss": None}
-READY: dict[str, Any] = {"say": "ready", "step": -1, "generation": 0, "store": ["10.0.0.1", 4711], "reason": ""}
+REPORT: dict[str, Any] = {"type": "report", "t": 1.5, "step": 3, "size": 2, "samples": 8, "loss": None}
+READY: dict[str, Any] = {"type": "ready", "step": -1, "generation": 0, "store": ["10.0.0.1", 4711], "reason": ""}
 
 
-@pytest.mark.parametrize("words", [REPORT, REPORT | {"loss": 0.25}, READY, {"say": "done", "step": 9}])
+@pytest.mark.parametrize("words", [REPORT, REPORT | {"loss": 0.25}, READY, {"type": "done", "step": 9}])
 def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
     found = checked(words)
     assert found is not None
@@ -24,7 +24,7 @@ def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        {"say": "report"},
+        {"type": "report"},
         REPORT | {"step": "3"},
         REPORT | {"step": True},
         REPORT | {"step": 10**30},
@@ -37,17 +37,17 @@ def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
         READY | {"store": [1, 4711]},
         READY | {"store": "10.0.0.1:4711"},
         READY | {"reason": None},
-        {"say": "on_disk", "step": None},
-        {"say": "position", "place": "commit", "line": "fit.py:3", "commits": -1},
-        {"say": "drift", "step": 3, "relative": float("nan")},
+        {"type": "on_disk", "step": None},
+        {"type": "position", "place": "commit", "line": "fit.py:3", "commits": -1},
+        {"type": "drift", "step": 3, "relative": float("nan")},
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(words: dict[str, Any]) -> None:
-    with pytest.raises(BadMessage, match=f"said '{words['say']}' with"):
+    with pytest.raises(BadMessage, match=f"said '{words['type']}' with"):
         checked(words)
 
 
-@pytest.mark.parametrize("words", [{}, {"say": "hello"}, {"say": ["report"]}, {"do": "clear"}])
+@pytest.mark.parametrize("words", [{}, {"type": "hello"}, {"type": ["report"]}, {"type": "clear"}])
 def test_what_is_not_known_is_nothing(words: dict[str, Any]) -> None:
     assert checked(words) is None
 

@@ -21,15 +21,15 @@ def test_a_worker_is_told_to_the_next_manager_with_all_that_it_said(tmp_path: Pa
     worker = WorkerRecord.of_order(order(tmp_path, place={"generation": 2, "rank": 1, "workers": 3}), 0)
     known = LeftWorker.read(worker.known())
     assert (known.generation, known.rank, known.workers, known.step, known.report) == (2, 1, 3, -1, None)
-    report = {"say": "report", "t": 1.0, "step": 5, "size": 1, "samples": 8, "loss": 0.5, "total": 40, "since": 0}
+    report = {"type": "report", "t": 1.0, "step": 5, "size": 1, "samples": 8, "loss": 0.5, "total": 40, "since": 0}
     worker.said(report | {"nan": False, "restarted": False})
-    worker.said({"say": "ready", "step": 6, "generation": 2, "store": ["h", 1], "reason": ""})
+    worker.said({"type": "ready", "step": 6, "generation": 2, "store": ["h", 1], "reason": ""})
     known = LeftWorker.read(worker.known())
     assert known.report == report | {"nan": False, "restarted": False}
     assert known.ready is not None
     assert known.step == 6
-    worker.told({"do": "go", "generation": 3, "rank": 0, "workers": 2, "size": 2, "store": ["h", 1]})
-    worker.said({"say": "done", "step": 9})
+    worker.told({"type": "go", "generation": 3, "rank": 0, "workers": 2, "size": 2, "store": ["h", 1]})
+    worker.said({"type": "done", "step": 9})
     known = LeftWorker.read(worker.known())
     assert (known.generation, known.rank, known.workers, known.step) == (3, 0, 2, 9)
     assert known.ready is None
@@ -40,7 +40,7 @@ def test_a_worker_is_told_to_the_next_manager_with_all_that_it_said(tmp_path: Pa
 def test_what_a_worker_said_of_its_end_is_told(tmp_path: Path) -> None:
     worker = WorkerRecord.of_order(order(tmp_path), 4)
     (tmp_path / "log").write_text("old\nlast words\n")
-    worker.said({"say": "stopped", "step": 3})
+    worker.said({"type": "stopped", "step": 3})
     assert worker.ended(0) == {"code": 0, "tail": "last words\n", "finished": False, "stopped": True}
 
 
@@ -99,7 +99,7 @@ def test_ends_fit_into_a_message_whatever_the_workers_wrote(tmp_path: Path) -> N
         worker = WorkerRecord.of_order(order(tmp_path, f"w{number}", slot=number), 0)
         ends.add(worker, worker.ended(-int(signal.SIGTERM)))
     known = list(ends.known())
-    assert len(encode({"say": "register", "ended": known})) < LINE_LIMIT
+    assert len(encode({"type": "register", "ended": known})) < LINE_LIMIT
     assert known[0]["worker"] == "w999", "the last are told first, and with their words"
     assert known[0]["exit"]["tail"]
     assert len(known) == 256

@@ -33,7 +33,7 @@ def kept_task(progress: Progress | None = None) -> LiveTaskRecord:
 
 
 def a_report(step: int, samples: int, *, total: int | None = None, since: int = 0) -> dict[str, Any]:
-    told = {"told": "report", "task": "a", "t": float(step), "step": step, "size": 1, "samples": samples, "loss": None}
+    told = {"type": "report", "task": "a", "t": float(step), "step": step, "size": 1, "samples": samples, "loss": None}
     return told if total is None else {**told, "total": total, "since": since}
 
 
@@ -119,7 +119,7 @@ def test_lines_without_sums_are_added_up_as_before() -> None:
 
 def test_what_was_done_before_the_task_in_its_folder_counts_as_done_and_is_no_harvest() -> None:
     track = TaskProgressTrack(kept_task(), Progress())
-    track.hear({"told": "confirmed", "task": "a", "size": 1, "step": 100})
+    track.hear({"type": "confirmed", "task": "a", "size": 1, "step": 100})
     track.hear(a_report(111, 10, total=1110))
     assert (track.progress.samples, track.progress.harvested) == (1110, 110)
     track.hear(a_report(120, 10, total=1200))
@@ -128,14 +128,14 @@ def test_what_was_done_before_the_task_in_its_folder_counts_as_done_and_is_no_ha
 
 def test_a_task_that_began_by_itself_has_harvested_all_of_it() -> None:
     track = TaskProgressTrack(kept_task(), Progress(earlier_samples=0.0))
-    track.hear({"told": "confirmed", "task": "a", "size": 1, "step": 50})  # taken over by a daemon that was restarted
+    track.hear({"type": "confirmed", "task": "a", "size": 1, "step": 50})  # taken over by a daemon that was restarted
     track.hear(a_report(60, 10, total=600))
     assert (track.progress.samples, track.progress.harvested) == (600, 600)
 
 
 def test_an_end_may_tell_the_sum_too() -> None:
     track = TaskProgressTrack(kept_task(), Progress(samples=400.0, step=40))
-    track.hear({"told": "done", "task": "a", "t": 1.0, "step": 80, "total": 800})
+    track.hear({"type": "done", "task": "a", "t": 1.0, "step": 80, "total": 800})
     assert (track.progress.samples, track.progress.step) == (800, 80)
 
 
@@ -155,7 +155,7 @@ def test_in_memory_is_lost_with_all_nodes_and_with_all_but_one_and_on_disk_is_no
     track = TaskProgressTrack(kept_task(), Progress())
 
     def hear(what: str, **more: int) -> tuple[int, int]:
-        track.hear({"told": what, "task": "a", "t": 0.0, **more})
+        track.hear({"type": what, "task": "a", "t": 0.0, **more})
         return track.progress.in_memory_step, track.progress.committed_step
 
     assert hear("confirmed", size=2, step=0) == (0, 0)

@@ -148,7 +148,7 @@ async def test_what_is_measured_changes_decisions_and_narrows_tasks_nobody_knows
         for size, rate, first in ((4, 200.0, 1), (2, 150.0, 401)):
             world.tell("a", "confirmed", size=size, step=first - 1)
             for step in range(first, first + 400):
-                told = {"told": "report", "task": "a", "step": step, "size": size, "samples": rate / 10, "loss": None}
+                told = {"type": "report", "task": "a", "step": step, "size": size, "samples": rate / 10, "loss": None}
                 world._hear({"t": begun + step / 10, **told})  # noqa: SLF001 - at times of its own
             await decided(daemon)
             daemon.books.tracks.get("a").learned_s = 0.0  # type: ignore[union-attr]  # it is there

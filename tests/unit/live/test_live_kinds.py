@@ -101,7 +101,7 @@ async def test_without_kinds_all_nodes_are_alike(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, office, _, world):
         with pytest.raises(BadInput) as refused:
             await submit(office, "picky", 1, 2, curves={"v100": FAST})
-        assert (refused.value.what, refused.value.where) == ("this site tells no kinds of nodes apart", "curves")
+        assert (refused.value.what, refused.value.where) == ("this site names no kinds of nodes", "curves")
         assert refused.value.fix == "leave curves out, or give curve instead"
         await submit(office, "a", 1, 2)
         world.lend("n1", "n2")
@@ -135,7 +135,7 @@ async def test_kinds_that_changed_while_it_was_down_hold_from_the_start(tmp_path
     ("kinds", "words"),
     [
         ({"k80": "k[1-2]"}, "it needs 1 node of one kind and runs on v100 only; there are 2 k80"),
-        ({}, "this site tells no kinds of nodes apart"),
+        ({}, "this site names no kinds of nodes"),
     ],
 )
 async def test_tasks_for_kinds_that_are_gone_since_are_named_at_the_start(

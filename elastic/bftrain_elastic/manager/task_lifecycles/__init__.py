@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.wire.messages import Message, inner_of, text_of, whole_of
 from bftrain_elastic.wire.worker_messages import checked
 
@@ -149,7 +149,7 @@ class TaskContext(Protocol):
         """Send SIGTERM, and SIGKILL ``grace_s`` later; 0: SIGKILL at once."""
         ...
 
-    def tell(self, told: Message) -> None:
+    def tell(self, event: Message) -> None:
         """Tell the manager; task and time are added."""
         ...
 
@@ -202,4 +202,4 @@ class TaskLifecycle(Protocol):
         ...
 
 
-MakeCourse = Callable[[str, Job, TaskContext], TaskLifecycle]
+MakeCourse = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]

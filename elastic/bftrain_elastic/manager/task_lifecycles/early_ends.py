@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED
 from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 
@@ -10,7 +10,7 @@ from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
 class EarlyEnds:
     """Counts the ends in a row of one program that were not its last, without a step between."""
 
-    def __init__(self, job: Job, supervision: TaskSupervision) -> None:
+    def __init__(self, job: LauncherJob, supervision: TaskSupervision) -> None:
         self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
         self._supervision = supervision
         self._count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, told_how
 
@@ -31,7 +31,7 @@ class GroupSize:
 
 
 def environment(
-    job: Job, launcher: str, process: GroupProcess, size: GroupSize, meeting: tuple[str, int]
+    job: LauncherJob, launcher: str, process: GroupProcess, size: GroupSize, meeting: tuple[str, int]
 ) -> dict[str, str]:
     """Return the environment of a process, with torchrun's names.
 

@@ -108,7 +108,7 @@ def go_orders(members: list[GroupMember], generation: int, size: int) -> Iterato
         yield (
             member,
             {
-                "do": "go",
+                "type": "go",
                 "generation": generation,
                 "rank": rank,
                 "workers": len(members),

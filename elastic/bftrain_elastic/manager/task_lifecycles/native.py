@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar, Final
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, TaskContext, WorkerExit
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, is_connection_trouble, last_word, told_how
 from bftrain_elastic.manager.task_lifecycles.forming import FormationWatch
@@ -47,7 +47,7 @@ class NativeLifecycle:
     launcher: ClassVar = "native"  # as workers are told
     entrance: ClassVar = "bftrain_elastic.run"  # what their script calls
 
-    def __init__(self, task: str, job: Job, floor: TaskContext) -> None:
+    def __init__(self, task: str, job: LauncherJob, floor: TaskContext) -> None:
         self._task = task
         self._job = job
         self._floor = floor
@@ -129,7 +129,7 @@ class NativeLifecycle:
         if not (ordered or stuck) and member.node in self._nodes.all and self._floor.slots(member.node):
             self._supervision.died(death_of(member, exit, self._group.nodes, self._group.formed_at, self.entrance))
         if not self._members.on(member.node):
-            self._floor.tell({"told": "vacated", "nodes": [member.node]})
+            self._floor.tell({"type": "vacated", "nodes": [member.node]})
         self._settle()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
@@ -161,7 +161,7 @@ class NativeLifecycle:
         member = self._members.get(worker)
         if member is None:
             return
-        match message.get("say"):
+        match message.get("type"):
             case "ready":
                 self._ready(member, message)
             case "joined" if message["generation"] == self._group.generation and worker == self._group.leader:
@@ -258,12 +258,12 @@ class NativeLifecycle:
         for member in self._members.group:
             member.step = step
         nodes = nodes_of(self._members.group, self._nodes.wanted)
-        told = {"told": "confirmed", "generation": self._group.generation, "size": len(nodes)}
-        self._floor.tell({**told, "nodes": nodes, "step": step})
+        event = {"type": "confirmed", "generation": self._group.generation, "size": len(nodes)}
+        self._floor.tell({**event, "nodes": nodes, "step": step})
 
     def _take_end(self, member: GroupMember, message: Message) -> None:
         """Know that a worker's training is over, or that the program says that its work is done."""
-        if message["say"] == "done":
+        if message["type"] == "done":
             member.done = True
             self._end.finish(int(message["step"]))
         else:

@@ -15,7 +15,7 @@ import os
 from math import inf
 from typing import ClassVar, Final
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit
 from bftrain_elastic.manager.task_lifecycles.early_ends import EarlyEnds
 from bftrain_elastic.manager.task_lifecycles.failures import last_word
@@ -41,7 +41,7 @@ class ProcessLifecycle:
 
     launcher: ClassVar = "process"  # as workers are told
 
-    def __init__(self, task: str, job: Job, floor: TaskContext) -> None:
+    def __init__(self, task: str, job: LauncherJob, floor: TaskContext) -> None:
         self._task = task
         self._job = job
         self._floor = floor
@@ -156,7 +156,7 @@ class ProcessLifecycle:
         """Hear what a process says."""
         if worker not in self._running:
             return
-        match message.get("say"):
+        match message.get("type"):
             case "report":
                 self._supervision.reported(message)
                 self._retry.succeeded()
@@ -187,7 +187,7 @@ class ProcessLifecycle:
         elif self._broken and exit.code > 0:  # it may be the one whose death the others only noticed first
             self._take_in_death(process, exit)
         if not any(one.node == process.node for one in self._running.values()):
-            self._floor.tell({"told": "vacated", "nodes": [process.node]})
+            self._floor.tell({"type": "vacated", "nodes": [process.node]})
         self._settle()
 
     def inspected(self, worker: str, process_state: str) -> None:
@@ -321,11 +321,11 @@ class ProcessLifecycle:
         self._paused, self._confirmed = True, True
         step = self._supervision.step
         if self._over == "done":
-            self._floor.tell({"told": "done", "step": step, "finished": self._finished_at is not None})
+            self._floor.tell({"type": "done", "step": step, "finished": self._finished_at is not None})
         elif self._over:
-            self._floor.tell({"told": "failed", "reason": self._over})
+            self._floor.tell({"type": "failed", "reason": self._over})
         else:
-            self._floor.tell({"told": "paused", "step": step})
+            self._floor.tell({"type": "paused", "step": step})
 
     # -- starting
 
@@ -389,8 +389,8 @@ class ProcessLifecycle:
         if self._confirmed or not self._whole():
             return
         self._confirmed = True
-        told = {"told": "confirmed", "generation": self._generation, "size": len(self._nodes)}
-        self._floor.tell({**told, "nodes": list(self._nodes), "step": self._supervision.step})
+        event = {"type": "confirmed", "generation": self._generation, "size": len(self._nodes)}
+        self._floor.tell({**event, "nodes": list(self._nodes), "step": self._supervision.step})
 
     def _stop(self, process: GroupProcess, grace_s: float) -> None:
         if not process.stopping or grace_s == 0:

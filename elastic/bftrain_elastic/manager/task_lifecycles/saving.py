@@ -20,11 +20,11 @@ class SavingWatch:
 
     def said(self, message: Message) -> str:
         """Take in ``on_disk`` or ``not_on_disk``; return what to tell when writes begin to fail, or work again."""
-        if message["say"] == "not_on_disk":
+        if message["type"] == "not_on_disk":
             before, self._fails = self._fails, True
             words = f"the state of step {message['step']} is not on disk: {message['reason']}; it is tried again"
             return "" if before else words
-        if message["say"] != "on_disk":
+        if message["type"] != "on_disk":
             return ""
         self._step = max(self._step, int(message["step"]))
         self._took_s = float(message.get("took_s") or self._took_s)

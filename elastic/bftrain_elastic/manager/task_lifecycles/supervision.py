@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.saving import SavingWatch
@@ -31,7 +31,7 @@ class StallVerdict:
 class TaskSupervision:
     """Watches one task, and tells what people should know of it."""
 
-    def __init__(self, job: Job, floor: TaskContext) -> None:
+    def __init__(self, job: LauncherJob, floor: TaskContext) -> None:
         self._job = job
         self._floor = floor
         self.failures = FailurePolicy(floor.settle_s)
@@ -62,7 +62,7 @@ class TaskSupervision:
             done = float(total) if since <= 0 else total * self.step / max(1, self.step - since)
             self._samples = max(done, self._samples or 0.0)
         self._judge_loss(message, now)
-        self._floor.tell({"told": "report", **{name: message[name] for name in _REPORT if name in message}})
+        self._floor.tell({"type": "report", **{name: message[name] for name in _REPORT if name in message}})
 
     def further(self, step: int) -> None:
         """Know that the task is at least so far."""
@@ -84,10 +84,10 @@ class TaskSupervision:
         """Take in what any worker may say; return whether that was all there is to it."""
         if note := self.saving.said(message):
             self.note(note)
-        match message.get("say"):
+        match message.get("type"):
             case "in_memory" | "on_disk" as where:
                 self.further(int(message["step"]))
-                self._floor.tell({"told": where, "step": int(message["step"])})
+                self._floor.tell({"type": where, "step": int(message["step"])})
             case "position":
                 if self._inspection is not None:
                     self._inspection.position(worker, message)
@@ -147,7 +147,7 @@ class TaskSupervision:
 
     def note(self, text: str) -> None:
         """Tell something odd."""
-        self._floor.tell({"told": "note", "text": text})
+        self._floor.tell({"type": "note", "text": text})
 
     def _tell_lost(self, now: float) -> None:
         wait_s = max(self._floor.settle_s, 1.0)
@@ -161,7 +161,7 @@ class TaskSupervision:
         """Ask all ranks where they are, and have their stacks written into their logs."""
         self._inspection = StallInspection(ranks, now)
         for worker in self._inspection.workers:
-            self._floor.say(worker, {"do": "position"})
+            self._floor.say(worker, {"type": "position"})
             self._floor.inspect(worker)
 
     def _tell_where(self, now: float) -> None:

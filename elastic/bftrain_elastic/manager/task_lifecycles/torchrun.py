@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from bftrain_elastic.errors import BadJob
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.group_process import GroupProcess
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
@@ -22,7 +22,7 @@ class TorchrunLifecycle(ProcessLifecycle):
 
     launcher: ClassVar = "torchrun"
 
-    def __init__(self, task: str, job: Job, floor: TaskContext) -> None:
+    def __init__(self, task: str, job: LauncherJob, floor: TaskContext) -> None:
         if not job.argv[0].endswith(".py"):
             raise BadJob("torchrun starts Python scripts", where="argv", fix="use the process launcher")
         super().__init__(task, job, floor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext, WorkerExit
 from bftrain_elastic.manager.task_lifecycles.members import GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
@@ -17,7 +17,12 @@ class TrainingEnd:
     """Knows whether the training of one task is over, lets its workers go, and tells the manager when all have left."""
 
     def __init__(
-        self, job: Job, floor: TaskContext, members: GroupMembers, orders: WorkerOrders, supervision: TaskSupervision
+        self,
+        job: LauncherJob,
+        floor: TaskContext,
+        members: GroupMembers,
+        orders: WorkerOrders,
+        supervision: TaskSupervision,
     ) -> None:
         self._job = job
         self._floor = floor
@@ -106,9 +111,9 @@ class TrainingEnd:
             return False
         self._told = True
         if self.done:
-            self._floor.tell({"told": "done", "step": self._supervision.step, "finished": True})
+            self._floor.tell({"type": "done", "step": self._supervision.step, "finished": True})
         elif self.failure:
-            self._floor.tell({"told": "failed", "reason": self.failure})
+            self._floor.tell({"type": "failed", "reason": self.failure})
         else:
-            self._floor.tell({"told": "paused", "step": self._supervision.step})
+            self._floor.tell({"type": "paused", "step": self._supervision.step})
         return True

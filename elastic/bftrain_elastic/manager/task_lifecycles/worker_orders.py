@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bftrain_elastic.manager.job import Job
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.health import GroupHealth
 from bftrain_elastic.manager.task_lifecycles.members import GroupMember, GroupMembers, MemberPhase
@@ -19,7 +19,7 @@ class WorkerOrders:
 
     def __init__(
         self,
-        job: Job,
+        job: LauncherJob,
         floor: TaskContext,
         members: GroupMembers,
         group: PresentGroup,
@@ -54,12 +54,12 @@ class WorkerOrders:
         """Ask the members of the group to leave it at their next commit."""
         self._group.gather_at = self._floor.now()
         for member in self._members.group:
-            self._floor.say(member.name, {"do": "gather", "generation": self._group.generation + 1})
+            self._floor.say(member.name, {"type": "gather", "generation": self._group.generation + 1})
 
     def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
         """Let a worker go: at its own pace if it is ready and there is time, or at once."""
         if member.phase is MemberPhase.READY and grace_s > 0:
-            self._floor.say(member.name, {"do": "leave", "save": save, **({"grace_s": grace_s} if save else {})})
+            self._floor.say(member.name, {"type": "leave", "save": save, **({"grace_s": grace_s} if save else {})})
             member.saves = save
             member.leaves_by = self._floor.now() + grace_s + (self._saving.limit_s if save else 0.0)
         else:
@@ -90,4 +90,4 @@ class WorkerOrders:
             if hangs:
                 self.kill(member)
             else:
-                self._floor.say(member.name, {"do": "abort"})
+                self._floor.say(member.name, {"type": "abort"})
