@@ -143,9 +143,9 @@ def dump(settings: msgspec.Struct) -> str:
 def _table(path: tuple[str, ...], data: Mapping[str, object]) -> str:
     """Give a table, and after it those inside it. A JSON string, number or boolean is TOML as it stands."""
     inner = {key: value for key, value in data.items() if isinstance(value, dict)}
-    told = [(key, value) for key, value in data.items() if value is not None and key not in inner]
-    heading = f"\n[{'.'.join(map(_key, path))}]\n" if path and (told or not inner) else ""
-    lines = "".join(f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in told)
+    plain = [(key, value) for key, value in data.items() if value is not None and key not in inner]
+    heading = f"\n[{'.'.join(map(_key, path))}]\n" if path and (plain or not inner) else ""
+    lines = "".join(f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in plain)
     return heading + lines + "".join(_table((*path, key), value) for key, value in inner.items() if value or path)
 
 

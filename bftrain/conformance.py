@@ -1,4 +1,4 @@
-"""What the small parts must do, as checks that anybody's can be put through: admissions, placements and metrics.
+"""Conformance tests for third-party admissions, placements and metrics.
 
 In a test of your own::
 
@@ -109,7 +109,7 @@ def _core(admission: Admission | ChoosingAdmission, placement: Placement) -> Har
 
 
 class _Evenly:
-    """Gives everybody his minimum as long as there are nodes, then more to the first."""
+    """Gives every task its minimum as long as there are nodes, then more to the first."""
 
     name = "evenly"
     kinds = True

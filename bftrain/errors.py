@@ -92,7 +92,7 @@ class PartlyFailed(BftrainError):
 
 
 class Interrupted(BftrainError):
-    """Whoever runs the command stopped it; ``what`` says what is kept of its work."""
+    """The user interrupted the command; ``what`` says which part of its work is kept."""
 
     exit_code = 130
 

@@ -241,7 +241,7 @@ class Journal:
 
     @property
     def cut_off(self) -> bool:
-        """Say whether the last step has events but no decision: whoever wrote it died in between."""
+        """Say whether the last step has events but no decision: its writer died in between."""
         return self._kind == "event"
 
     def stood_last(self) -> StoredSnapshot | None:
@@ -308,7 +308,7 @@ class Journal:
 
 def _connect(path: Path) -> sqlite3.Connection:
     # To read a file with WAL, SQLite makes others beside it. Where it cannot, such as in an archive or for another
-    # user, it reads only a file that it is told will not change; one that is being written has a -wal beside it.
+    # user, it reads only a file that is said not to change; one that is being written has a -wal beside it.
     rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True) if rests else sqlite3.connect(path)
 
@@ -335,6 +335,6 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _make_safe(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
-    # A step that was recorded before its actions went out must survive a power cut as well, unless whoever writes it
+    # A step that was recorded before its actions went out must survive a power cut as well, unless its writer
     # can find out again what happened
     connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")

@@ -19,7 +19,7 @@ def orders(actions: Iterable[Action]) -> list[dict[str, Any]]:
 
 
 def event_of(message: Mapping[str, Any], time_s: float) -> Event | None:
-    """Give the event that follows from what a launcher told, at ``time_s`` on the harvester's clock; often none."""
+    """Return the event that follows from a launcher's message, at ``time_s`` on the harvester's clock; often none."""
     match message["type"]:
         case "done":
             return TaskFinished(time_s=time_s, task=message["task"])

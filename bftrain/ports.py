@@ -104,7 +104,7 @@ class Queue(Protocol):
 
     @property
     def pools(self) -> Mapping[str, int]:
-        """How many nodes are idle, held by tasks or not, by kind; where kinds are not told apart, its name is empty."""
+        """How many nodes are idle, held by tasks or not, by kind; where nodes have no kinds, its name is empty."""
         ...
 
     @property
@@ -129,7 +129,7 @@ class Queue(Protocol):
         ...
 
     def work_left(self, task: str) -> float | None:
-        """How many samples it still has to do, as far as was told; ``None`` if it has no end."""
+        """How many samples it still has to do, as far as is known; ``None`` if it has no end."""
         ...
 
     def most_nodes(self, task: str) -> int:
@@ -141,7 +141,7 @@ class Queue(Protocol):
 class ChoosingAdmission(Protocol):
     """Chooses who competes, by all there is to know.
 
-    It is made by a factory that is given ``max_tasks``, by name whatever of its other parameters a user sets, and the
+    It is made by a factory that is given ``max_tasks``, by name the other parameters that a user sets, and the
     users' entities if it has a parameter ``entities``. One that has ``remark(spec)`` is asked of every task that is
     submitted, and what it says is noted in the next decision.
     """
@@ -188,7 +188,7 @@ class Metric(Protocol):
         ...
 
     def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.ReplayResult
-        """Give a number for each of the names, ``None`` for what cannot be told."""
+        """Give a number for each of the names, ``None`` for unknown ones."""
         ...
 
 
@@ -233,8 +233,8 @@ class EventSource(Protocol):
 class Launcher(Protocol):
     """Carries actions out with real processes. ``bftrain_elastic.conformance`` checks one.
 
-    It is made by a factory that is given whom to tell and the hub of all agents, and it can be written with the
-    standard library alone: so it takes and tells JSON forms, which ``bftrain.launcher_orders`` makes and reads.
+    A factory makes it from the receiver of its messages and the hub of all agents. It can be written with the
+    standard library alone: so it takes and sends JSON forms, which ``bftrain.launcher_orders`` makes and reads.
     docs/adding/launcher.md describes them.
 
     With each step it tells a ``report``, if it can with the running sum ``total`` of samples since step ``since``, so
@@ -253,7 +253,7 @@ class Launcher(Protocol):
         ...
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out actions, given in their JSON form; returns at once, results are told."""
+        """Carry out actions, given in their JSON form; returns at once, results come as messages."""
         ...
 
     def drop(self, task: str) -> None:

@@ -70,7 +70,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     # What makes one, given how many tasks may compete
     "admission": {
         "first-come": "bftrain.deciding.admission:first_come",
-        "all": "bftrain.deciding.admission:everybody",
+        "all": "bftrain.deciding.admission:admit_all",
         "load": "bftrain.deciding.admission:by_load",
         "quota": "bftrain.deciding.admission:quota",
         "campaigns": "bftrain.deciding.campaigns:campaigns",
@@ -79,7 +79,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "grouped": "bftrain.deciding.placement:grouped",
         "neighbours": "bftrain.deciding.neighbours:neighbours",
     },
-    # What makes one, given whom to tell and the hub of all agents
+    # Its factory: takes the receiver of its messages and the hub of all agents
     "launcher": {
         "native": "bftrain_elastic.manager.launchers:native",
         "horovod": "bftrain_elastic.manager.launchers:horovod",
@@ -156,7 +156,7 @@ class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     problem: str = ""
 
-    def load(self) -> Any:  # noqa: ANN401 - the port's Protocol is checked by whoever asked for it
+    def load(self) -> Any:  # noqa: ANN401 - the caller checks the port's Protocol
         """Import the part."""
         module, _, attribute = self.target.partition(":")
         try:

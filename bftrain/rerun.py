@@ -45,7 +45,7 @@ class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RememberingSolver:
-    """A solver that solves anew what was solved to the end, and repeats what a limit or a failure had cut short.
+    """A solver that solves again what was solved to the end, and repeats what a limit or a failure had cut short.
 
     Where a deadline strikes depends on the machine's mood, so only the recorded answer can be the same again.
     """
@@ -85,12 +85,12 @@ class RememberingSolver:
 class Rerun:
     """Takes a Harvester with a journal's settings through the journal's steps.
 
-    Without ``anew`` it follows what was decided, for which it needs neither solver nor objective.
+    Without ``decide_again`` it follows the recorded decisions, for which it needs neither solver nor objective.
     """
 
-    def __init__(self, journal: Journal, *, anew: bool = True) -> None:
+    def __init__(self, journal: Journal, *, decide_again: bool = True) -> None:
         self._journal = journal
-        self._begin = _as_it_was if anew else _follower
+        self._begin = _as_it_was if decide_again else _follower
         self._anew = {stood.step: stood for stood in journal.stood_anew()}
         self._solver, self.harvester = self._begin(journal.settings)
 
@@ -138,7 +138,7 @@ def _follower(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
 def _books_of(settings: Settings) -> NotingAdmission | None:
     """Give the admission if it keeps books: these go on being kept while what was decided is followed.
 
-    One that cannot be made any more kept books that nobody can read; a run that needs it says so by itself.
+    The state of one that cannot be made any more is unreadable; a run that needs it says so by itself.
     """
     try:
         admission = resolve_admission(settings.admission, settings.max_tasks, settings.entities)
@@ -161,7 +161,7 @@ def restore(journal: Journal) -> Harvester:
 
 
 def recover(journal: Journal, settings: Settings) -> Harvester:
-    """Give a Harvester in the state in which the journal ends, by following what was decided instead of deciding anew.
+    """Give a Harvester in the state in which the journal ends, by following the recorded decisions.
 
     It goes on with ``settings``; if they are others than before, the journal says so from here on. For a live run: it
     must not wait for solvers, and a later version may go on where an earlier one ended.
@@ -185,7 +185,7 @@ def recover(journal: Journal, settings: Settings) -> Harvester:
 class _Nobody:
     """Stands where a solver would; it is never asked."""
 
-    name = "nobody"
+    name = "recorded"
 
     def available(self) -> Availability:
         """Say that it is not."""

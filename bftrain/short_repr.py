@@ -24,8 +24,8 @@ class ShortRepr:
 
     def __repr__(self) -> str:
         title, figures = self.shown()
-        told = "; ".join(f"{name} {_cut(value)}" for name, value in figures.items())
-        return f"<{_cut(title)}: {told}>"
+        words = "; ".join(f"{name} {_cut(value)}" for name, value in figures.items())
+        return f"<{_cut(title)}: {words}>"
 
     def _repr_html_(self) -> str:
         """Return a small table, as notebooks ask for it."""

@@ -17,7 +17,7 @@ _NEWS = 0.05  # relative: a smaller change of a speed is not worth a decision
 
 
 def first_curve(largest: int, others: Iterable[SpeedCurve] = ()) -> SpeedCurve:
-    """Give the curve of a task nobody knows anything about: one point, so it is linear up to ``largest`` nodes.
+    """Return the curve of an unknown task: one point, so it is linear up to ``largest`` nodes.
 
     On each node it is taken to be as fast as the ``others`` are on their smallest size, in the median; so it competes
     with them as one of them, gets nodes, and is measured. With no others a node brings one sample a second.

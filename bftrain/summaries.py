@@ -21,20 +21,20 @@ def versions() -> dict[str, str]:
     return {"bftrain": __version__, "python": platform.python_version(), "numpy": np.__version__}
 
 
-def with_sum(told: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
+def with_sum(summary: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
     """Add ``figures_sha256``, over all but what a real clock ``measured``: the same inputs give the same."""
-    return {**told, "figures_sha256": hashlib.sha256(wire.encode(lasting(told, measured))).hexdigest()}
+    return {**summary, "figures_sha256": hashlib.sha256(wire.encode(lasting(summary, measured))).hexdigest()}
 
 
-def lasting(told: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
-    """Give ``told`` without what is ``measured``, at any depth."""
+def lasting(summary: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
+    """Return ``summary`` without what is ``measured``, at any depth."""
     return {
         name: lasting(value, measured) if isinstance(value, dict) else value
-        for name, value in told.items()
+        for name, value in summary.items()
         if name not in measured
     }
 
 
-def in_json(told: Mapping[str, Any]) -> str:
+def in_json(summary: Mapping[str, Any]) -> str:
     """Write a summary as people read it."""
-    return f"{msgspec.json.format(wire.encode(told), indent=2).decode()}\n"
+    return f"{msgspec.json.format(wire.encode(summary), indent=2).decode()}\n"

@@ -197,7 +197,7 @@ class LazyGroup(click.Group):
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
-    # Whoever reads our output may leave early (head, less): that is no error. Both methods can print, --help in the
+    # The reader of our output may end early (head, less): that is no error. Both methods can print, --help in the
     # first; a broken pipe is caught there because click would end the process with 1.
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -241,7 +241,7 @@ def run() -> NoReturn:
         code = ended if isinstance(ended, int) else 0  # click gives back what went into ctx.exit()
     except SystemExit:  # shell completion ends the process by itself
         raise
-    except BaseException as error:  # noqa: BLE001 - the one place where whatever ends a command becomes an exit code
+    except BaseException as error:  # noqa: BLE001 - the one place where any end of a command becomes an exit code
         code = exit_code(error)
     sys.exit(code)
 

@@ -120,7 +120,7 @@ def table(
     padding = (0, 1, 0, 0) if compact else (0, 1)
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns), show_edge=not compact, padding=padding)
     for number, name in enumerate(columns):
-        # fold: on a narrow terminal a long word goes on in the next line; half a command would help nobody
+        # fold: on a narrow terminal a long word goes on in the next line; half a command would be useless
         grid.add_column(name, justify="left" if number in words else "right", overflow="fold")
     for row in rows:
         # Text: a stranger's name is no markup

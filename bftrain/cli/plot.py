@@ -24,7 +24,7 @@ _LARGEST_WIDTH: Final = 400
 _WIDE: Final = 44  # from here on the axis has room for times of day
 _DAY_S: Final = 86_400.0
 _EPOCH_FROM_S: Final = 1e8  # logs that begin earlier count from some zero of their own, not from 1970
-_LATEST_S: Final = 1e12  # later ends of such logs are told like any time beyond the calendar
+_LATEST_S: Final = 1e12  # later ends of such logs are shown like any time beyond the calendar
 _UNITS: Final = ((_DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _WHOLE_FROM: Final = 100  # of a unit: from here on decimals tell nothing
 _PART_STYLE: Final = "blue"
@@ -221,7 +221,7 @@ def _means(
 
 
 def _filled(heights: NDArray[np.float64], cells: float) -> NDArray[np.int64]:
-    """How many cells, or parts of them, columns of these heights (0 to 1) fill; whatever is above 0 can be seen."""
+    """How many cells, or parts of them, columns of these heights (0 to 1) fill; anything above 0 is visible."""
     return np.ceil(np.clip(heights, 0.0, 1.0) * cells - 1e-9).astype(np.int64)
 
 

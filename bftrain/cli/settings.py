@@ -57,7 +57,7 @@ def shares_option(function: Callable[P, R]) -> Callable[P, R]:
         "--shares",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         default=None,
-        help="TOML file with users' weights and quotas, and prices of nodes by kind [everybody alike].",
+        help="TOML file with users' weights and quotas, and prices of nodes by kind [equal weights].",
     )(function)
 
 

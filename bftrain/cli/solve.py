@@ -180,7 +180,7 @@ def _nodes(solution: Solution) -> str:
 
 
 def _size(solution: Solution, task: str) -> str:
-    """Say how many nodes it gets, and of which kind where kinds are told apart."""
+    """Return how many nodes it gets, and of which kind if nodes have kinds."""
     size = solution.sizes.get(task)
     return "-" if size is None else f"{size} {solution.kinds.get(task, '')}".strip()
 

@@ -42,7 +42,7 @@ class AdmitAll:
         return tuple(queue)
 
 
-def everybody(max_tasks: int) -> AdmitAll:  # noqa: ARG001 - the one that has no such limit
+def admit_all(max_tasks: int) -> AdmitAll:  # noqa: ARG001 - the one that has no such limit
     """Build it."""
     return AdmitAll()
 
@@ -52,8 +52,8 @@ class LoadAdmission:
     """The oldest tasks compete as long as all they demand is at most ``factor`` times the pool, kind by kind.
 
     With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all who compete can run at once. With
-    ``"max"`` it demands as many as it can use. The first in the queue competes whatever it demands, and whoever
-    demands more than is left bars those behind it from the kinds of nodes that it could use, so that nobody is
+    ``"max"`` it demands as many as it can use. The first in the queue always competes, and a task that
+    demands more than is left bars those behind it from the kinds of nodes that it could use, so that no task is
     overtaken for ever. Tasks for which all nodes together are too few, now, are passed over.
     """
 
@@ -102,8 +102,8 @@ class QuotaAdmission:
     """The oldest tasks compete, as far as their users' quotas go.
 
     A user has at most so many ``tasks`` that compete at a time, and these hold at most so many ``nodes`` together:
-    his own quota, or the one for all who have none. His nodes are divided over his tasks either evenly, or the
-    oldest first, as his ``inside`` says.
+    an own quota, or the one for all others. A user's nodes are divided over their tasks either evenly, or the
+    oldest first, as ``inside`` says.
     """
 
     max_tasks: int = 35
@@ -120,7 +120,7 @@ class QuotaAdmission:
         own = any(entity.nodes is not None or entity.tasks is not None for entity in self.entities.values())
         if self.nodes is None and self.tasks is None and not own:
             fix = "write quota,nodes=16,tasks=4, or give users their own in a shares file"
-            raise BadInput("nobody has a quota", fix=fix)
+            raise BadInput("no user has a quota", fix=fix)
 
     def choose(self, queue: Queue) -> Mapping[str, int]:
         """Give those who compete, each with the most nodes that it may get."""

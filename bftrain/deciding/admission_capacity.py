@@ -15,8 +15,8 @@ DEMANDS: Final = (MIN, MAX)
 class KindCapacity:
     """Every kind has room for ``factor`` times its nodes, and every task has its room in one kind.
 
-    Those who can use several are moved to another one where that makes room. The first of a kind has room whatever it
-    demands. After it a task has some if what it demands is left, or, with ``over``, if anything at all is.
+    Tasks that can use several kinds move to another one where that makes room. The first task of a kind always has
+    room. A later one has room if its demand is left, or, with ``over``, if anything is left.
     """
 
     def __init__(self, pools: Mapping[str, int], factor: float, demand: str, *, over: bool = False) -> None:
@@ -28,7 +28,7 @@ class KindCapacity:
 
     @property
     def full(self) -> bool:
-        """Say whether nobody has room any more, whatever it is."""
+        """Return whether no task has room any more."""
         if self._over:
             return all(room <= 0 for room in self._room.values())
         return len(self._barred) == len(self._room)
@@ -51,7 +51,7 @@ class KindCapacity:
         return True
 
     def bar(self, spec: TaskSpec) -> None:
-        """Let nobody else have room in the kinds that this task could use."""
+        """Leave no room to other tasks in the kinds that this task could use."""
         self._barred.update(self._of(spec))
 
     def _of(self, spec: TaskSpec) -> dict[str, int]:

@@ -41,7 +41,7 @@ class AdmissionControl:
         self._ask = _asked(admission)
         self._books = admission if isinstance(admission, NotingAdmission) else None
         self._roster = roster
-        self._known: set[str] = set()  # whom the books know
+        self._known: set[str] = set()  # tasks that the admission knows
 
     # -- who competes
 
@@ -65,7 +65,7 @@ class AdmissionControl:
             return task
         if most < task.min_nodes:
             what = f"lets task '{task.name}' have {most} nodes, and it needs {task.min_nodes}"
-            raise BrokenPlugin(what, where=self._where, fix="leave out who cannot get his minimum")
+            raise BrokenPlugin(what, where=self._where, fix="exclude tasks whose limit is below min_nodes")
         return msgspec.structs.replace(task, max_nodes=most)
 
     # -- what happened
@@ -135,7 +135,7 @@ class AdmissionControl:
         )
 
     def take_up(self, kept: AdmissionSnapshot | None, time_s: float) -> None:
-        """Go on with these books; whoever takes over from an admission without any hears of all who are there."""
+        """Go on with this state; an admission that takes over from one without state receives all present tasks."""
         if self._books is None:
             return
         self._known = set(self._roster)

@@ -43,7 +43,7 @@ class AdmissionView:
         return self._roster[task].size
 
     def work_left(self, task: str) -> float | None:
-        """How many samples it still has to do, as far as was told; ``None`` if it has no end."""
+        """How many samples it still has to do, as far as is known; ``None`` if it has no end."""
         return self._roster[task].work_left_samples
 
     def most_nodes(self, task: str) -> int:

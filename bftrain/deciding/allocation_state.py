@@ -126,7 +126,7 @@ class AllocationState:
         self.notes.extend(f"task '{name}': {note}" for note in self._worth_knowing(event.spec))
 
     def _worth_knowing(self, spec: TaskSpec) -> Iterator[str]:
-        """Say what of a new task may surprise: sizes that nobody measured, and that it runs on no node there is."""
+        """Return warnings about a new task: sizes that were never measured, and that it runs on no present node."""
         for kind, curve in spec.curves.items() if spec.curves else ((ANY_KIND, spec.curve),):
             note = curve.note(spec.max_nodes)
             if note:
@@ -162,7 +162,7 @@ class AllocationState:
     def carry_out(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> Iterator[Action]:
         """Go to the new sizes: every task only gives up or only takes, and all give up before any takes.
 
-        A task that is to have nodes of another kind than it holds gives all of them up, and starts anew.
+        A task that is to have nodes of another kind than it holds gives all of them up, and starts again.
         """
         if self.pool.kinds_told:
             for name in self.roster.moved(sizes, kinds):

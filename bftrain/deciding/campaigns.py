@@ -1,13 +1,13 @@
 """Campaigns: who competes by OStrich's virtual fair schedule, on nodes that come and go.
 
-A campaign is what one user hands in at one go: the tasks of a study, or those he submits within some minutes. In a
+A campaign is a set of tasks that one user submits together: those of a study, or of some minutes. In a
 virtual schedule all users with unfinished work share, by weight, the node-time that tasks really hold; a user's part
-is poured into his campaigns, the oldest first. Campaigns compete in the order in which they end there. So nobody is
+is poured into their campaigns, the oldest first. Campaigns compete in the order in which they end there. So no user is
 kept waiting for long by a user who hands in a thousand tasks, and the first of two studies ends before the second.
 
 The virtual schedule needs work in node-seconds. A task's is what it would take on ``min_nodes``: the least that it can
 run on, and, as curves bend down, about the least node-time that it can be done in. It does not depend on what a task
-gets later, so nobody can gain or lose a rank by what others leave him.
+gets later, so no user can gain or lose a rank by what others leave.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class CampaignAdmission:
     virtual: VirtualSchedule[str] = field(default_factory=VirtualSchedule, init=False, compare=False)
     _campaigns: dict[int, _Campaign] = field(default_factory=dict, init=False, compare=False)
     _tasks: dict[str, _Task] = field(default_factory=dict, init=False, compare=False)
-    # By user and label, his last campaign of that label
+    # By user and label, the last campaign of that label
     _last: dict[tuple[str, str], int] = field(default_factory=dict, init=False, compare=False)
     _numbers: int = field(default=0, init=False, compare=False)
     _endless: dict[int, int] = field(default_factory=dict, init=False, compare=False)  # campaign: such tasks in it
@@ -121,7 +121,7 @@ class CampaignAdmission:
             )
         return (name for number in self._order for _, _, name in self._campaigns[number].tasks)
 
-    # -- what is told
+    # -- updates
 
     def note(self, news: AdmissionUpdate) -> None:
         """Take in what happened."""
@@ -133,22 +133,22 @@ class CampaignAdmission:
             if not task.endless:
                 self._remove(task, task.work * task.left)
             self._leave(name)
-        for told in news.entered:
-            self._enter(told, news.time_s)
-        for told in news.changed:
-            self._change(told)
+        for update in news.entered:
+            self._enter(update, news.time_s)
+        for update in news.changed:
+            self._change(update)
         for number in [number for number in self._endless if self.virtual.tag[number] <= self.virtual.level]:
             self._prolong(number)
 
-    def _enter(self, told: TaskInfo, now_s: float) -> None:
-        spec = told.spec
+    def _enter(self, update: TaskInfo, now_s: float) -> None:
+        spec = update.spec
         number = self._campaign_of(spec, now_s)
         campaign = self._campaigns[number]
         task = _Task(campaign=number, number=self._numbers, work=_work(spec), endless=spec.work_samples is None)
         self._numbers += 1
         self._tasks[spec.name] = task
         insort(campaign.tasks, (task.work, task.number, spec.name))
-        task.left = _left(told)
+        task.left = _left(update)
         task.added = task.work * task.left
         entity = self.entities.get(spec.user)
         share = entity.weight if entity else 1.0
@@ -168,16 +168,16 @@ class CampaignAdmission:
         self._last[key] = number
         return number
 
-    def _change(self, told: TaskInfo) -> None:
+    def _change(self, update: TaskInfo) -> None:
         """Learn how much of a task is left, and that it takes more work or less than was believed."""
-        task = self._tasks[told.spec.name]
+        task = self._tasks[update.spec.name]
         campaign = self._campaigns[task.campaign]
-        work, task.left = _work(told.spec), _left(told)
+        work, task.left = _work(update.spec), _left(update)
         if work == task.work:
             return
-        entry = (task.work, task.number, told.spec.name)
+        entry = (task.work, task.number, update.spec.name)
         del campaign.tasks[bisect_left(campaign.tasks, entry)]
-        insort(campaign.tasks, (work, task.number, told.spec.name))
+        insort(campaign.tasks, (work, task.number, update.spec.name))
         more, task.work = (work - task.work) * task.left, work
         if more > 0:
             self.virtual.add(campaign.user, task.campaign, more)
@@ -278,7 +278,7 @@ def _work(spec: TaskSpec) -> float:
     return spec.work_samples / fastest * spec.min_nodes if fastest > 0 else ENDLESS_S * spec.min_nodes
 
 
-def _left(told: TaskInfo) -> float:
+def _left(update: TaskInfo) -> float:
     """Give the part of a task's work that is left."""
-    whole, left = told.spec.work_samples, told.work_left_samples
+    whole, left = update.spec.work_samples, update.work_left_samples
     return 1.0 if whole is None or left is None else min(1.0, max(0.0, left / whole))

@@ -8,9 +8,9 @@ from bftrain.values.problem import AllocationProblem
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who competes for what at ``time_s``; ``problem`` is ``None`` if nobody does.
+    """The competing tasks and the nodes at ``time_s``; ``problem`` is ``None`` if no task competes.
 
-    ``named`` are those whom the admission named, ``admitted`` those of them that are known. ``asked_after`` counts
+    ``named`` are the tasks that the admission named, ``admitted`` the known ones of them. ``asked_after`` counts
     what had happened by then, so that an answer that comes too late is known as such.
     """
 

@@ -9,7 +9,7 @@ from bftrain.values.curve import SpeedCurve
 
 
 class ElasticTask(Protocol):
-    """Whatever runs on any number of nodes between a minimum and a maximum: a task, competing or handed in."""
+    """Anything with a minimum and a maximum of nodes: a task, competing or submitted."""
 
     @property
     def min_nodes(self) -> int:

@@ -21,7 +21,7 @@ Scores = Callable[[ValueTable], tuple[Entries, NDArray[np.bool_]]]
 
 
 def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-    """Node-seconds a second; none at sizes at which the task does not run: nobody is served by nodes that idle."""
+    """Node-seconds a second; none at sizes at which the task does not run: idle nodes serve no task."""
     return np.where(speed(task, sizes) > 0.0, sizes, 0).astype(np.float64)
 
 
@@ -31,7 +31,7 @@ class FairObjective:
 
     ``scores`` gives how well off every task is at every entry of a table of ``values``, and which tasks count.
     ``all_in_turn``: once the worst-off cannot be raised, the next one is, and so on. Else only as many are looked at
-    as must wait for lack of nodes, and one more: so that somebody who gets nothing does not make all plans alike.
+    as must wait for lack of nodes, and one more: so that a task that gets nothing does not make all plans alike.
     """
 
     name: str
@@ -47,7 +47,7 @@ class FairObjective:
         return self.per_second(task, sizes)
 
     def recast(self, table: ValueTable) -> ValueTable:
-        """Give the table that is solved: how well off everybody is, and that the worst-off come first."""
+        """Give the table that is solved: how well off every task is, and that the worst-off come first."""
         scores, counts = self.scores(table)
         counted = raisable(scores, counts)
         first = None if self.all_in_turn else waiting(table, scores, counted) + 1
@@ -57,9 +57,9 @@ class FairObjective:
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalObjective:
-    """Users share by their weights, and each divides what he gets over his tasks: evenly by weight, or the first first.
+    """Users share by their weights, and each divides their nodes over their tasks: evenly by weight, or in order.
 
-    How well off a user is: the service that his tasks had and get over the horizon, in seconds of their equal share.
+    How well off a user is: the service that their tasks had and get over the horizon, in seconds of an equal share.
     """
 
     name: str
@@ -72,7 +72,7 @@ class HierarchicalObjective:
         return speed(task, sizes)
 
     def recast(self, table: ValueTable) -> ValueTable:
-        """Give the table that is solved: everybody's service, and which user has which tasks."""
+        """Give the table that is solved: the service of every user, and which user has which tasks."""
         problem = table.problem
         scores, counts = _service(table, np.ones(len(problem.tasks)))
         of_user: dict[str, list[int]] = {}

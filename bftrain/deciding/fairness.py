@@ -35,7 +35,7 @@ class MaxMinObjective:
         tasks = model.problem.tasks
         weights = [task.weight for task in tasks if task.weight > 0.0]
         if weights:
-            # Solvers work to an absolute tolerance: keep the numbers near those of the table, whatever the weights
+            # Solvers work to an absolute tolerance: keep the numbers near those of the table for any weights
             middle = sqrt(min(weights)) * sqrt(max(weights))
             worst = model.variable(lower=-inf)
             for place, task in enumerate(tasks):

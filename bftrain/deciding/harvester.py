@@ -111,11 +111,11 @@ class Harvester:
 
     @property
     def pools(self) -> Mapping[str, int]:
-        """How many nodes of every kind are idle now, held by tasks or not; nothing where no kind is told."""
+        """How many nodes of every kind are idle now, held by tasks or not; nothing where nodes have no kinds."""
         return self._holdings.pool.counts
 
     def kind_of(self, node: str) -> str:
-        """Give the kind of an idle node; empty if it is not told."""
+        """Give the kind of an idle node; empty if it has none."""
         return self._holdings.pool.kind_of(node)
 
     @property
@@ -176,7 +176,7 @@ class Harvester:
     def absorb(self, *events: Event) -> tuple[Action, ...]:
         """Take in events of one moment, in their order, without deciding; gives what must be done at once.
 
-        Nodes that left are released first, whatever else happened, and tasks below their minimum pause. Nothing
+        Nodes that left are always released first, and tasks below their minimum pause. Nothing
         here waits for a solver. A finished task leads to no action: its processes have ended by themselves.
         """
         self._advance(events)
@@ -191,11 +191,11 @@ class Harvester:
         return actions
 
     def decide(self, time_s: float) -> Decision:
-        """Divide the pool anew over the tasks that compete; a decision is never earlier than the events before it."""
+        """Divide the pool again over the tasks that compete; a decision is never earlier than the events before it."""
         question = self.ask(time_s)
         return self.settle(question, self.answer(question))
 
-    # -- the same in three parts, for whoever takes events in while a solver thinks
+    # -- the same in three parts, for callers that receive events while a solver runs
 
     def ask(self, time_s: float) -> DecisionRequest:
         """Say what is to be decided at ``time_s``. Changes nothing."""
@@ -241,7 +241,7 @@ class Harvester:
         self._time_s = self._holdings.roster.now_s = question.time_s
         self._gate.passed(self._time_s)
         self._held = None
-        if len(question.admitted) < len(question.named):  # an admission may name whom it likes; a note says so
+        if len(question.admitted) < len(question.named):  # an admission may name unknown tasks; a note says so
             for name in question.named:
                 self._holdings.knows(name)
         sizes = {name: choice.sizes.get(name, 0) for name in question.admitted}
@@ -271,7 +271,7 @@ class Harvester:
         )
 
     def follow(self, decision: Decision) -> None:
-        """Do as was decided before, without deciding anew: the way back to where a recorded run stood."""
+        """Repeat a recorded decision without solving, to restore a recorded run."""
         self._held = None
         self._holdings.roster.now_s = decision.time_s
         self._gate.passed(decision.time_s)

@@ -1,6 +1,6 @@
 """LevelCoupling: tells solvers to raise the task with the smallest entry first, then the second smallest, and so on.
 
-What solvers that know these couplings search for directly, the others are told as a programme.
+Solvers that know these couplings search for levels directly; the others get a linear programme.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LevelCoupling:
 class UserGroup:
     """One who has tasks: their ``places``, in the order of their submission, those that cannot be raised left out.
 
-    ``weight`` is his share. If he is ``fifo`` the first task that can still be raised gets all that he has; else he
+    ``weight`` is the user's share. A ``fifo`` user gives all to the first task that can still be raised; another one
     raises them together, by ``weights``.
     """
 

@@ -43,7 +43,7 @@ class NormalisedObjective:
 
 
 def times(table: ValueTable) -> Entries:
-    """Minus the weighted sum of times to the end; whoever gets nothing ends after all others.
+    """Minus the weighted sum of times to the end; a task that gets nothing ends after all others.
 
     How old tasks are is the same in every plan, and left out. A task that has no known end does not count, nor does one
     that runs at no size.

@@ -16,7 +16,7 @@ from bftrain.values.problem import CompetingTask
 class FunctionObjective:
     """An objective made of a plain function of a task and an array of sizes.
 
-    ``uses_work_left`` says whether it looks at ``work_left_samples``: if not, nobody need keep them up to date.
+    ``uses_work_left`` says whether it looks at ``work_left_samples``: if not, they need not be kept up to date.
     """
 
     name: str
@@ -65,7 +65,7 @@ class SoftDeadline:
     """Speedup, of which the part that a task needs to be done by its deadline counts ``urgency`` times.
 
     Beyond the speed it needs a task counts like any other, and so does one without a deadline, without a known
-    amount of work, or with a deadline that even its largest size cannot keep: nobody is dropped for being late. All
+    amount of work, or with a deadline that even its largest size cannot keep: no task is dropped for being late. All
     is multiplied by the task's weight.
     """
 

@@ -1,7 +1,7 @@
 """The virtual fair schedule of OStrich: what each user would have been given if the nodes in use could be divided.
 
 All users with unfinished work in it share the nodes that are really in use, in proportion to their shares. A user's
-part is poured into his campaigns, the oldest first; what is left over when all are full is lost.
+part is poured into their campaigns, the oldest first; what is left over when all are full is lost.
 
 Nothing has to be updated for every user at every event. ``level`` is how many node-seconds each unit of share has been
 served so far; a campaign ends virtually when the level reaches its ``tag``, which only changes when work is added to,
@@ -25,11 +25,11 @@ PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of 
 
 
 class UserAccount(msgspec.Struct, kw_only=True):
-    """One user: his ``campaigns`` in order, from the oldest one on that may still change.
+    """One user: the ``campaigns`` in order, from the oldest one on that may still change.
 
-    ``total`` is all work of his up to now. What he has been served is ``zero`` and the share of the rise of the level
-    since ``base`` while he is active, and ``total`` while he is not. ``unfinished`` are the campaigns of which
-    something has not ended; ``order`` tells apart the virtual ends that he had.
+    ``total`` is all their work up to now. Served are ``zero`` and the share of the rise of the level
+    since ``base`` while the user is active, else ``total``. ``unfinished`` are the campaigns of which
+    something has not ended; ``order`` numbers their virtual ends.
     """
 
     share: float
@@ -57,7 +57,7 @@ class VirtualEnds(Protocol):
 class VirtualSchedule(Generic[U]):
     """Users are numbers or names, campaigns numbers that rise in the order of their creation.
 
-    ``tag`` is the virtual end of each campaign, as a level. Campaigns and users of whom nothing is left are forgotten.
+    ``tag`` is the virtual end of each campaign, as a level. Finished campaigns and users are forgotten.
     """
 
     def __init__(self, shares: Mapping[U, float] | None = None) -> None:
@@ -70,10 +70,10 @@ class VirtualSchedule(Generic[U]):
         self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0
         self._orders = 0
-        self._ends: list[tuple[float, U, int]] = []  # level at which a user has none left, the user, his order
+        self._ends: list[tuple[float, U, int]] = []  # level at which a user has none left, the user, their order
 
     def advance(self, to_s: float, busy: int) -> None:
-        """Let time pass in which ``busy`` nodes were in use; without any, nobody is served."""
+        """Let time pass in which ``busy`` nodes were in use; without any, no user is served."""
         served = float(busy)
         while served and self._active and self.now_s < to_s:
             level, user, order = self._ends[0]
@@ -136,7 +136,7 @@ class VirtualSchedule(Generic[U]):
         self._forget_if_at_rest(user, known)
 
     def share(self, user: U, share: float) -> None:
-        """Give a user another share from now on; what he has left stays the same."""
+        """Change the share of a user from now on; the work left stays the same."""
         known = self._users.get(user)
         if known is None or known.share == share:
             return

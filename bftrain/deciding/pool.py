@@ -23,7 +23,7 @@ class NodePool:
         self._position = position
         self._ordered: dict[str, OrderedNodes] = {}  # by kind, those that no task holds; from when they are asked for
         self._group: dict[str, int] = {}
-        self._kind: dict[str, str] = {}  # of the nodes of which it is told
+        self._kind: dict[str, str] = {}  # of the nodes that have one
         self._count: Counter[str] = Counter()  # of these
         self._free: dict[str, dict[int, dict[str, None]]] = {ANY_KIND: {}}  # kind -> group -> nodes
         self._next_group = 0
@@ -62,18 +62,18 @@ class NodePool:
 
     @property
     def kinds_told(self) -> bool:
-        """Say whether of any of them the kind is told."""
+        """Return whether any of them has a kind."""
         return bool(self._kind)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many idle nodes there are of every kind, held or not; nothing if no kind is told of any."""
+        """How many idle nodes there are of every kind, held or not; nothing if none has a kind."""
         if not self._kind:
             return {}
         found = {kind: count for kind, count in self._count.items() if count}
         if len(self._kind) < len(self._group):
             found[ANY_KIND] = len(self._group) - len(self._kind)
-        return dict(sorted(found.items()))  # whatever came first: a restart must see them in the same order
+        return dict(sorted(found.items()))  # independent of arrival: a restart must see them in the same order
 
     def kind_of(self, node: str) -> str:
         """Give the kind of an idle node."""
@@ -91,7 +91,7 @@ class NodePool:
         next_group: int,
         kinds: Mapping[str, str] | None = None,
     ) -> None:
-        """Fill an empty pool: nodes that nobody holds by group, those that are held with their group, told kinds."""
+        """Fill an empty pool: free nodes by group, held ones with their group, known kinds."""
         self._kind = dict(kinds or {})
         self._count = Counter(self._kind.values())
         self._free = {kind: {} for kind in (ANY_KIND, *self._count)}
@@ -155,7 +155,7 @@ class NodePool:
         return self._free[self._kind.get(node, ANY_KIND)]
 
     def _drop_free(self, nodes: Mapping[str, int]) -> None:
-        """Take nodes (node -> group) out of those that nobody holds."""
+        """Take nodes (node -> group) out of the free ones."""
         kinds, dropped = self._kind, dict[str, list[str]]()
         for node, group in nodes.items():
             kind = kinds.get(node, ANY_KIND)

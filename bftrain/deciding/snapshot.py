@@ -25,7 +25,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An unfinished task; ``held`` are its nodes in the order in which it got them, each with its group.
 
-    All of them are of one ``kind``. What a task had so far (``past``) is not told by journals of earlier versions.
+    All of them are of one ``kind``. What a task had so far (``past``) is missing in journals of earlier versions.
     """
 
     spec: TaskSpec
@@ -53,7 +53,7 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 def free_of(holdings: AllocationState) -> tuple[NodeGroup, ...]:
-    """Give the nodes that nobody holds."""
+    """Return the free nodes."""
     pool = holdings.pool
     return tuple(
         NodeGroup(number=number, nodes=tuple(nodes), kind=pool.kind_of(next(iter(nodes))))

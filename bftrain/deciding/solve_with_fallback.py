@@ -25,7 +25,7 @@ class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     solution: Solution
     fallback: str = ""
-    kinds: Mapping[str, str] = NOTHING  # of the nodes, where kinds are told apart
+    kinds: Mapping[str, str] = NOTHING  # of the nodes, if they have kinds
 
     @property
     def quality(self) -> Quality:
@@ -73,7 +73,7 @@ def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
-    """Solve, and turn whatever goes wrong in a solver into a failed solution; not what is wrong with the metric."""
+    """Solve; an error of a solver becomes a failed solution, an error of the metric is raised."""
     return _asked(solver, table, limits)[0]
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When it was submitted, and what it had until ``since_s``: node-seconds, and samples as told by its curve.
+    """When it was submitted, and what it had until ``since_s``: node-seconds, and samples according to its curve.
 
     Times are on the clock of the events. What rescaling costs is not taken off.
     """

@@ -63,7 +63,7 @@ class TaskEntry:
             self.work_left_samples = event.work_left_samples
 
     def competing(self, time_s: float, *, history: bool = False, fit: CostFit | None = None) -> CompetingTask:
-        """Describe it for a decision at ``time_s``; built anew only if something changed since the last one.
+        """Describe it for a decision at ``time_s``; rebuilt only if something changed since the last one.
 
         With ``history`` it tells what the task had so far; with ``fit`` its costs are fitted to how long nodes stay.
         """
@@ -202,7 +202,7 @@ class TaskTable:
         return nodes
 
     def lose(self, nodes: Iterable[str]) -> dict[str, list[str]]:
-        """Take departed nodes from whoever holds them; gives task -> its losses."""
+        """Take departed nodes from their tasks; returns task -> its losses."""
         losses: dict[str, list[str]] = {}
         owner = self._owner
         for node in nodes:

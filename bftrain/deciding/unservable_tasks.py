@@ -23,7 +23,7 @@ def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
 def waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int:
     """Say how many of the ``counted`` tasks must wait: not all smallest sizes that raise a score fit together.
 
-    Kinds are told apart. Over several kinds that are too large to count exactly it may be more than must, never fewer.
+    Kinds count separately. Over several kinds that are too large to count exactly it may be too many, never too few.
     """
     needs = _needs(table, scores, counted)
     pools = [table.problem.by_kind[kind] for kind in table.kinds]

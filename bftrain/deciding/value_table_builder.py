@@ -177,7 +177,7 @@ def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, la
     """Value of no node, and of 1, 2, ... nodes of each kind.
 
     On each kind it is what it were if there were no other; a task that holds nodes of another one has to stop there
-    first, for ``shrink_cost_s`` seconds at the objective it has there, and starts anew.
+    first, for ``shrink_cost_s`` seconds at the objective it has there, and starts again.
     """
     own = task.on(task.kind) if task.size else None
     leaving = task.shrink_cost_s * float(_checked(objective, own, np.arange(own.size + 1))[own.size]) if own else 0.0

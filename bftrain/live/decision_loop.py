@@ -2,7 +2,7 @@
 
 What must not wait (departures, what ended, what its owner stops) is taken in at any time. What can wait (nodes that
 join, new tasks, measurements) waits while a solver thinks, so its answer is still worth something. An answer to a
-question that was outdated meanwhile is thrown away and the question asked anew; if that happens too often the fallback
+question that was outdated meanwhile is thrown away and solved again; if that happens too often the fallback
 answers instead. Every decision so follows from all events before it in the journal, and comes out again from there.
 
 Orders that a departure demands go out before anything is written: should we die in between, the outside tells us
@@ -39,7 +39,7 @@ HANGS: Final = "it did not come back"
 
 
 class DecisionListener(Protocol):
-    """Who is told of what the stepper does, in the loop."""
+    """Receives the steps of the decision loop, in the event loop."""
 
     def order(self, actions: Sequence[Action]) -> None:
         """Have actions carried out; returns at once."""
@@ -181,7 +181,7 @@ class DecisionLoop:
         return True
 
     def _guarded(self, write: Callable[[], None]) -> bool:
-        """Write, and give up if that cannot be done: whoever starts next finds out what happened."""
+        """Write, and give up if that cannot be done: the next start finds out what happened."""
         try:
             write()
         except BftrainError as error:
@@ -222,7 +222,7 @@ class DecisionLoop:
             answer = self._harvester.answer(question, hurry=hurry)
         except Exception as error:  # noqa: BLE001 - a metric or a solver of others may do anything; the loop says it
             answer = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no one waits any more
             self._loop.call_soon_threadsafe(self._answered, question, answer)
 
     def _answered(self, question: DecisionRequest, answer: ChosenSizes | Exception) -> None:

@@ -27,7 +27,7 @@ Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None
 
 
 def run(site: SiteSettings, say: Say, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, which drain; a second one ends at once. ``say`` is told what goes on.
+    """Run until SIGTERM or SIGINT, which drain; a second one ends at once. ``say`` receives lines for the terminal.
 
     With ``ends_with_it`` it also ends in order when what is done beside it is done.
     """
@@ -53,7 +53,7 @@ class LiveProcess:
         loop = asyncio.get_running_loop()
         for number in _ENDING:
             loop.add_signal_handler(number, self._signalled, number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until somebody listens
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until now
         opened = open_site(self._site, lambda message: self._daemon.tell(message))  # noqa: PLW0108 - there is none yet
         try:
             self._daemon = LiveDaemon(opened, self._say)

@@ -32,7 +32,7 @@ class FunctionMetric:
         """Its number is called like itself."""
         return (self.name,)
 
-    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - whatever a run is
+    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a metric's own type of run
         """Ask the function."""
         return {self.name: self.function(run)}
 
@@ -67,7 +67,7 @@ def resolve(name: str, given: object = None) -> Metric:
 
 
 def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
-    """Measure a run; what cannot be told is ``None``, and so is what is no finite number."""
+    """Measure a run; unknown and infinite figures are ``None``."""
     found: dict[str, float | None] = {}
     for metric in metrics:
         where = f"metric '{metric.name}'"

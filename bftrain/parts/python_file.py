@@ -17,7 +17,7 @@ def parts(name: str) -> tuple[Path | None, str]:
     return (Path(file), attribute) if colon and (file.endswith(".py") or "/" in file) else (None, name)
 
 
-def load(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - whoever asks for it looks at what it is
+def load(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - the caller checks its type
     """Run the file and give what it calls ``attribute``; ``where`` says what that is for."""
     if not path.is_file():
         raise BadInput(f"there is no file {path}", where=where)

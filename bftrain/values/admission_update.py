@@ -8,7 +8,7 @@ from bftrain.values.task import TaskSpec
 
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as it is known now; ``work_left_samples`` as far as was told, ``None`` if it has no end."""
+    """A task as it is known now; ``work_left_samples`` as far as is known, ``None`` if it has no end."""
 
     spec: TaskSpec
     work_left_samples: float | None = None

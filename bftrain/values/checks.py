@@ -269,7 +269,7 @@ def mapped(value: Struct, field: str, kind: type[T]) -> Mapping[str, T]:
 
 
 def positive(value: Struct, field: str) -> Mapping[str, float]:
-    """Hold ``field`` to a mapping from names to finite numbers above 0; the name whose number is none is told."""
+    """Hold ``field`` to a mapping from names to finite numbers above 0; an error names the first that is not."""
     items = frozen_mapping(value, field, wanted="a mapping from names to numbers above 0")
     for name, given in items.items():
         try:

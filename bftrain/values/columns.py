@@ -32,7 +32,7 @@ class Columns:
 
     @property
     def several(self) -> bool:
-        """Say whether more than one kind is told apart."""
+        """Return whether there is more than one kind."""
         return len(self.kinds) > 1
 
     def blocks(self) -> Iterable[tuple[str, slice]]:

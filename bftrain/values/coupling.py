@@ -1,4 +1,4 @@
-"""What an objective that ties tasks together may say, and to whom: the builder of the mixed-integer programme."""
+"""Objectives that tie tasks together, and the builder of a mixed-integer programme that they use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CouplingModel(Protocol):
     """The programme under construction. Sizes, minima, maxima and the pool are in it already.
 
     Tasks are named by their place in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table. Where
-    several kinds of nodes are told apart, a column is a number of nodes of one kind: ``table.nodes`` and
+    nodes have several kinds, a column is a number of nodes of one kind: ``table.nodes`` and
     ``table.kind_of`` say which.
     """
 
@@ -54,7 +54,7 @@ class CouplingModel(Protocol):
         ...
 
     def size(self, task: int) -> LinearExpression:
-        """Give the chosen size, whatever the kind of its nodes."""
+        """Return the chosen size on nodes of any kind."""
         ...
 
     def speed(self, task: int) -> LinearExpression:
@@ -92,7 +92,7 @@ class Coupling(Protocol):
     def total(self, chosen: NDArray[np.float64], sizes: Sequence[int], problem: AllocationProblem) -> float:
         """What the first ``maximise`` comes to for given ``sizes``, whose table entries are ``chosen``.
 
-        Where several kinds of nodes are told apart, the tasks of ``problem`` are as they are on the kinds chosen for
+        Where nodes have several kinds, the tasks of ``problem`` are as they are on the kinds chosen for
         them: ``task.curve`` is the speed there, and ``task.kind`` that kind.
         """
         ...

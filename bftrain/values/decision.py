@@ -31,7 +31,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
     ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are what the solver asked first said;
     ``quality`` is that of the ``sizes`` taken, and ``value`` theirs. ``fallback`` is empty when they are the
     solver's own; else it says what was taken instead and why.
-    ``kinds`` says of which kind the nodes of a task are, where kinds are told apart.
+    ``kinds`` says of which kind the nodes of a task are, if nodes have kinds.
     ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
     """
 

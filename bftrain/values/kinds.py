@@ -8,18 +8,18 @@ from typing import Final, Protocol
 
 from bftrain.values.curve import SpeedCurve
 
-ANY_KIND: Final = ""  # of nodes of which no kind is told
+ANY_KIND: Final = ""  # of nodes without a kind
 OTHER_KIND: Final = "other"  # the same, where that of other nodes is: in a log, and in a live run
 MOST_NODES: Final = 1 << 20  # more than any machine has: names of so many are made at once
 CLUSTER_FORM: Final = "write v100=36,p100=36,k80=36, or 128 where all nodes are alike"
 
 
 class SpeedsByKind(Protocol):
-    """Whatever has speeds by kind."""
+    """Anything with speeds by kind."""
 
     @property
     def curve(self) -> SpeedCurve:
-        """Speed where no kinds are told apart."""
+        """Speed where nodes have no kinds."""
         ...
 
     @property

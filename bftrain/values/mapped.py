@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-# Where a mapping is not given; one for all, so that it is told by a look that nothing has to be checked
+# Where a mapping is not given; one object for all, so that a comparison shows that nothing has to be checked
 NOTHING: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 
 

@@ -1,4 +1,4 @@
-"""AllocationProblem: how many nodes for whom? The question one decision answers, as plain data."""
+"""AllocationProblem: the input of one decision as plain data: how many nodes for which task?"""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
 class AllocationProblem(Mapped, frozen=True, kw_only=True):
     """Divide ``pool`` nodes over the competing tasks so that the objective over ``horizon_s`` is largest.
 
-    Where kinds are told apart, ``pools`` counts the nodes of each; they add up to ``pool``. ``entities`` are the users
+    Where nodes have kinds, ``pools`` counts the nodes of each; they add up to ``pool``. ``entities`` are the users
     (``CompetingTask.user``) who share by weight, those not named with weight 1; ``prices`` what a node of a kind costs,
     1 if not named.
     """
@@ -135,5 +135,5 @@ class AllocationProblem(Mapped, frozen=True, kw_only=True):
 
     @property
     def by_kind(self) -> Mapping[str, int]:
-        """How many nodes there are of every kind; where kinds are not told apart there is one, without a name."""
+        """How many nodes there are of every kind; where nodes have no kinds there is one, without a name."""
         return self.pools or {ANY_KIND: self.pool}

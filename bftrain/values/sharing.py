@@ -24,7 +24,7 @@ class Inside(StrEnum):
 
 
 class Entity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somebody who has tasks, such as a user or a group: entities share by their weights.
+    """An owner of tasks, such as a user or a group: entities share by their weights.
 
     ``nodes`` and ``tasks`` are its quota: how many nodes its tasks may hold, and how many of its tasks may compete, at
     a time; ``None`` for as many as they like. The admission ``quota`` sees to it.

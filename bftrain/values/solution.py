@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Solution(Mapped, frozen=True, kw_only=True):
     """New sizes for all competing tasks. ``value`` is theirs; none has more than ``bound`` (``None``: unknown).
 
-    ``kinds`` says of which kind the nodes of a task are; whoever is not named there gets nodes without a kind.
+    ``kinds`` says of which kind the nodes of a task are; a task not named there gets nodes without a kind.
     """
 
     sizes: Mapping[str, int]

@@ -73,7 +73,7 @@ class ValueTable:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of nodes that are told apart; one without a name if none are."""
+        """The kinds of nodes; one without a name if there are none."""
         return self.columns.kinds
 
     def speeds(self, place: int) -> NDArray[np.float64]:

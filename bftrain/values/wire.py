@@ -45,7 +45,7 @@ def decode(text: bytes | str, kind: UnionType, *, where: str | None = None, fix:
 def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = None, fix: str | None = None) -> Any:
     """Read a value of ``kind`` from JSON; what breaks a rule is named with its path and the ``where`` it came from.
 
-    ``fix`` says what whoever wrote the text can do, such as where its form is described.
+    ``fix`` says what the author of the text can do, such as where its form is described.
     """
     try:
         return _decoder(cast("Hashable", kind)).decode(text)

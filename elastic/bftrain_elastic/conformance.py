@@ -1,4 +1,4 @@
-"""What every launcher must do, as checks that anybody's launcher can be put through.
+"""Conformance tests for launchers, also third-party ones.
 
 In a test of your own::
 
@@ -183,7 +183,7 @@ def _nodes_are_taken(stage: LocalStage) -> None:
 
 
 def _goes_on(stage: LocalStage, task: str) -> None:
-    """Demand that no step behind a commit that was told is done again."""
+    """Demand that no step behind a reported commit is done again."""
     safe = -1
     for one in stage.messages.all:
         if one.get("task") != task:
@@ -237,7 +237,7 @@ def _fails_with_its_last_words(stage: LocalStage) -> None:
     stage.do("start", task, "n1")
     stage.messages.until(lambda: bool(stage.messages.of("failed", task)), "a script that always dies has failed")
     reason = stage.messages.of("failed", task)[0]["reason"]
-    _demand("as it was told to" in reason, f"the reason ends with its last words, not: {reason}")
+    _demand("as it was asked to" in reason, f"the reason ends with its last words, not: {reason}")
     _demand(len(stage.messages.of("note", task)) >= 1, "it was tried more than once")
     stage.end(task)
 
@@ -280,7 +280,7 @@ def _keeps_to_itself(stage: LocalStage) -> None:
     stage.do("start", task, "n1", "n2")
     stage.messages.steps(task, 2)
     hosts = {host for host, _ in listening(stage.below())}
-    _demand(hosts <= {"127.0.0.1"}, f"its processes listen on {hosts}, and their agents were told 127.0.0.1")
+    _demand(hosts <= {"127.0.0.1"}, f"its processes listen on {hosts}, and their agents were given 127.0.0.1")
     folder = stage.folder / task
     if folder.exists():  # a launcher that runs nowhere writes nothing
         _demand(folder.stat().st_mode & 0o077 == 0, f"others can look into {folder}")

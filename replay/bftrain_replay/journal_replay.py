@@ -1,4 +1,4 @@
-"""Rerunning: a journal gone through again, every step decided anew, and booked like any replay.
+"""A journal gone through again, every step decided again, and booked like any replay.
 
 Sizes, waits and node-time are those that were. A journal holds decisions, and of what tasks reported at most the sum:
 so samples are what the curves say that such sizes do, in proportion to the sum where there is one.
@@ -63,14 +63,14 @@ def rerun(
     reported: Mapping[str, float] | None = None,
     watch: Watch | None = None,
 ) -> JournalReplay:
-    """Decide ``journal`` anew, and replay the log and tasks that it ``events`` without costs, and with ``baseline``.
+    """Decide ``journal`` again, and replay its ``events`` as log and tasks without costs, and with ``baseline``.
 
     ``reported``: samples by task, as far as that is known; its curve is scaled so that it comes to as many.
     """
     settings = ReplaySettings.of(journal.settings_now)
     check_parts(settings, baseline)
     if reported:
-        events = events.paced(_paces(go_through(journal, events, anew=False).run, reported))
+        events = events.paced(_paces(go_through(journal, events, decide_again=False).run, reported))
     gone = go_through(journal, events, watch=watch)
     tasks = events.with_work(gone.work_samples)
     study = study_of(result_of(gone.run, settings), events.log, tasks, settings, baseline=baseline, watch=watch)
@@ -86,10 +86,10 @@ def _paces(run: EngineRun, reported: Mapping[str, float]) -> dict[str, float]:
 
 
 def go_through(
-    journal: Journal, events: JournalEvents, *, anew: bool = True, watch: Watch | None = None
+    journal: Journal, events: JournalEvents, *, decide_again: bool = True, watch: Watch | None = None
 ) -> GoneThrough:
-    """Go through all steps of ``journal``, and decide them ``anew`` or follow what was decided."""
-    again = Rerun(journal, anew=anew)
+    """Go through all steps of ``journal``, and decide them again or follow the recorded decisions."""
+    again = Rerun(journal, decide_again=decide_again)
     rules = RealisticRules(ReplaySettings.of(journal.settings_now).progress_kept)
     books = _Books(events, again.harvester, rules)
     differences = []

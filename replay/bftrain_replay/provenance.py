@@ -36,7 +36,7 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
-    """SHA-256 of what the tasks say, whatever file they came from."""
+    """SHA-256 of what the tasks say, from any file."""
     # With every field, since equal tasks may differ in which defaults their JSON leaves out
     return hashlib.sha256(wire.encode([msgspec.structs.asdict(spec) for spec in tasks])).hexdigest()
 

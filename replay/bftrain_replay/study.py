@@ -44,7 +44,7 @@ from bftrain_replay.simulation.log_selection import LogSelection, select
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed, semantics_of
 
-# Told which replay is in hand, the seconds simulated and the decisions made in it; says whether to go on
+# Receives the present replay, its simulated seconds and its decisions; returns whether to go on
 Watch = Callable[[str, float, int], bool]
 
 IDEAL = "ideal"
@@ -157,7 +157,7 @@ def cluster_study(
     settings = ReplaySettings.of(settings)
     check_cluster(settings)
     cluster.check(tasks)
-    # Whoever says when to end wants to see it until then
+    # With an end that was asked for, the run is shown until then
     gauges = NoDetector if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
     objective = check_parts(settings, baseline, objective)
     fluid = FluidShares(tasks, cluster.nodes, objective, fixed_horizon_s(settings.horizon_s)) if ideally else None
@@ -315,7 +315,7 @@ class StudyPasses:
         pool = dedicated_log(self.part)
         if pool is None:
             return None
-        # Whoever sees completions at events only sees them at the same times in the dedicated pool
+        # Rules that see completions at events only see them at the same times in the dedicated pool
         return self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
 
     def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:

@@ -1,6 +1,6 @@
 """Allocators: known rules that say who gets how many nodes, without looking for the best. Baselines and fall-backs.
 
-None of them looks at the objective or at what rescaling costs. Where several kinds of nodes are told apart, each task
+None of them looks at the objective or at what rescaling costs. Where nodes have several kinds, each task
 takes the kind on which it is fastest with what is still free there.
 """
 
@@ -123,7 +123,7 @@ def _remaining_s(task: CompetingTask, speeds: Speeds) -> float:
 
 
 def own_part(table: ValueTable) -> list[int]:
-    """Give everybody an n-th part of the nodes, and no more. Who cannot run on that takes turns on what is left."""
+    """Give every task an n-th part of the nodes, and no more. Tasks that cannot run on that take turns on the rest."""
     yard = FreeNodes(table)
     part = table.problem.pool // max(len(yard.tasks), 1)
     for place in range(len(yard.tasks)):
@@ -139,7 +139,7 @@ def _take_turns(yard: FreeNodes, places: Iterable[int]) -> None:
 
 
 def by_weight(table: ValueTable) -> list[int]:
-    """Give nodes by weight: whoever has least for his weight goes to his next size, until nobody's step fits."""
+    """Give nodes by weight: the task with least for its weight goes to its next size, until no step fits."""
     if not table.columns.several:
         return _targets(table, _everywhere(table))
     yard = FreeNodes(table)
@@ -170,7 +170,7 @@ def _runs_on(table: ValueTable, yard: FreeNodes) -> list[int]:
 
 
 def _by_weight_of_the_rest(yard: FreeNodes) -> None:
-    """Divide what nobody took: whoever has least for his weight goes on to the next size that makes him faster."""
+    """Divide the rest: the task with least for its weight goes on to the next size that makes it faster."""
 
     def had(place: int) -> float:
         weight = yard.tasks[place].weight
@@ -253,7 +253,7 @@ def by_time_saved(table: ValueTable) -> list[int]:
 
 
 def _times(task: CompetingTask, speeds: Speeds, horizon_s: float) -> Speeds:
-    """Seconds to the end by column. Who has no known end counts as if he had a horizon to go at his slowest."""
+    """Seconds to the end by column. A task without a known end counts as one with a horizon to go at its slowest."""
     runs = speeds > 0.0
     slowest = float(speeds.min(where=runs, initial=inf))
     work = task.work_left_samples if task.work_left_samples is not None else horizon_s * slowest
@@ -268,6 +268,6 @@ def _allocator(name: str, words: str, rule: Callable[[ValueTable], list[int]], *
 fifo = _allocator("fifo", "oldest first", _in_order(lambda task, _: -task.age_s), "history")
 las = _allocator("las", "least node-time so far first", _in_order(lambda task, _: _served(task)), "history")
 srtf = _allocator("srtf", "shortest time left first", _in_order(_remaining_s), "work_left")
-isolated = _allocator("isolated", "everybody an n-th part", own_part, "history")
+isolated = _allocator("isolated", "every task an n-th part", own_part, "history")
 proportional_share = _allocator("proportional-share", "nodes by weight", by_weight)
 marginal_gain = _allocator("marginal-gain", "most time saved per node first", by_time_saved, "work_left")

@@ -26,7 +26,7 @@ def refusal(table: ValueTable, solver: str) -> Solution | None:
 
 
 def total(table: ValueTable, chosen: Sequence[int]) -> float:
-    """Value of the columns in the order of the tasks, correctly rounded whatever that order is."""
+    """Value of the columns in the order of the tasks, correctly rounded in any order."""
     if table.coupled:
         return table.value_at(chosen)
     return fsum(map(float, table.values[range(len(chosen)), chosen])) if chosen else 0.0
@@ -39,10 +39,10 @@ def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
 
 
 def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:
-    """Name the kind of every task's nodes, where kinds are told apart."""
+    """Return the kind of every task's nodes, if nodes have kinds."""
     if not table.problem.pools:
         return NOTHING
-    kinds = (*table.kinds, "")  # the last one for whoever gets nothing
+    kinds = (*table.kinds, "")  # the last one for tasks that get nothing
     places = table.kind_of[list(chosen)].tolist()
-    told = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)
-    return {task: kind for task, kind in told if kind}
+    by_task = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)
+    return {task: kind for task, kind in by_task if kind}

@@ -84,7 +84,7 @@ class CbcProcess:
             raise
 
     def _after_fork(self) -> None:
-        """Leave the worker, and a lock that nobody here will open, to the process that we were forked from."""
+        """Leave the worker, and a lock that no thread here will open, to the process that we were forked from."""
         if self._owner == os.getpid():
             return
         self._owner = os.getpid()
@@ -96,7 +96,7 @@ class CbcProcess:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is not None:
-            self._end(kill=False)  # it died while nobody was asking
+            self._end(kill=False)  # it died between two requests
         if self._process is None:
             self._start()
         assert self._process is not None  # noqa: S101 - for the type checker: it has just been started

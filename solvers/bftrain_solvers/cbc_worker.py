@@ -23,7 +23,7 @@ _OVERRUN_S: Final = 5.0  # far beyond the time after which the program gives the
 
 def main() -> None:
     """Serve until the input ends."""
-    signal(SIGALRM, SIG_DFL)  # whatever was inherited: it ends the process, also inside native code
+    signal(SIGALRM, SIG_DFL)  # not the inherited handler: it ends the process, also inside native code
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # CBC prints to the standard output: keep that away from the answers
     answers.write(framed(CbcReply(status="ready", words=f"python-mip {mip.__version__}")))

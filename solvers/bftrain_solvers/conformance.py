@@ -1,4 +1,4 @@
-"""What every solver must do, as checks that anybody's solver can be put through.
+"""Conformance tests for solvers, also third-party ones.
 
 In a test of your own::
 
@@ -104,7 +104,7 @@ def _demand(true: bool, problem: str, solution: Solution) -> None:
 
 
 def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> Solution:
-    """Solve, and demand what holds for every answer whatever its quality."""
+    """Solve, and check the rules for answers of any quality."""
     solution = solver.solve(table, limits or Limits())
     _demand(solution.solver == solver.name, "the solution bears another solver's name", solution)
     if solution.quality is Quality.NONE:
@@ -121,7 +121,7 @@ def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> S
 
 
 def _expect(solver: Solver, table: ValueTable, best: float, *, optimal: bool) -> Solution:
-    """Solve, and demand the best value, proven, of whoever claims to find it."""
+    """Solve, and require the best value, proven, of solvers that claim to find it."""
     solution = _solve(solver, table)
     _demand(solution.quality is not Quality.NONE, "there are sizes (0 is always allowed), but it found none", solution)
     value = -inf if solution.value is None else solution.value
@@ -287,7 +287,7 @@ def _larger_problem(solver: Solver, optimal: bool) -> None:
     _expect(solver, table, float(gains[:60].sum()), optimal=optimal)
 
 
-def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - nobody has to be done
+def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no solver has to be done
     rng = np.random.default_rng(7)
     tasks = [
         CompetingTask(

@@ -1,4 +1,4 @@
-"""``equal-share``: the same number of nodes for everybody, as far as minima and maxima allow; speeds do not count."""
+"""``equal-share``: the same number of nodes for every task, as far as minima and maxima allow; speeds do not count."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _room(tasks: Sequence[tuple[int, list[int]]], pool: int) -> int:
 
 
 def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
-    """Let whoever has least go to its next allowed size, the earlier task first, until nobody's step fits.
+    """Raise the task with fewest nodes to its next allowed size, the earlier task first, until no step fits.
 
     ``allowed`` holds the allowed sizes of every task, rising from 0.
     """
@@ -84,7 +84,7 @@ def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
 def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
     """Follow the rule of the published replayer.
 
-    Everybody's share is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum;
+    The share of a task is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum;
     any other gets nothing. What is left goes to the tasks in their order, each up to its maximum (a task
     that is still at nothing only if its minimum is left).
     """

@@ -41,7 +41,7 @@ class PrunedRows:
 def lopsided(values: Values, present: NDArray[np.int64], smallest: float, largest: float) -> bool:
     """Say whether the best plan might come to far less than the largest or the smallest entry does.
 
-    Without losses it comes to the largest entry at least. Else it is as good as letting everybody stay, and as good
+    Without losses it comes to the largest entry at least. Else it is as good as letting all tasks stay, and as good
     as giving one task what brings most, and the others nothing.
     """
     if smallest >= 0.0:
@@ -83,7 +83,7 @@ def cleared(
 def _some_plan(
     values: Values, present: NDArray[np.int64], pools: Sequence[int], columns: Columns | None
 ) -> NDArray[np.int64]:
-    """Give the better of two plans: by marginal gain, or everybody stays who may."""
+    """Give the better of two plans: by marginal gain, or all tasks stay that may."""
     rows = np.arange(len(values))
     gained = marginal_gain(values, sum(pools)) if columns is None else gain_by_kind(values, columns, pools)
     by_gain = np.array(gained, dtype=np.int64)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class RuleSolver:
     """Divides by ``rule``, which gives the columns in the order of the tasks; ``words`` tell what it looks at.
 
-    With ``kinds`` it does so where several kinds of nodes are told apart, too. ``looks_at`` names what of a task must
+    With ``kinds`` it does so where nodes have several kinds, too. ``looks_at`` names what of a task must
     be kept up to date for it: "history", "work_left". One that does not look at the entries at all ``ignores`` the
-    objective, so that it may be asked whatever that is.
+    objective, so that it works with any of them.
 
     As a fall-back it also answers where an objective ties tasks together: its sizes are allowed, if not the best.
     """

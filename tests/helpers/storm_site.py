@@ -186,7 +186,7 @@ class StormSite:
         logs = [f"--- {log.name}\n{log.read_text(errors='replace')[-1200:]}" for log in self._logs()]
         tree = {node: self._tree(agent.pid) for node, agent in self.agents.items()}
         told = "\n".join(f"{_told(one)}" for one in last)
-        return f"held {self.held}, step {self.step()}, {tree}; the last it told:\n{told}\n" + "\n".join(logs)
+        return f"held {self.held}, step {self.step()}, {tree}; its last messages:\n{told}\n" + "\n".join(logs)
 
     def record(self) -> list[dict[str, Any]]:
         """Return what the program wrote."""

@@ -22,7 +22,7 @@ _CHUNK: Final = 65536
 _HEAD_S: Final = 20.0  # for a request to arrive as a whole
 _IDLE_S: Final = 75.0  # between two requests
 _CLOSING_S: Final = 1.0
-_LINGER: Final = 4 << 20  # bytes that we let somebody send whom we have answered already
+_LINGER: Final = 4 << 20  # bytes that we accept after our answer
 _SEND_S: Final = 30.0  # for the client to take what it asked for
 
 
@@ -67,7 +67,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
         more = True
         while more:
             more = await talk.turn(handle, refuse)
-            await asyncio.sleep(0)  # whoever asks a lot at once waits in line like the others
+            await asyncio.sleep(0)  # a client with many requests at once takes turns with the others
     except (ConnectionError, TimeoutError, h11.LocalProtocolError):
         pass  # the client left, or was sent away
     finally:
@@ -128,7 +128,7 @@ class _Talk:
         await self._linger()
 
     async def _linger(self) -> None:
-        """Let whoever is still sending come to an end: a reset would take our answer from them."""
+        """Read what the client still sends: a reset would take our answer from it."""
         with suppress(OSError, TimeoutError):
             self._writer.write_eof()
             async with asyncio.timeout(_CLOSING_S):
@@ -197,7 +197,7 @@ class _Talk:
                 async for piece in response.stream:
                     await self._send(h11.Data(data=piece))
         finally:
-            await response.stream.aclose()  # whatever it holds is let go of now, and not some time later
+            await response.stream.aclose()  # it releases what it holds now, and not some time later
         await self._send(h11.EndOfMessage())
 
     async def _send(self, *events: h11.Event) -> None:

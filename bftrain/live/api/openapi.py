@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """\
 What `bftrain live` is asked, over its Unix socket or over HTTP with a token. On the socket the kernel says who asks:
-users see and touch their own tasks, operators all. Whoever has the token is who runs it. Answers may get more fields;
+users see and touch their own tasks, operators all. The token grants the rights of the user who runs it. Answers may get more fields;
 what is there stays.
 """
 _NAMES: Final[Mapping[str, str]] = {
@@ -31,7 +31,7 @@ _REFUSALS: Final[Mapping[int, str]] = {
     400: "Something in the address or the body is not what it should be.",
     401: "Over TCP, without the token.",
     403: "Only operators may do that.",
-    404: "There is no such thing, or it is somebody else's: nobody is told which.",
+    404: "There is no such thing, or it is another user's; the answer is the same.",
     408: "The request did not arrive as a whole in time.",
     409: "It cannot be done as things stand.",
     413: f"The body is larger than {LARGEST_BODY} bytes.",

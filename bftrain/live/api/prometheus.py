@@ -46,7 +46,7 @@ _EVENTS: Final = (
 _CHANGES: Final = ("start", "grow", "shrink", "stop")
 _ENDS: Final = ("done", "failed", "cancelled")
 _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
-# From what nobody notices to what solvers are allowed; 20 ms and 100 ms are what we promise
+# From unnoticeable times to the limit of solvers; 20 ms and 100 ms are promised
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -90,7 +90,7 @@ class LiveMetrics:
 
     # -- what happens
 
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or what was told
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         match what:
             case "events":
                 self._happened(value)
@@ -151,7 +151,7 @@ class LiveMetrics:
         self._used_s += used * passed
         self._sizes, self._sized_at = (harvester.pool_size, sum(map(len, harvester.held.values()))), now
 
-    # -- what is told
+    # -- figures
 
     def _now(self) -> Iterator[MetricFamily]:
         """How things stand."""

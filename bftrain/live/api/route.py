@@ -37,7 +37,7 @@ class Route:
     """One address. ``{name}`` in the path is handed over.
 
     ``takes`` and ``gives`` are the forms of the bodies; an answer of ``kind`` JSON is made from what ``answer`` gives.
-    ``operators``: others are refused. ``public``: told to everybody who reaches us over TCP, without the token.
+    ``operators``: others are refused. ``public``: open over TCP without the token.
     """
 
     method: str

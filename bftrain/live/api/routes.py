@@ -178,7 +178,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _route(
         "GET",
         METRICS,
-        "Figures for Prometheus; nobody and no task is named.",
+        "Figures for Prometheus; no user and no task is named.",
         lambda office, _: office.metrics.text().encode(),
         bytes,
         kind=prometheus_text.KIND,

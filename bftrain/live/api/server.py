@@ -23,7 +23,7 @@ from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
 _CONNECTIONS: Final = 512  # at a time
-_OF_ONE: Final = 128  # of one user, so that nobody keeps the others out; so many may also come over TCP
+_OF_ONE: Final = 128  # of one user, so that none keeps the others out; so many may also come over TCP
 _CLOSING_S: Final = 2.0
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _STATUS: Final[Mapping[type[BftrainError], int]] = {
@@ -86,10 +86,10 @@ class ApiServer:
         path = self._site.socket
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_socket():
-            path.unlink()  # of a former run: the lock says that nobody else uses it
+            path.unlink()  # of a former run: the lock says that no other run uses it
         elif path.exists():
             raise BadConfig("is there, and is no socket", where=str(path), fix="set api.socket to another path")
-        before = os.umask(0o177)  # nobody may connect before its mode is what it should be
+        before = os.umask(0o177)  # no connection is possible before its mode is right
         try:
             server = await asyncio.start_unix_server(self._met_at_socket, path)
         except OSError as error:
@@ -142,7 +142,7 @@ class ApiServer:
                 await http_connection.serve(reader, writer, handle, _refusal)
         except asyncio.CancelledError:
             pass  # we end
-        except Exception as error:  # noqa: BLE001 - whatever a stranger sends, it is no end to the others
+        except Exception as error:  # noqa: BLE001 - nothing that a client sends may end the others
             self._office.fault(error)
         finally:
             del self._talks[task]
@@ -168,7 +168,7 @@ class ApiServer:
         return route.public or (route.path == METRICS and self._site.api.open_metrics)
 
     def _meant_for_us(self, request: Request) -> bool:
-        """Refuse names that somebody else made point to us, which makes a browser believe that we are theirs."""
+        """Refuse foreign names that point to us, which makes a browser believe that we are theirs."""
         given = request.headers.get("host", "").lower()
         name = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
         return self._site.api.beyond_loopback or name in {*_LOCAL_NAMES, self._site.api.tcp.rpartition(":")[0].lower()}

@@ -1,4 +1,4 @@
-"""LiveService: what callers may ask of a live run, and what they are told: their own tasks, and how the pool stands."""
+"""LiveService: the requests of callers: their own tasks, and the state of the pool."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class LiveService:
         return self._some(nodes)
 
     def nodes(self, caller: Caller) -> tuple[NodeView, ...]:
-        """List all nodes that are known; whose tasks are on them is told to those who may see these."""
+        """List all known nodes; their tasks are shown to callers that may see these."""
         return self._nodes(caller)
 
     # -- everything
@@ -304,7 +304,7 @@ class LiveService:
 
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
         kept = self._memory.find(name)
-        if kept is None or not caller.may_touch(kept):  # whether it is there is nobody else's business
+        if kept is None or not caller.may_touch(kept):  # its existence is private
             raise NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
         return kept
 
@@ -325,7 +325,7 @@ class LiveService:
         return replace(last, fallback="the solver gave none")
 
     def _may_hear(self, caller: Caller, text: str, time_s: float) -> bool:
-        """Say whether a text names no task of somebody else: such as that it failed, and why."""
+        """Return whether a text names no task of another user."""
         if caller.operator:
             return True
         found = [self._memory.find(name) for name in _NAMED.findall(text)]

@@ -36,7 +36,7 @@ VARIABLE: Final = "BFTRAIN_LIVE"  # names the socket, or the address, of the liv
 TOKEN_VARIABLE: Final = "BFTRAIN_TOKEN"  # noqa: S105 - the name of a variable: the file of the token
 SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
 _PATIENCE_S: Final = 30.0
-_QUIET_S: Final = 8.0  # an update comes each second: after so long without one nobody is there
+_QUIET_S: Final = 8.0  # an update comes each second: after so long without one the run is gone
 _KINDS: Final[Mapping[int, type[BadInput]]] = {403: NotAllowed, 404: NotFound, 409: NotNow}
 
 
@@ -155,7 +155,7 @@ class Client:
         if body is not None:
             headers["content-type"] = "application/json"
         if method != "GET":
-            self.close()  # a connection that rested may end in between, and then nobody knows whether it was done
+            self.close()  # an idle connection may end in between, and then it is unknown whether it was done
         reused = self._connection is not None
         try:
             status, answer = self._once(method, target, wire.encode(body) if body is not None else None, headers)
@@ -186,7 +186,7 @@ class Client:
 
     def _nobody(self, error: Exception) -> NotAvailable:
         if isinstance(error, PermissionError):
-            return NotAvailable("you may not talk to this live run", where=self._address, fix="ask whoever runs it")
+            return NotAvailable("you may not talk to this live run", where=self._address, fix="ask its user")
         return NotAvailable(
             f"no live run answers: {error}",
             where=self._address,

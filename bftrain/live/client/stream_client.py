@@ -93,7 +93,7 @@ class StreamClient:
         self._ending = threading.Event()
         self._lock = threading.Lock()
         updates = client.updates(span_s)
-        self._scene = LiveView(next(updates))  # whoever cannot be reached at all is an error, and no screen
+        self._scene = LiveView(next(updates))  # a run that cannot be reached is an error, and no screen
         self._lost: tuple[float, str] | None = None
         self._thread = threading.Thread(target=self._follow, args=(updates,), name="follower", daemon=True)
         self._thread.start()

@@ -92,7 +92,7 @@ def done(task: TaskView) -> str:
 
 
 def kinds_in_words(status: StatusView) -> str:
-    """Say how many nodes of each kind are ours and used; nothing where kinds are not told apart."""
+    """Say how many nodes of each kind are ours and used; nothing where nodes have no kinds."""
     return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
 
 

@@ -24,7 +24,7 @@ _TIMETABLE: Final = "2@0,4@12,1@24,3@32,4@40,2@52"
 _LOOP_S: Final = 64.0
 _FIRST: Final = 2  # slots that are idle at the begin
 _WARMING_S: Final = 120.0  # at most
-# As somebody guesses who has trained the like before; what is measured takes its place
+# A guess from experience; measurements take its place
 _CURVE: Final = SpeedCurve(nodes=(1, 2, 3, 4), rate=(1500.0, 2700.0, 3700.0, 4500.0))
 # name: fewest and most nodes, steps
 _TASKS: Final = {"pictures": (1, 4, 900), "letters": (1, 3, 900), "waves": (1, 2, 600)}

@@ -50,7 +50,7 @@ class EventNarrator:
         first, last = self._losses[task]
         return f"{first:.3g} -> {last:.3g}"
 
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or what was told
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         match what:
             case "events":
                 self._count()

@@ -31,7 +31,7 @@ def command() -> None:
 @click.option(
     "--to", "hook", required=True, type=click.Path(path_type=Path), help="Where the scheduler finds the hook."
 )
-@click.option("--owner", default="", help="The user who runs bftrain live, if it is somebody else.")
+@click.option("--owner", default="", help="The user who runs bftrain live, if it is another one.")
 @click.option("--writer", default="root", show_default=True, help="The user who runs the hook, such as SlurmUser.")
 @prints_results
 def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, writer: str, out: Output) -> None:

@@ -47,7 +47,7 @@ class Keyboard:
 
     def wake(self) -> None:
         """End the waiting, from any thread or from a signal."""
-        with self._lock, suppress(OSError):  # it is awake already, or nobody waits any more
+        with self._lock, suppress(OSError):  # it is awake already, or no thread waits any more
             os.write(self._waker, b"!")
 
     def wait(self, patience_s: float) -> str:

@@ -51,7 +51,7 @@ def command(
     if demo and config is not None:
         raise UsageError("the demo has settings of its own", where="--config", fix="leave out --demo or --config")
     if demo and shares is not None:
-        raise UsageError("the demo has nobody who shares", where="--shares", fix="leave out --demo or --shares")
+        raise UsageError("cannot be used with --demo", where="--shares", fix="leave out --demo or --shares")
     if limit_s is not None and not demo:
         raise UsageError("is for the demo only", where="--for", fix="bftrain live --demo --for 60")
     with held_back():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Whoever has the address may do what you may: it is for your browser alone. "
+    epilog="The address grants your rights: it is for your browser alone. "
     "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there."
 )
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser; the token is in no argument then.")
@@ -47,13 +47,13 @@ def address_of(page: PageView) -> str:
     try:
         token = Path(page.token_file).read_text(encoding="ascii").strip()
     except OSError as error:
-        fix = "ask whoever runs it, or call this where it runs"
+        fix = "ask the user who runs it, or call this where it runs"
         raise BadInput(f"the token cannot be read: {error.strerror}", where=page.token_file, fix=fix) from error
     return f"{page.address}#token={token}"
 
 
 def _open(address: str) -> None:
-    """Open an address in a browser, by way of a private file: programs' arguments can be seen by everybody."""
+    """Open an address in a browser, by way of a private file: programs' arguments are visible to all users."""
     file, name = tempfile.mkstemp(prefix="bftrain-page-", suffix=".html")  # for us alone
     with os.fdopen(file, "w", encoding="utf-8") as page:
         page.write(

@@ -15,7 +15,7 @@ from bftrain.live.commands.connection import COLUMNS, Live, row, talks
 @talks
 @prints_results
 def command(live: Live, out: Output, *, over: bool) -> None:
-    """List your tasks in a live run; its operators see everybody's."""
+    """List your tasks in a live run; its operators see those of all users."""
     with live.call() as client:
         tasks = client.tasks(over=over)
     now = time.time()

@@ -64,7 +64,7 @@ def _once(client: Client, out: Output) -> None:
 
 
 def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
-    """Show a live run until somebody has seen enough."""
+    """Show a live run until the user ends it."""
     from rich.live import Live as Screen
 
     from bftrain.live.client.stream_client import StreamClient

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
-_EVERY_S: Final = 2.0  # how often progress is told
+_EVERY_S: Final = 2.0  # how often progress is printed
 _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
 _REST_S: Final = 5.0  # how long the default schedule stays at each size
@@ -135,8 +135,8 @@ class _Watch:
         self._logs.skip()
         self._begun = time.time()
         self._next = 0.0
-        self._change: tuple[str, float] | None = None  # the last that was told
-        self._since: dict[str, Any] | None = None  # the first step after what was told last
+        self._change: tuple[str, float] | None = None  # the last that was printed
+        self._since: dict[str, Any] | None = None  # the first step after the last line
         self._samples = 0
 
     def tell(self) -> None:
@@ -183,7 +183,7 @@ class _Watch:
 def _follow(
     trying: ScriptTrial, plan: tuple[SizeChange, ...], limit_s: float | None, watch: _Watch, stopped: Callable[[], bool]
 ) -> list[int]:
-    """Change sizes as planned, until the script or the time ends, or somebody stops us; gives the sizes asked for."""
+    """Change sizes as planned, until the script or the time ends, or the user stops it; returns the requested sizes."""
     begun, ahead, asked = time.monotonic(), list(plan), list[int]()
     while not trying.ended and not stopped():
         now_s = time.monotonic() - begun

@@ -1,4 +1,4 @@
-"""What ``train`` and ``elastic check`` share: a script tried on this machine, until it is done or somebody stops it."""
+"""What ``train`` and ``elastic check`` share: a script tried on this machine, until it is done or the user stops it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def takes_a_script(function: F) -> F:
 def trial(
     script: Path, words: tuple[str, ...], backend: str, nodes: int, out: Output, folder: Path | None = None
 ) -> Iterator[tuple[ScriptTrial, Callable[[], bool]]]:
-    """Give a script on so many agents of this machine, and whether somebody asked to stop; all is gone afterwards."""
+    """Run a script on so many agents of this machine; yields it, and whether the user asked to stop."""
     from bftrain.registry import load
     from bftrain_elastic.errors import ElasticError
     from bftrain_elastic.tryout.try_script import ScriptTrial
@@ -75,7 +75,7 @@ def trial(
 
 
 def failed(trying: ScriptTrial, script: Path, out: Output) -> BadInput:
-    """Give the error that says why a script failed; its whole last words are told before."""
+    """Give the error that says why a script failed; its last output is printed before."""
     from bftrain_elastic.tryout.readiness_check import advice, last_line
 
     reason = trying.failure

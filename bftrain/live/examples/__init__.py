@@ -33,7 +33,7 @@ def text(name: str) -> str:
 
 
 def for_us(name: str) -> str:
-    """Give an example for whoever asks: with their name, this machine's and this Python's in place of the file's."""
+    """Return an example for the user: with their name, this machine's and this Python's in place of the file's."""
     given = text(name)
     for python in _PYTHONS:
         given = given.replace(python, sys.executable)

@@ -1,4 +1,4 @@
-"""Aside: what may take long is done in a thread that keeps nobody from ending.
+"""Run slow calls in threads that do not keep the process from ending.
 
 ``asyncio.to_thread`` would: a process waits for its threads before it ends, also for one that hangs in a dead file
 system.
@@ -18,13 +18,13 @@ R = TypeVar("R")
 
 
 async def run_in_daemon_thread(function: Callable[[], R]) -> R:
-    """Give what ``function`` gives, while the loop goes on; whoever is cancelled meanwhile leaves it to itself."""
+    """Give what ``function`` gives, while the loop goes on; a cancelled caller leaves it to itself."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
 
     def settle(value: R | None, error: BaseException | None) -> None:
         if answer.done():
-            return  # cancelled: nobody waits any more
+            return  # cancelled: no caller waits any more
         if error is not None:
             answer.set_exception(error)
         else:
@@ -34,7 +34,7 @@ async def run_in_daemon_thread(function: Callable[[], R]) -> R:
         value, error = None, None
         try:
             value = function()
-        except BaseException as raised:  # noqa: BLE001 - it belongs to whoever asked
+        except BaseException as raised:  # noqa: BLE001 - it belongs to the caller
             error = raised
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, value, error)

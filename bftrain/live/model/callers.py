@@ -21,11 +21,11 @@ from bftrain.live.model.task_record import LiveTaskRecord
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
 _TOKEN_BYTES: Final = 32
-_SHORTEST: Final = 32  # characters of a token that somebody else made
+_SHORTEST: Final = 32  # characters of a token that we did not make
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who asks; operators may see and touch everything, others what is theirs."""
+    """The user of a request; operators may see and change everything, others their own tasks."""
 
     uid: int
     user: str
@@ -45,14 +45,14 @@ def user_of(uid: int) -> str:
 
 
 def ourselves() -> Caller:
-    """Give whoever runs this process."""
+    """Return the user who runs this process."""
     return Caller(uid=os.getuid(), user=user_of(os.getuid()), operator=True)
 
 
 def insist_on_operator(caller: Caller) -> None:
-    """Refuse whoever may not change what concerns all."""
+    """Refuse callers that are no operators."""
     if not caller.operator:
-        raise NotAllowed(f"'{caller.user}' is no operator", fix="ask whoever runs this, or see docs/security.md")
+        raise NotAllowed(f"'{caller.user}' is no operator", fix="ask the user who runs it, or see docs/security.md")
 
 
 def at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
@@ -68,7 +68,7 @@ def _peer(connection: socket.socket) -> int:
 
 
 class ApiToken:
-    """The token for HTTP over TCP: whoever has it may do what we may."""
+    """The token for HTTP over TCP: it grants our rights."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():

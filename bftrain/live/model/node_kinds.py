@@ -19,7 +19,7 @@ _FIX: Final = 'write v100 = "n[001-036]", or a list of such node sets'
 
 
 def by_node(sets: Sets) -> dict[str, str]:
-    """Give the kind of every node that is named; what is wrong is told with the kind as its place."""
+    """Give the kind of every node that is named; an error names the kind as its place."""
     found: dict[str, str] = {}
     for kind, given in sets.items():
         if not kind or kind != kind.strip() or not kind.isprintable():
@@ -40,16 +40,16 @@ def by_node(sets: Sets) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeKinds:
-    """The kinds of nodes, by those that are ``named``; false where kinds are not told apart.
+    """The kinds of nodes, by those that are ``named``; false where nodes have no kinds.
 
     A node without a name among named ones is of a kind of its own, as it is in the log that a journal is exported to:
-    nobody knows how fast a task with curves by kind is there.
+    the speed of a task with curves by kind is unknown there.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Say whether kinds are told apart."""
+        """Return whether nodes have kinds."""
         return bool(self.named)
 
     def of(self, node: str) -> str:

@@ -13,7 +13,7 @@ _QUIET_S: Final = 600.0  # before the same is said aloud again
 
 
 class OperatorNotices:
-    """``aloud`` is told each remark when it is new, or has not been heard for a while."""
+    """``aloud`` receives each notice when it is new, or has not come for a while."""
 
     def __init__(self, aloud: Callable[[str], None]) -> None:
         self._aloud = aloud

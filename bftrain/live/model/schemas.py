@@ -251,7 +251,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotFound(BadInput):
-    """There is no such thing, or it is somebody else's: nobody is told which."""
+    """There is no such thing, or it is another user's; the answer is the same."""
 
 
 class NotAllowed(BadInput):

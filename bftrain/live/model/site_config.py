@@ -61,11 +61,11 @@ class Api(_Table, frozen=True, kw_only=True):
     """Who may ask us, and where."""
 
     socket: str = ""  # a Unix socket; "": api.sock in the folder `state`
-    mode: str = "600"  # who may connect to it, as for chmod; 666 lets everybody in, each to tasks of their own
+    mode: str = "600"  # who may connect to it, as for chmod; 666 lets all users in, each to their own tasks
     group: str = ""  # whose members may connect with mode 660
     tcp: str = ""  # HOST:PORT for HTTP with a token; "": none
     beyond_loopback: bool = False  # must be said for a HOST that others can reach
-    open_metrics: bool = False  # /metrics over TCP needs no token: it names nobody and no task
+    open_metrics: bool = False  # /metrics over TCP needs no token: it names no user and no task
     token: str = ""  # the file of the token; "": token in the folder `state`
     operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
 
@@ -175,7 +175,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def for_scheduler(self) -> port.Site:
-        """What a scheduler is told of us."""
+        """The part of it that a scheduler needs."""
         return port.Site(name=self.name, folder=Path(self.folder), grace_s=self.agents.grace_s)
 
     @property

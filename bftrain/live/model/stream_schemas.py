@@ -1,4 +1,4 @@
-"""Seen: what whoever watches a live run is told, whole at first and then only what changed."""
+"""The stream of a live run: at first the whole state, then changes only."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
 class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that are new or other than before, as ``[state, number of the task on it]``.
 
-    The number is 0 where there is none, or somebody else's. ``kinds`` are those of the changed ones that have one.
+    The number is 0 where there is none, or it is another user's. ``kinds`` are those of the changed ones that have one.
     """
 
     changed: Mapping[str, tuple[str, int]] = msgspec.field(default_factory=dict)

@@ -18,7 +18,7 @@ _LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that
 _LETTERS: Final = 100_000  # of all words of a job together
 
 
-def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - whatever JSON schemas know
+def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - any value of a JSON schema
     """Describe a field; what ``schema`` says beyond its type is checked where the value is born."""
     return msgspec.Meta(description=words, extra_json_schema=schema or None)
 

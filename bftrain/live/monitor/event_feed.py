@@ -22,7 +22,7 @@ from bftrain.values.events import (
 
 KEPT: Final = 200
 _LONGEST: Final = 90  # letters of a node set
-_SIZES: Final = 6  # changes of size that are told in one line
+_SIZES: Final = 6  # changes of size in one line
 _WHAT: Final[dict[type, str]] = {
     TaskSubmitted: "submitted",
     TaskFinished: "finished",
@@ -53,7 +53,7 @@ class _Entry(NamedTuple):
 
 
 class EventFeed:
-    """The last things that happened. Taking them in costs nearly nothing; words are found when somebody asks."""
+    """The last things that happened. Taking them in costs nearly nothing; texts are made on request."""
 
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque(maxlen=KEPT)

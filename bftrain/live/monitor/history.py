@@ -1,7 +1,7 @@
 """LiveHistory: how many nodes there were, who held them and how fast all were, over the last minutes, hours and days.
 
 Time is cut into cells, four times over: fine ones that reach minutes back and coarse ones that reach days back. Each
-holds averages that are exact, however short something lasted. So memory is bounded, whatever happens and however long.
+holds averages that are exact, however short something lasted. So memory is bounded for any run.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SPANS: Final = tuple(
     Span(span_s=span_s, width_s=span_s / count)
     for span_s, count in ((600, 600), (3600, 720), (86400, 720), (864000, 720))
 )
-_TOLD: Final = 64  # tasks in a cell that are told apart
-_KNOWN: Final = 4096  # names that may be remembered before those are forgotten that nobody can look at any more
+_TOLD: Final = 64  # tasks in a cell with figures of their own
+_KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 
 
 class HistorySample(NamedTuple):
@@ -210,7 +210,7 @@ def _save(path: Path, levels: list[list[HistoryAverages]], names: dict[int, Name
     ]
     text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
     new = path.with_suffix(".new")
-    with suppress(OSError):  # it is for people to look at: nothing depends on it, and nobody waits for the disk
+    with suppress(OSError):  # it is for people to look at: nothing depends on it or waits for the disk
         new.touch(mode=0o600)
         new.write_bytes(text)
         new.replace(path)

@@ -1,4 +1,4 @@
-"""StatusStream: keeps the history of a live run, and tells whoever watches what changed, as server-sent events."""
+"""StatusStream: keeps the history of a live run, and sends changes to watchers, as server-sent events."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
 
 WATCHERS: Final = 100  # at a time
-_OF_ONE: Final = 20  # of a user who is no operator, so that nobody keeps the others from looking
+_OF_ONE: Final = 20  # of a user who is no operator, so that none keeps the others from watching
 LONGEST_S: Final = 864_000.0
 _BEAT_S: Final = 1.0  # between two updates when nothing happens
 _LEAST_S: Final = 0.2  # between two updates when much happens
 _SAVE_EVERY: Final = 120  # beats
-_NODES_EVERY: Final = 3  # beats, for what changes of nodes without anybody telling
+_NODES_EVERY: Final = 3  # beats, for changes of nodes without events
 _ROWS: Final = 1000  # tasks that are shown
 _AWAY: Final = ("away", 0)
 _AWAY_S: Final = 3600.0  # for which nodes are shown that were ours
@@ -76,7 +76,7 @@ class StatusStream:
 
     # -- looking
 
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or what was told
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         """Note what happened; all else waits until what follows from it is ordered."""
         if what == "events":
             self._happened(value)
@@ -93,7 +93,7 @@ class StatusStream:
             self.feed.happened(event, pool, lambda name: self._numbers.get(name, 0))
 
     def _come_and_gone(self, event: Event) -> None:
-        """Remember for a while which nodes were ours, so that whoever looks on finds each at its place."""
+        """Remember for a while which nodes were ours, so that watchers find each at its place."""
         if isinstance(event, NodesJoined | NodesLeft):
             for node in event.nodes:
                 self._left.pop(node, None)
@@ -284,7 +284,7 @@ class StatusStream:
 
 @dataclass(eq=False)
 class _Watcher:
-    """Somebody who watches, and what they know already."""
+    """A watcher, and what it knows already."""
 
     caller: Caller
     span_s: float
@@ -299,7 +299,7 @@ class _Watcher:
 
 
 def span_of(text: str) -> float:
-    """Read how far back somebody wants to look, in seconds."""
+    """Parse how far back to show, in seconds."""
     try:
         span_s = float(text)
     except ValueError:
@@ -310,5 +310,5 @@ def span_of(text: str) -> float:
 
 
 def _rounded(number: float) -> float:
-    """Keep as many digits as anybody reads."""
+    """Round to the digits that are shown."""
     return float(f"{number:.4g}")

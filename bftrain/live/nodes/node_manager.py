@@ -135,7 +135,7 @@ class NodeManager:
         self._moved.set()
 
     def signalled(self, node: str) -> None:
-        """Tell the scheduler's part that the agent of a node was told to go by the scheduler itself."""
+        """Pass on that the scheduler ordered the agent of a node to end."""
         self._scheduler.noticed(node)
 
     def notice(self, node: str, grace_s: float) -> None:

@@ -26,7 +26,7 @@ _ALIKE: Final = NodeKinds()
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """What the journal leads to: the pool, the unfinished tasks and which of them are paused; and the tasks kept.
 
-    Tasks ``held_up`` cannot be run now, whatever their owners want: they hold no nodes until they can. Nodes of the
+    Tasks ``held_up`` cannot be run now: they hold no nodes until they can. Nodes of the
     pool that are ``mistaken`` are of another kind by now.
     """
 
@@ -64,7 +64,7 @@ def tasks(remembered: StoredState, time_s: float) -> Iterator[Event]:
     wanted = {kept.name: kept for kept in remembered.kept if kept.unfinished}
     for name in remembered.unfinished:
         if name not in wanted:
-            yield TaskCancelled(time_s=time_s, task=name)  # nobody knows what to run for it
+            yield TaskCancelled(time_s=time_s, task=name)  # what to run for it is unknown
     for name, kept in wanted.items():
         if name not in remembered.unfinished:
             yield TaskSubmitted(time_s=time_s, spec=kept.spec)

@@ -28,7 +28,7 @@ class NodesSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> frozenset[str]:
-        """The nodes to use now. Whatever is in doubt is not ours."""
+        """The nodes to use now. Nodes in doubt are not ours."""
         by_word = frozenset() if self.allowed is None else self.allowed
         if self.agents_used:
             there = self.present | self.expected

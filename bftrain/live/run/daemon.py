@@ -39,12 +39,12 @@ _LEAST_S: Final = 1.0
 _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
-# Told of ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
+# Receives ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
 Observer = Callable[[str, Any], None]
 
 
 class LiveDaemon:
-    """A live run. Everything but ``tell`` belongs to the event loop. ``say`` is told what people should know."""
+    """A live run. Everything but ``tell`` belongs to the event loop. ``say`` receives texts for people."""
 
     def __init__(self, opened: LiveResources, say: Callable[[str], None]) -> None:
         site = opened.site
@@ -69,7 +69,7 @@ class LiveDaemon:
         self._loop = asyncio.get_running_loop()
         self.ready = asyncio.Event()  # from then on tasks can be changed
         self.broken: asyncio.Future[BaseException] = self._loop.create_future()
-        self._box: deque[dict[str, Any]] = deque()  # what was told from other threads
+        self._box: deque[dict[str, Any]] = deque()  # messages from other threads
         self._box_noticed = False
         self._turned: set[str] = set()  # tasks whose processes changed since it was written down how far they came
         self._ticking: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class LiveDaemon:
         for kept in self.memory.unfinished:
             await self.books.take_up(kept, max(_LEAST_S, deadline - time.monotonic()))
         self._say_who_is_unfit()
-        self.want()  # before anything is asked for: no pilot is submitted that nobody can use
+        self.want()  # before anything is asked for: no useless pilot is submitted
         self.yard.run(self.opened.agent_order)
         await asyncio.sleep(0)  # it listens before it is asked, so no change in between is lost
         allowed = await self.yard.look(_LOOK_PATIENCE_S)
@@ -315,7 +315,7 @@ class LiveDaemon:
         self.remarks.add(text, time.time())
 
     def broke(self, error: BaseException) -> None:
-        """End: whoever starts next finds out what happened."""
+        """End; the next start finds out what happened."""
         self.state = "broken"
         if not self.broken.done():
             self.broken.set_result(error)

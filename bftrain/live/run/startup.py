@@ -89,14 +89,14 @@ def open_site(site: SiteSettings, tell: Tell) -> LiveResources:
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder in which nobody else can put anything in the place of what is ours."""
+    """Make a folder in which no other user can replace our files."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.stat()
     except OSError as error:
         raise BadConfig(f"cannot be made: {error.strerror}", where=str(folder)) from error
     if about.st_uid != os.getuid():
-        raise BadConfig("belongs to somebody else", where=str(folder), fix="name a folder of your own")
+        raise BadConfig("belongs to another user", where=str(folder), fix="name a folder of your own")
     if stat.S_IMODE(about.st_mode) & 0o022:
         raise BadConfig("others can write there", where=str(folder), fix=f"chmod go-w {folder}")
 
@@ -112,7 +112,7 @@ def check_launchers(site: SiteSettings) -> None:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """Make sure that nobody else runs on the same state; the kernel lets go of it whatever happens to us."""
+    """Make sure that no other run has the same state; the kernel releases the lock with our end."""
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -85,7 +85,7 @@ async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> No
     for number in range(3):
         pipe = transport.get_pipe_transport(number)
         if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
-            pipe.abort()  # it would close only once somebody has read what is still to be written
+            pipe.abort()  # it would close only after all is written
         elif pipe is not None:
             pipe.close()
     await process.wait()

@@ -68,7 +68,7 @@ def _user(name: str) -> pwd.struct_passwd:
 
 
 def _make_spool(spool: Path, reader: pwd.struct_passwd, author: pwd.struct_passwd) -> None:
-    """Make a folder of the reader's, into which the author may put files, and nobody else may look."""
+    """Make a folder of the reader's, into which only the author may put files."""
     shared = author.pw_uid not in {0, reader.pw_uid}
     try:
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)

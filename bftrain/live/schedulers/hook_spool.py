@@ -1,6 +1,6 @@
 """The spool: a folder into which a scheduler's hooks write what happens, one small file each, and from which we read.
 
-Nobody waits for anybody: a hook writes a file and is gone, whether we are there or not. We look at the folder's time
+Neither side waits: a hook writes a file and is gone, whether we are there or not. We look at the folder's time
 fifty times a second, which works for every file system and costs next to nothing, and read what is new. What is heard
 is a reason to look at the scheduler or to give a node back; it never makes a node ours. So files that come twice, late,
 in another order, in parts or not at all do no harm.
@@ -85,7 +85,7 @@ class HookSpool:
             ) from error
 
     def close(self) -> None:
-        """Tell hooks that nobody reads any more."""
+        """Show hooks that no run reads any more."""
         with suppress(OSError):
             (self._folder / READER).unlink()
 
@@ -170,7 +170,7 @@ class HookSpool:
 
 
 class HookListener:
-    """A thread that reads a spool and tells what it hears, so that a file system that hangs stops nobody else."""
+    """A thread that reads a spool and tells what it hears, so that a hanging file system stops nothing else."""
 
     def __init__(
         self, spool: HookSpool, tell: Callable[[Sequence[HookNews]], None], note: Callable[[str], None]
@@ -218,7 +218,7 @@ def listening(
     loop = asyncio.get_running_loop()
 
     def soon(function: Callable[..., None], *given: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody wants to know any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(function, *given)
 
     spool = HookSpool(Path(folder), writers=users(writers))
@@ -239,9 +239,9 @@ def check_folder(folder: Path) -> None:
     if not stat.S_ISDIR(about.st_mode):
         raise NotAvailable("is no folder", where=str(folder), fix=_FIX)
     if about.st_uid != os.geteuid():
-        raise NotAvailable("belongs to somebody else", where=str(folder), fix=_FIX)
+        raise NotAvailable("belongs to another user", where=str(folder), fix=_FIX)
     if about.st_mode & stat.S_IRWXO:
-        raise NotAvailable("is open to everybody", where=str(folder), fix=f"chmod o= {folder}")
+        raise NotAvailable("is open to all users", where=str(folder), fix=f"chmod o= {folder}")
     for above in folder.resolve().parents:
         found = above.stat()
         strange = found.st_uid not in {0, os.geteuid()}

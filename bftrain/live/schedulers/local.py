@@ -33,7 +33,7 @@ _ENDING_S: Final = 5.0
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many slots there are, and when they are idle.
 
-    ``idle`` says how many are from which second on: ``4@0,2@8,3@14``; "" for all of them, always. It begins anew
+    ``idle`` says how many are from which second on: ``4@0,2@8,3@14``; "" for all of them, always. It begins again
     every ``loop_s`` seconds (0: never). Those that were idle for longest become busy first.
     """
 
@@ -194,7 +194,7 @@ class LocalScheduler:
         self._hinted.set()
 
     def _elapsed(self) -> float:
-        """Seconds since the timetable began; it goes on while nobody looks."""
+        """Seconds since the timetable began; it goes on between calls."""
         if self._began is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:

@@ -23,7 +23,7 @@ from bftrain.ports import Availability
 from bftrain.values import checks
 
 Ask = Callable[[Run], Awaitable[frozenset[str]]]
-"""Asks a scheduler for the nodes that nobody has."""
+"""Asks a scheduler for its idle nodes."""
 
 _BETWEEN_S: Final = 0.2
 _MOST_AWAY_S: Final = 60.0
@@ -92,7 +92,7 @@ class NodeWatch:
                         await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:
-        """Name the nodes that nobody has."""
+        """Return the idle nodes."""
         try:
             idle = await self._ask(self._run) - self._starting
         except CommandFailed:
@@ -118,7 +118,7 @@ class NodeWatch:
     # -- inside
 
     def _until_tidy_s(self) -> float:
-        """Say when to look again because hooks told of an end before the node is idle: soon, then ever less often."""
+        """Say when to look again because hooks reported an end before the node is idle: soon, then ever less often."""
         now = time.monotonic()
         self._ended = {
             node: since for node, since in self._ended.items() if node not in self._allowed and now - since < _TIDYING_S

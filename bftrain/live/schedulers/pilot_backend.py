@@ -1,7 +1,7 @@
 """What every batch scheduler has in common when pilots are its jobs: a few commands, what they print, and its states.
 
 A *pilot* is a job of ours on one whole node, in a partition or queue whose jobs are taken away whenever others want the
-node. All it does is run an agent. Whoever knows how one scheduler submits, lists and cancels such jobs writes a
+node. All it does is run an agent. The part that submits, lists and cancels such jobs under one scheduler is a
 :class:`Batch`; the rest is the same for all and stands in :mod:`bftrain.live.schedulers.pilot_manager`.
 """
 
@@ -26,7 +26,7 @@ class PilotState(StrEnum):
 
     WAITING = "waiting"  # in the queue
     RUNNING = "running"  # holds its node
-    STOPPED = "stopped"  # suspended: its agent is frozen, its node works for somebody else
+    STOPPED = "stopped"  # suspended: its agent is frozen, its node works for another job
     ENDING = "ending"  # its processes are being ended
     TAKEN = "taken"  # over: preempted, cancelled, out of time
     LEFT = "left"  # over: its agent ended by itself, with exit code 0
@@ -70,7 +70,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class Trouble(StrEnum):
     """What follows from a command that failed."""
 
-    AWAY = "away"  # nobody answers: try again soon, the world may have changed meanwhile
+    AWAY = "away"  # no answer: try again soon, the world may have changed meanwhile
     LIMIT = "limit"  # no more jobs than now are allowed
     REFUSED = "refused"  # so it will never work: people have to change something
     GONE = "gone"  # there is no such job any more
@@ -138,7 +138,7 @@ class PilotBackend(Protocol):
         ...
 
     async def idle(self, run: Run) -> frozenset[str]:
-        """Name the nodes that pilots could get and nobody has."""
+        """Return the idle nodes that pilots could get."""
         ...
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:

@@ -112,7 +112,7 @@ class PilotJobs:
         self._hinted.set()
 
     def noticed(self, node: str) -> None:
-        """Remember it: the pilot that is there now ends because it was told to."""
+        """Remember it: the pilot that is there now ends on our order."""
         self._noticed[node] = time.time()
 
     @property

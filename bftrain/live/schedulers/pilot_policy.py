@@ -1,9 +1,9 @@
 """The stock of pilots: how many to submit and which to cancel now. No clock and no commands in here.
 
 Some pilots always wait in the queue, so that the scheduler itself fills a node the moment it is idle: long ones for
-nodes that nobody has plans for, shorter ones for those that are planned for a job later. How many follows what becomes
+nodes without planned jobs, shorter ones for those that are planned for a job later. How many follows what becomes
 of them: the stock doubles while all of it is started at once, and shrinks while nothing is. It is held within what the
-site allows, what the tasks could use, and a rate; whatever goes wrong makes it slower, never faster.
+site allows, what the tasks could use, and a rate; errors make it slower, never faster.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class _Seen(msgspec.Struct, kw_only=True):
     stale: list[Pilot]  # they wait with an order that holds no more
     holding: list[Pilot]
     stopped: list[Pilot]  # frozen on a node that others use: they are in the way there
-    leaving: int  # that still hold nodes, but end or were told to
-    parting: int  # that still wait, but were told to go
+    leaving: int  # that still hold nodes, but end or were ordered to
+    parting: int  # that still wait, but were ordered to go
 
 
 class PilotPolicy:
@@ -100,7 +100,7 @@ class PilotPolicy:
         self._strikes: dict[str, int] = {}
         self._bad: dict[str, float] = {}  # node -> until when it is avoided
 
-    # -- what is told
+    # -- updates
 
     def want(self, nodes: float) -> None:
         """Hold no more pilots than this."""
@@ -143,7 +143,7 @@ class PilotPolicy:
         """Decide after a look at all pilots.
 
         ``wall_s`` is the time on the scheduler's clock, ``marks`` are those of the orders, the longest first, and
-        ``idle`` is how many nodes are idle, if anybody counted.
+        ``idle`` is how many nodes are idle, if they were counted.
         """
         self._learn(now_s, wall_s, pilots)
         seen = self._sorted_out(now_s, pilots, marks)
@@ -233,7 +233,7 @@ class PilotPolicy:
         most = min(most, self._limits.submitted - len(seen.stopped))
         budget = _whole(most - len(seen.holding) - seen.leaving)
         if self._settings.reserve:
-            # Who waits takes any node at any time, so nobody may wait while there are none to spare
+            # A waiting pilot takes any node at any time, so none may wait while there are no spare nodes
             budget = min(budget, max(0, (idle or 0) - self._settings.reserve))
         return budget
 

@@ -95,7 +95,7 @@ class Scheduler(Protocol):
         ...
 
     def noticed(self, node: str) -> None:
-        """Note that the scheduler told the agent of a node that it takes the node, before it does."""
+        """Note that the scheduler announced to the agent of a node that it takes the node."""
         ...
 
     async def give_back(self, nodes: Collection[str]) -> None:

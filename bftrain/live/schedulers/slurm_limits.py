@@ -48,7 +48,7 @@ async def ask(run: Run, chosen: Chosen) -> PilotLimits:
     accounting = config.get("AccountingStorageType", "").strip() == "accounting_storage/slurmdbd"
     if accounting:
         rows = await _accounted(run, chosen, partition)
-    if "PreemptType" not in config:  # not to be taken for a Slurm that preempts nobody
+    if "PreemptType" not in config:  # not to be taken for a Slurm without preemption
         raise CommandFailed(("scontrol", "show", "config"), 0, "printed what cannot be read")
     walls = [row.get("MaxWall", "") for row in rows]
     remarks = [*_preemption(config, partition, rows, chosen), *_state(partition)]
@@ -89,7 +89,7 @@ async def _accounted(run: Run, chosen: Chosen, partition: Mapping[str, str]) -> 
         try:
             rows += read_table(await run(Command(argv=argv)))
         except CommandFailed:
-            continue  # not everybody may ask; the answer of sbatch will tell
+            continue  # not all users may ask; sbatch's answer will show it
     return rows
 
 

@@ -124,7 +124,7 @@ class LauncherPool:
         return gone
 
     def overdue(self, patience_s: float) -> frozenset[str]:
-        """The nodes that tasks were to give up longer ago than this, or whose task is over: nothing is told of it."""
+        """The nodes that tasks were to give up longer ago than this, or whose task is over without a message."""
         latest = time.monotonic() - patience_s
         return frozenset(
             node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._of

@@ -43,7 +43,7 @@ class TaskProgressTrack:
     _began_at_step: int | None = None  # where it went on when it ran for the first time
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """Take in what is told of the task."""
+        """Take in a message of the task."""
         match message["type"]:
             case "starting" if self.skip_start:
                 self.skip_start = False

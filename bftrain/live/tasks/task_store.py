@@ -1,6 +1,6 @@
 """TaskStore: the tasks and what else must survive us, in tables beside the record of events, changed together with it.
 
-What is changed here is only due until it is written: whoever journals an event takes the ``due`` changes along.
+What is changed here is only due until it is written: the code that journals an event takes the ``due`` changes along.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class TaskStore:
     # -- writing
 
     def due(self) -> list[Statement]:
-        """Give what is to be written; whoever asks writes it."""
+        """Return the changes to write; the caller writes them."""
         due, self._due = self._due, []
         return due
 

@@ -80,7 +80,7 @@ class NodeAgent:
     # -- life
 
     def run(self) -> int:
-        """Serve until told to go; gives the exit code."""
+        """Serve until the end is ordered; returns the exit code."""
         adopt_orphans()
         wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -221,7 +221,7 @@ class NodeAgent:
         match message["type"]:
             case "tell" if worker is not None:
                 words = inner_of(message, "message")
-                worker.told(words)
+                worker.on_message(words)
                 self._door.tell(name, words)
             case "stop" if worker is not None:
                 self._stop(worker, float(message.get("grace_s", 0.0)))

@@ -79,7 +79,7 @@ class ManagerLink:
             self.say({"type": "alive"})
 
     def say(self, message: Message) -> None:
-        """Tell the manager, if there is one: whoever comes after it asks what is going on."""
+        """Send to the manager, if there is one: a later manager asks for the state."""
         if self._wire is not None and self._sealed.greeted:
             self._wire.send(self._sealed.seal(message))
 

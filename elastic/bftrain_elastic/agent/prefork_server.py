@@ -1,6 +1,6 @@
 """The nursery: a process that has imported what is slow to import, and forks workers that therefore start at once.
 
-It is the parent of all workers of a node. It is told what to do by its agent, and it ends with it, and all workers
+It is the parent of all workers of a node. It takes orders from its agent, and it ends with it, and all workers
 with both: it adopts orphans, and when its agent is gone it kills all that is left. It does the same when its agent
 stands still for so long that the manager gives the node up, and may start the workers elsewhere.
 
@@ -183,7 +183,7 @@ class PreforkServer:
         self._tell({"type": "died", "worker": worker, "code": code, "told_to_end": event})
 
     def _kill_orphans(self) -> None:
-        """Kill what dead workers left behind: adopted processes in nobody's session."""
+        """Kill what dead workers left behind: adopted processes without a session of ours."""
         for pid in children(os.getpid()):
             with suppress(ProcessLookupError):
                 if pid not in self._workers and os.getsid(pid) not in self._workers:
@@ -274,7 +274,7 @@ def run_script(argv: list[str]) -> int:
             return ended.code or 0
         sys.stderr.write(f"{ended.code}\n")
         return 1
-    except BaseException as error:  # noqa: BLE001 - whatever ends a script is shown, and ends the worker
+    except BaseException as error:  # noqa: BLE001 - any end of a script is shown, and ends the worker
         sys.stderr.write(tracebacks.of_script(error))
         return 1
     finally:
@@ -292,12 +292,12 @@ def main(arguments: list[str]) -> None:
     DOOR is the folder in which the agent lets workers in: if the agent was killed, it is left to us.
     """
     agent_pid = int(arguments[1])
-    die_with(agent_pid)  # while we import there are no workers, and nobody reads the socket
+    die_with(agent_pid)  # while we import there are no workers, and no one reads the socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to answer
     signals = _catch_signals()
     adopt_orphans()
     agent = socket.socket(fileno=int(arguments[0]))
-    # Whoever asks here whether there is CUDA must not start it: forks of a process that did cannot use it
+    # Checks for CUDA here must not start it: forks of a process that did cannot use it
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     missing = []
     for module in arguments[3:]:
@@ -306,7 +306,7 @@ def main(arguments: list[str]) -> None:
         except ImportError as error:
             missing.append(f"{module}: {error}")
     gc.collect()
-    gc.freeze()  # forks share the pages of all this, as long as nobody counts it through
+    gc.freeze()  # forks share the pages of all this, as long as the collector leaves it alone
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
     agent.sendall(encode({"type": "warm", "missing": missing}) + b"\n")
     try:

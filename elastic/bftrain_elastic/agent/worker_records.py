@@ -77,7 +77,7 @@ class WorkerRecord:
             go=place and {name: whole_of(place, name) for name in ("generation", "rank", "workers")},
         )
 
-    def told(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         """Remember what was said to it."""
         if message.get("type") == "go":
             self.go, self.ready = {name: message[name] for name in ("generation", "rank", "workers")}, None

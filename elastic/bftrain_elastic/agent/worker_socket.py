@@ -1,4 +1,4 @@
-"""The door: the Unix socket on which an agent's workers find it, open to nobody but its own user."""
+"""The Unix socket on which an agent's workers reach it, open to its own user only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME: Final = "agent"
 
 
 def sweep() -> None:
-    """Remove the doors of our user's agents that were killed: nobody opens there any more."""
+    """Remove the sockets of our user's agents that were killed."""
     for home in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
             if home.stat().st_uid != os.getuid() or home.is_symlink():
@@ -58,7 +58,7 @@ class WorkerSocket:
         with reachable(f"{self.path}.new") as name:
             self._door.bind(name)
         self._door.listen(64)
-        Path(f"{self.path}.new").rename(self.path)  # whoever finds it can come in
+        Path(f"{self.path}.new").rename(self.path)  # once it is visible workers can connect
         self._waits = False  # no worker can be let in at the moment
         selector.register(self._door, selectors.EVENT_READ, lambda _: self._let_in_all())
 

@@ -1,6 +1,6 @@
 """The hub: the manager's side of all agents' connections, in a thread of its own.
 
-Whatever the courses do happens in this thread, so they need no locks. Others reach it through :meth:`Hub.call`.
+All calls of task lifecycles happen in this thread, so they need no locks. Others use :meth:`AgentHub.call`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose 
 class AgentHub:
     """Talks to all agents. ``tell`` is called from the hub's thread; ``address`` is where agents find it.
 
-    With ``closed`` nobody is let in before :meth:`open`: a manager that was restarted first says which tasks are to
+    With ``closed`` no agent is let in before :meth:`open`: a manager that was restarted first says which tasks are to
     hold which nodes, so that workers that went on without it are known when their agents come back. ``epoch`` counts
     the starts of the manager: agents refuse one that is older than another that they obeyed. ``settle_s`` is how long
     a preemption may take to reach all processes of a node.
@@ -103,7 +103,7 @@ class AgentHub:
         self._finish(self._end)
 
     def abandon(self) -> None:
-        """End without a word to anybody, as if this process had been killed."""
+        """End without a message, as if this process had been killed."""
         self._finish(self._fall_silent)
 
     def _finish(self, end: Callable[[], None]) -> None:
@@ -161,7 +161,7 @@ class AgentHub:
             agent.say({"type": "stop", "worker": worker, "grace_s": grace_s})
 
     def clear(self, nodes: frozenset[str]) -> None:
-        """Kill all workers on these nodes now, whoever started them."""
+        """Kill all workers on these nodes now, also those of other managers."""
         for worker in self._waiting.on(nodes):
             self._ended(worker, _KILLED)
         for node in nodes:
@@ -190,7 +190,7 @@ class AgentHub:
         return frozenset(owner.node for _, owner in self._workers.of(listener) if owner.task == task)
 
     def tell(self, event: Message) -> None:
-        """Tell the manager; whatever happens there must not end the hub, on which all tasks depend."""
+        """Send to the manager; an error there must not end the hub, on which all tasks depend."""
         now = time.time()
         if event.get("type") == "report":  # whose t is from the clock of another machine
             event = {"heard": now, **event}

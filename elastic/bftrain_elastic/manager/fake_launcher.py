@@ -1,4 +1,4 @@
-"""The fake launcher: tasks that run nowhere, for tests of whoever drives launchers.
+"""The fake launcher: tasks that run nowhere, for tests of programs that use launchers.
 
 A step takes ``step_s`` seconds of real time and 1/size of that on several nodes. A job's ``argv`` may say
 ``--steps N``, after which it is done, or ``--fail``: then it dies whenever it starts.
@@ -39,7 +39,7 @@ class _Task:
 
 
 class FakeLauncher:
-    """Does at once what it is told, and counts steps."""
+    """Carries orders out at once, and counts steps."""
 
     name = "fake"
 
@@ -47,7 +47,7 @@ class FakeLauncher:
         self._tell = tell
         self._step_s = step_s
         self._tasks: dict[str, _Task] = {}
-        self._lock = threading.RLock()  # whoever is told something may call back
+        self._lock = threading.RLock()  # a receiver of messages may call back
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bftrain-fake", daemon=True)
         self._thread.start()
@@ -79,7 +79,7 @@ class FakeLauncher:
                     self._changed(name, self._tasks[name], held)
 
     def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on the first ``size`` of its nodes only, until told otherwise."""
+        """Let a task run on the first ``size`` of its nodes only, until the next call."""
         with self._lock:
             held = self._tasks[task].nodes
             self._tasks[task].limit = size
@@ -114,7 +114,7 @@ class FakeLauncher:
             for _ in range(ALLOWED - 1):
                 self._say(name, {"type": "note", "text": "it ended with 1; it is started again"})
             task.held = ()
-            self._say(name, {"type": "failed", "reason": "it ended with 1\nValueError: as it was told to"})
+            self._say(name, {"type": "failed", "reason": "it ended with 1\nValueError: as it was asked to"})
         elif not task.over:
             task.generation += 1
             task.next_at = time.monotonic() + self._step_s / len(task.nodes)

@@ -30,7 +30,7 @@ _CLOSING_S: Final = 30.0
 class AgentLauncher:
     """A launcher whose tasks run on a hub's agents; ``make_course`` says how.
 
-    What is told goes to the hub's ``tell``.
+    Messages go to the hub's ``tell``.
     """
 
     def __init__(self, name: str, make_course: MakeCourse, hub: AgentHub) -> None:
@@ -61,11 +61,11 @@ class AgentLauncher:
         self._hub.call(lambda: self._apply(list(actions)))
 
     def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on the first ``size`` of its nodes only, until told otherwise; all of them stay its own."""
+        """Let a task run on the first ``size`` of its nodes only, until the next call; all of them stay its own."""
         self._hub.call(lambda: self._narrow(task, size))
 
     def drop(self, task: str) -> None:
-        """Forget a task; whatever is left of it is killed."""
+        """Forget a task; all its processes are killed."""
         self._names.discard(task)
         self._hub.call(lambda: self._drop(task))
 
@@ -93,7 +93,7 @@ class AgentLauncher:
             nodes, task = tuple(action["nodes"]), action.get("task", "")
             match action["action"]:
                 case "start" | "grow" if task not in self._wants:
-                    reason = f"the {self.name} launcher was not told what to run for it"
+                    reason = f"the {self.name} launcher does not know what to run for it"
                     self._hub.tell({"type": "failed", "task": task, "reason": reason})
                 case "start" | "grow":
                     before.setdefault(task, self._wants[task])
@@ -145,7 +145,7 @@ class AgentLauncher:
     def _with(self, task: str, do: Callable[[TaskLifecycle], object]) -> object:
         """Let a task's course do something. One that goes wrong fails its own task, and no other.
 
-        Whoever starts the task again finds a new one.
+        The next start of the task makes a new one.
         """
         course = self._courses.get(task)
         try:
@@ -213,7 +213,7 @@ class AgentLauncher:
 
 @dataclass(frozen=True, slots=True)
 class LauncherFactory:
-    """Makes a launcher for whoever is to be told, on a hub; ``available`` says whether its workers can run here."""
+    """Makes a launcher from a receiver of messages and a hub; ``available``: whether its workers can run here."""
 
     name: str
     course: MakeCourse

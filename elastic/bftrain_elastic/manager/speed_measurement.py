@@ -41,7 +41,7 @@ class _Line:
 
 
 class SpeedMeasurement:
-    """What is known of one task. Feed it everything that is told of the task."""
+    """What is known of one task. Feed it all messages of the task."""
 
     def __init__(self) -> None:
         self._windows: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
@@ -56,7 +56,7 @@ class SpeedMeasurement:
         self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
 
     def hear(self, message: Message) -> bool:
-        """Take in what is told; tell whether a speed or a cost is known better now."""
+        """Take in a message; returns whether a speed or a cost is known better now."""
         if message.get("type") == "starting":
             self._starting_at, self._last, self._stride = float(message["t"]), None, None
             self._first_after_start = True

@@ -1,9 +1,9 @@
 """torchrun in a blink: ``torchrun.py SIZE RANK WORKERS ADDRESS:PORT SCRIPT ...``.
 
 This is torchrun's own agent, with two things that torch lets others bring. Torch's meeting point opens its port on all
-interfaces; here rank 0 listens where it is told and nowhere else, and the training meets there too. And torchrun's
-workers import torch anew; here they are forks of an agent that has it, which start at once. It stands in a folder of
-its own, because Python lets a script import whatever lies beside it.
+interfaces; here rank 0 listens on the given address only, and the training meets there too. And torchrun's
+workers import torch again; here they are forks of an agent that has it, which start at once. It stands in a folder of
+its own, because Python lets a script import all files beside it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _worker(parent: int, script: list[str]) -> None:
     code = run_script(script)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with suppress(BlockingIOError):
-        if signal.SIGTERM in os.read(heard, 4096):  # the agent may have been told too, and does not want our answer
+        if signal.SIGTERM in os.read(heard, 4096):  # the agent may have the signal too, and does not want our answer
             code = code or _TERMINATED
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Footprints: what processes leave behind, or should not: live processes, and ports on which somebody listens."""
+"""Find what processes left behind: live processes, and ports on which one listens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEAD: Final = frozenset("ZX")
 
 
 def alive(pids: Iterable[int]) -> set[int]:
-    """Give those of these processes that live; a dead one that nobody has buried yet does not."""
+    """Give those of these processes that live; a dead one that was not reaped yet does not."""
     found = set()
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -28,15 +28,15 @@ def alive(pids: Iterable[int]) -> set[int]:
 
 
 def listening(pids: Iterable[int] | None = None) -> set[tuple[str, int]]:
-    """Give the addresses and TCP ports on which any of these processes listens; without any, anybody here."""
-    everybody = pids is None
+    """Give the addresses and TCP ports on which any of these processes listens; without any, all processes here."""
+    all_processes = pids is None
     wanted = set() if pids is None else {inode for pid in pids for inode in _sockets(pid)}
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(FileNotFoundError):
             for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
                 words = line.split()
-                if words[3] == _LISTENS and (everybody or words[9] in wanted):
+                if words[3] == _LISTENS and (all_processes or words[9] in wanted):
                     host, _, port = words[1].partition(":")
                     found.add((_address(host), int(port, 16)))
     return found

@@ -41,20 +41,20 @@ class LauncherPort(Protocol):
 
 
 class MessageLog:
-    """Everything a launcher told, and a way to wait for more of it."""
+    """All messages of a launcher, and a way to wait for more."""
 
     def __init__(self) -> None:
         self.all: list[Message] = []
         self._news = threading.Condition()
 
     def __call__(self, message: Message) -> None:
-        """Take in what is told."""
+        """Take in a message."""
         with self._news:
             self.all.append(message)
             self._news.notify_all()
 
     def of(self, what: str, task: str, since: int = 0) -> list[Message]:
-        """Give all of one kind that were told about a task."""
+        """Return all messages of one type about a task."""
         return [one for one in self.all[since:] if one["type"] == what and one.get("task") == task]
 
     def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
@@ -62,7 +62,7 @@ class MessageLog:
         with self._news:
             if not self._news.wait_for(true, timeout_s):
                 last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
-                raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; the last it told: {last}")
+                raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; its last messages: {last}")
 
     def steps(self, task: str, size: int, count: int = 5) -> None:
         """Wait for ``count`` more steps at ``size`` nodes."""
@@ -157,7 +157,7 @@ class LocalStage:
         self._doors = {path.name for path in (self.folder / "tmp").glob("bftrain*")}
 
     def hub_nodes(self) -> set[str]:
-        """Give the nodes whose agents are there, as they were told."""
+        """Return the nodes with registered agents, according to the messages."""
         there: set[str] = set()
         for one in self.messages.all:
             if one["type"] == "registered":

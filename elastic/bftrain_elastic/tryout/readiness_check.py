@@ -46,7 +46,7 @@ class ReadinessFinding:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """What was seen of a script beside what was told: the sizes at which it did its steps, and values on disk."""
+    """What was seen of a script beside its messages: the sizes at which it did its steps, and values on disk."""
 
     reached: list[int] = field(default_factory=list)
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
@@ -240,7 +240,7 @@ def _loss_falls(lines: Sequence[Message]) -> ReadinessFinding:
         return ReadinessFinding("goes on learning", ok=False, detail="too few losses to tell", fix=LOSS)
     first, last = mean(losses[:third]), mean(losses[-third:])
     if last > first + abs(first) * _FALLING:
-        fix = "see that model and optimizer are in the state, and that train() does not make them anew"
+        fix = "see that model and optimizer are in the state, and that train() does not make new ones"
         return ReadinessFinding(
             "goes on learning", ok=False, detail=f"the loss rises: {first:.4g} -> {last:.4g}", fix=fix
         )

@@ -10,7 +10,7 @@ import time
 
 
 def main() -> None:
-    """Train, or fail as told."""
+    """Train, or fail as its arguments say."""
     import torch
 
     from bftrain_elastic import State, report, run
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--fail", action="store_true", help="die at the start")
     arguments = parser.parse_args()
     if arguments.fail:
-        raise ValueError("as it was told to")
+        raise ValueError("as it was asked to")
 
     torch.manual_seed(1)
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Train, or fail as told."""
+    """Train, or fail as its arguments say."""
     import horovod.torch as hvd
     import torch
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--fail", action="store_true", help="die at the start")
     arguments = parser.parse_args()
     if arguments.fail:
-        raise ValueError("as it was told to")
+        raise ValueError("as it was asked to")
 
     hvd.init()
     torch.manual_seed(1)

@@ -15,14 +15,14 @@ from bftrain_elastic import State, report, run
 
 
 def main() -> None:
-    """Count, or fail as told."""
+    """Count, or fail as its arguments say."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--step-s", type=float, default=0.005, help="how long a step takes")
     parser.add_argument("--fail", action="store_true", help="die at the start")
     arguments = parser.parse_args()
     if arguments.fail:
-        raise ValueError("as it was told to")
+        raise ValueError("as it was asked to")
     over = Path(os.environ.get("BFTRAIN_FOLDER", ".")) / "over"
     if os.environ.get("RANK", "0") != "0":
         while not over.exists():

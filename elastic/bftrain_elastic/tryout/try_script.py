@@ -1,4 +1,4 @@
-"""ScriptTrial a script: agents on this machine, a launcher, and sizes that change as told."""
+"""Try a script: agents on this machine, a launcher, and sizes that change on demand."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def schedule(text: str) -> tuple[SizeChange, ...]:
 
 
 class ScriptTrial:
-    """One task on local agents. What is told is kept in ``told``."""
+    """One task on local agents. ``messages`` holds those of its launcher."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class ScriptTrial:
             self.until(lambda: bool(self._all("paused")), _GRACE_S + _SPARE_S)
 
     def count(self, size: int, since: int) -> int:
-        """Give how many steps at ``size`` nodes were told of after the first ``since`` things that were told."""
+        """Return how many steps at ``size`` nodes were reported after the first ``since`` messages."""
         return len([one for one in self.messages[since:] if one["type"] == "report" and one["size"] == size])
 
     def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -136,7 +136,7 @@ class ScriptTrial:
             return self._news.wait_for(lambda: true() or bool(self.ended), timeout_s)
 
     def news(self) -> list[Message]:
-        """Give what was told since this was asked for last."""
+        """Return the messages since the last call."""
         with self._news:
             new = self.messages[self._drained :]
             self._drained = len(self.messages)

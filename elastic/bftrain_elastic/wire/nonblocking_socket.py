@@ -10,13 +10,13 @@ from typing import Final
 
 _CHUNK: Final = 65536
 _UNHEARD_MS: Final = 10_000  # the other machine may have gone without a word: then what we send is not acknowledged
-_OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: whoever lets so much pile up does not read any more
+_OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: a peer that lets so much pile up does not read any more
 
 
 class NonblockingSocket:
     """Hands what arrives to ``on_data``, and sends what it is given as soon as the other side takes it.
 
-    ``on_end`` is called once, with a reason, when the connection is over. It is never called out of ``send``: whoever
+    ``on_end`` is called once, with a reason, when the connection is over. It is never called out of ``send``: code that
     sends is in the midst of something.
     """
 

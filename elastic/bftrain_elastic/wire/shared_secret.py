@@ -37,7 +37,7 @@ def read_secret(path: Path) -> bytes:
     finally:
         os.close(file)
     if found.st_uid != os.getuid():
-        raise BadSecret("belongs to somebody else", where=str(path), fix=_NEW)
+        raise BadSecret("belongs to another user", where=str(path), fix=_NEW)
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise BadSecret("others than its owner can read or write it", where=str(path), fix=f"chmod 600 {path}")
     try:

@@ -1,4 +1,4 @@
-"""Words: what a worker may say, looked at before anybody acts on it. A script is somebody's, and may say anything."""
+"""Messages of workers, checked before use: a user's script may send anything."""
 
 from __future__ import annotations
 

@@ -128,4 +128,4 @@ class AgentChannel:
 
 
 def _nothing() -> None:
-    """Do nothing when told to abort: there is no group."""
+    """Do nothing on an abort: there is no group."""

@@ -3,7 +3,7 @@
 It is ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, what the tensors
 look like), and the bytes of all tensors. It is written beside its place and then moved there.
 
-Whoever goes on from a commit is of the next lineage, and what an earlier one still wants to write is refused: workers
+A process that goes on from a commit is of the next lineage, and later writes of earlier ones are refused: workers
 on a node that was lost to its manager, but not to the storage, must not undo what was done elsewhere since.
 """
 
@@ -58,7 +58,7 @@ def save(folder: Path, tree: StateTree, step: int, lineage: int = 0) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what was being written when its writer was killed; nobody may be writing now."""
+    """Remove what was being written when its writer was killed; no process may be writing now."""
     for path in folder.glob(f"{NAME}.*"):
         path.unlink(missing_ok=True)
 
@@ -162,5 +162,7 @@ def _read(file: BinaryIO, shape: TreeShape, folder: Path) -> Tensor:
 
 def _damaged(folder: Path) -> BadCommit:
     return BadCommit(
-        "is damaged, or no state of this version", where=str(folder / NAME), fix="move it away to start anew"
+        "is damaged, or no state of this version",
+        where=str(folder / NAME),
+        fix="move it away to start again",
     )

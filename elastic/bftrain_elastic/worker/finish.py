@@ -30,4 +30,4 @@ def finish() -> None:
             channel.say({"type": "finished"})
             channel.close()
     except OSError as error:
-        warnings.warn(f"that the work is done is not told: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the end of the work could not be reported: {error}", RuntimeWarning, stacklevel=2)

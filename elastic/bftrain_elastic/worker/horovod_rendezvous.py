@@ -1,7 +1,7 @@
 """Where the members of a Horovod group tell each other their addresses.
 
 Horovod looks for a small HTTP service: ``PUT``, ``GET`` and ``DELETE`` of ``/scope/key``, 404 for what is not there
-yet. Its own one listens on all interfaces; this one listens where it is told, and serves one group only.
+yet. Its own one listens on all interfaces; this one listens on the given address, and serves one group only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HorovodRendezvous:
         self._thread.start()
 
     def refuse(self) -> None:
-        """Answer nothing any more, so that nobody waits here for a member that is dead."""
+        """Answer nothing any more, so that no member waits here for a dead one."""
         self._server.refusing = True
 
     def close(self) -> None:

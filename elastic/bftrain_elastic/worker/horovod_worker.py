@@ -96,7 +96,7 @@ class _Moved:
         self._commit_samples = 0
         self._group = HorovodGroup(address)
 
-    def run(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
+    def run(self) -> Any:  # noqa: ANN401 - the result of the script's function
         folder = os.environ.get(FOLDER)
         self._own.folder = Path(folder) if folder else None
         self._own.tell = teller(self._channel)
@@ -114,7 +114,7 @@ class _Moved:
             self._own.place = "after train"
             self._group.close()
 
-    def _follow(self) -> Any:  # noqa: ANN401 - whatever the script's function gives
+    def _follow(self) -> Any:  # noqa: ANN401 - the result of the script's function
         """Do what the agent says until the training is over."""
         self._say_ready(0, "")
         while (order := self._channel.next()) is not None:

@@ -20,7 +20,7 @@ def sockets() -> set[int]:
 
 
 def cut(numbers: Iterable[int]) -> None:
-    """Shut those of these sockets that lead over a network; whoever waits for them sees an error. From any thread."""
+    """Shut the network sockets among these; a thread that waits for them sees an error. From any thread."""
     for number in numbers:
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
             connection.getpeername()  # only what is connected: Gloo does not survive it when its doors are shut

@@ -68,7 +68,7 @@ def outlive_others() -> None:
 
 
 def claim_device() -> None:
-    """Make the worker's own GPU, if it has one, the one that CUDA means unless told otherwise."""
+    """Make the worker's own GPU, if it has one, the default one for CUDA."""
     import torch
 
     if torch.cuda.is_available():
@@ -83,7 +83,7 @@ def own_gpu() -> int:
 
 
 def aside(tree: StateTree) -> AbstractContextManager[object]:
-    """Do something with a tree while the GPU may be stuck in what it was told before: beside that, not behind it."""
+    """Do something with a tree while the GPU may be stuck in earlier work: beside that, not behind it."""
     if not any(one.device.type == "cuda" for one in tree.tensors):
         return nullcontext()
     import torch
@@ -144,7 +144,7 @@ class ProcessGroup:
         self._before = set()
 
     def abort(self) -> None:
-        """Cut the connections to all members, so that nobody waits for a dead one. From any thread."""
+        """Cut the connections to all members, so that none waits for a dead one. From any thread."""
         if not self._joined:
             return
         cut(sockets() - self._before)

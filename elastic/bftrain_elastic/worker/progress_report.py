@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go
 SIZE: Final = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on
-RANK: Final = "RANK"  # which worker this is, if anybody says so; the first one's lines count
+RANK: Final = "RANK"  # which worker this is, if it is set; the first one's lines count
 
 Write = Callable[[bytes], object]
 

@@ -183,7 +183,7 @@ class _Resized:
                 self._synchronise(group, place)
             elif self._inner.copy_step != self._inner.step:
                 keep(self._state)
-            group.largest(0)  # everybody is through
+            group.largest(0)  # all are through
         elif self._inner.keeps_alone:
             keep(self._state)
         if place.rank == 0:

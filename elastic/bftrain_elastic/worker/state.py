@@ -17,7 +17,7 @@ class RegroupSignal(BaseException):
 
 
 class State(StateBase):
-    """Model, optimizer, and whatever else has to survive: ``State(model=..., optimizer=..., position=0, best=1e9)``.
+    """Model, optimizer, and other values that survive: ``State(model=..., optimizer=..., position=0, best=1e9)``.
 
     Everything given is an attribute. Objects with ``state_dict`` and ``load_state_dict`` keep their identity; other
     values (numbers, strings, lists, dicts, tensors) are replaced when the state is restored.
@@ -30,7 +30,7 @@ class State(StateBase):
     changed the same of them since the last commit, and before each planned change of the group.
     """
 
-    def __init__(self, **values: Any) -> None:  # noqa: ANN401 - whatever the script wants to keep
+    def __init__(self, **values: Any) -> None:  # noqa: ANN401 - any values that the script wants to keep
         self.__dict__[OWN] = StateInternals()
         for name, value in values.items():
             if hasattr(type(self), name) or name.startswith("_"):
@@ -96,7 +96,7 @@ class State(StateBase):
             raise RegroupSignal
         own.place = "script"
 
-    if TYPE_CHECKING:  # whatever it was given is an attribute, and may be set
+    if TYPE_CHECKING:  # every value is an attribute, and may be set
 
         def __setattr__(self, name: str, value: Any) -> None: ...  # noqa: ANN401 - a state holds anything
 

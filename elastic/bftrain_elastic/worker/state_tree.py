@@ -30,7 +30,7 @@ class StateTree:
     plain: str
     tensors: Sequence[Tensor]
 
-    def unfolded(self) -> Any:  # noqa: ANN401 - whatever was folded
+    def unfolded(self) -> Any:  # noqa: ANN401 - any folded value
         """Give the value again; its tensors are ours, not copies."""
         return _unfold(json.loads(self.plain), self.tensors)
 
@@ -84,7 +84,7 @@ class NamedValues:
 def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
     if isinstance(value, _SCALARS):
         return ["is", value]
-    torch = sys.modules.get("torch")  # where nobody has imported it there are no tensors
+    torch = sys.modules.get("torch")  # without an import there are no tensors
     if torch is not None and isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
@@ -102,7 +102,7 @@ def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
     )
 
 
-def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 - whatever was folded
+def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 - any folded value
     match node:
         case ["is", value]:
             return value

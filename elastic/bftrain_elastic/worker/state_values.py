@@ -39,9 +39,9 @@ class StateInternals:
         self.save_at = 0.0
         self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
         self.disk_told_at = 0.0
-        self.disk_untold: Message | None = None  # the last write, as long as it is not told
+        self.disk_untold: Message | None = None  # the last write, until it is reported
         self.parallel: Any = None
-        self.asked: Callable[[], int] = lambda: 0  # the largest generation that anybody wants us to gather for
+        self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
         self.tell: Callable[[Message], None] = lambda _message: None
         self.told_at = 0.0
         self.place = "script"  # what the worker is doing, in a word

@@ -41,7 +41,7 @@ class AdvancingTask(Protocol):
 class HarvestOverTime:
     """Takes down how the harvest grows in a run of ``span_s`` seconds. Times are seconds since the log's start.
 
-    Where nobody knows how long the run will be (``None``), stretches are short at first, and whenever there are twice
+    Where the length of the run is unknown (``None``), stretches are short at first, and whenever there are twice
     as many as wanted, each two become one.
     """
 

@@ -34,7 +34,7 @@ class UnusedReason(StrEnum):
     BELOW_MINIMUM = "below_minimum"  # a waiting task needs more nodes than are left
     NOT_WORTH = "not_worth"  # a task could have taken it, and the decision was against it
     UNDECIDED = "undecided"  # the decision on it was still to take effect
-    OTHER_KIND = "other_kind"  # whoever wants more runs on nodes of other kinds, or holds some; only where kinds differ
+    OTHER_KIND = "other_kind"  # tasks that want more run on nodes of other kinds, or hold some; only where kinds differ
 
 
 PLAIN: Final = tuple(
@@ -102,7 +102,7 @@ class Ledger:
 
     @property
     def unused_node_s(self) -> dict[UnusedReason, float]:
-        """Idle node-seconds held by nobody, by reason."""
+        """Unused idle node-seconds by reason."""
         return {reason: self._total(column) for reason, column in self._unused.items()}
 
     def check(self, log: EventLog, held_node_s: Iterable[float]) -> None:

@@ -60,7 +60,7 @@ def _row(step: JournalStep) -> tuple[object, ...]:
 @_journal_file
 @prints_results
 def plan(path: Path, out: Output) -> None:
-    """Print which task holds which nodes where JOURNAL ends, for whoever must take over from there."""
+    """Print which task holds which nodes where JOURNAL ends, for a program that takes over from there."""
     from bftrain.journal import Journal
     from bftrain.rerun import restore
 
@@ -74,7 +74,7 @@ def plan(path: Path, out: Output) -> None:
 @_journal_file
 @prints_results
 def verify(path: Path, out: Output) -> None:
-    """Decide every step of JOURNAL anew; exit 3 if any decision differs from the recorded one."""
+    """Decide every step of JOURNAL again; exit 3 if any decision differs from the recorded one."""
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
     from bftrain_replay.commands.replay_journal import say_differences
@@ -118,7 +118,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
         check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()))
     with Journal.open(path) as journal:
         events = recorded(journal)
-        over = dict(go_through(journal, events, anew=False).work_samples)
+        over = dict(go_through(journal, events, decide_again=False).work_samples)
         over.update({name: samples for name, samples in reported_samples(journal, events).items() if name in over})
         specs = events.with_work(over)
         settings = ReplaySettings.of(journal.settings_now)

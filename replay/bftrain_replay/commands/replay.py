@@ -40,7 +40,7 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "cost_factor": (float, "Multiplies what growing, shrinking and starting take [1]."),
     "progress": (str, "What preemption takes back: memory, memory:SECONDS, disk:SECONDS or task [memory]."),
     "checkpoint_interval_s": (float, "The same as --progress disk:SECONDS."),
-    "seed": (int, "Where whatever is random comes from [0]."),
+    "seed": (int, "Seed of all random choices [0]."),
     "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),
 }
 

@@ -1,4 +1,4 @@
-"""``bftrain replay --journal``: what a live run did, decided anew and shown like any replay."""
+"""``bftrain replay --journal``: a live run, decided again and shown like any replay."""
 
 from __future__ import annotations
 

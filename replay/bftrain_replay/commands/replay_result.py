@@ -92,7 +92,7 @@ def _held_against(study: ReplayStudy, ideal: IdealCluster) -> Iterator[str]:
         fluid, least = (over[f"{name}_over_{what}"] for what in ("fluid", "least"))
         yield (
             f"{label}: {_as_long(fluid)}the {text_formats.duration(fluid_s)} of the fluid of {ideal.objective}, "
-            f"{_as_long(least)}the {text_formats.duration(least_s)} that nobody can go below"
+            f"{_as_long(least)}the {text_formats.duration(least_s)} that no policy can go below"
         )
 
 

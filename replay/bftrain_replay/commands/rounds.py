@@ -213,7 +213,7 @@ def _warnings(result: RoundResult) -> Iterator[str]:
             "--max-backlog; the queue grows without bound, and the run ends here"
         )
     if summary.ended == "stalled":
-        yield f"stalled: {summary.waiting:,} tasks wait, nobody runs, and nothing will change that; the run ends here"
+        yield f"stalled: {summary.waiting:,} tasks wait, none runs, and nothing will change that; the run ends here"
     if summary.measured_finished < summary.measured:
         left = summary.measured - summary.measured_finished
         yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means are of the others only"

@@ -81,7 +81,7 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
 ) -> None:
-    """Schedule LOG, an SWF file, anew: who waits how long, and which nodes are left idle.
+    """Schedule LOG, an SWF file, again: who waits how long, and which nodes are left idle.
 
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """

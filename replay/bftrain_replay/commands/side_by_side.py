@@ -78,7 +78,7 @@ class SideBySide:
 
     @property
     def _marks(self) -> int:
-        """How wide marks are: nothing where nobody is best."""
+        """How wide marks are: nothing where none is best."""
         some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
         return 1 + len(BEST) if some else 0
 

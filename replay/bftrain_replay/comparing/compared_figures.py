@@ -161,7 +161,7 @@ def _row(
 
 
 def _own(summary: Sequence[SummaryFigures | RoundSummaryFigures]) -> Iterator[ComparedFigure]:
-    """Give the figures of metrics that somebody asked for; who knows which way they are better?"""
+    """Return the figures of chosen metrics; which way they are better is unknown."""
     for name in dict.fromkeys(name for each in summary for name in each.metrics):
         yield _row(f"metrics.{name}", name, FigureUnit.RATIO, [each.metrics.get(name) for each in summary])
 

@@ -128,7 +128,7 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, ChartFigure]:
     """Give one bar a replay, of work that counts, what was lost, and what was not used; and the key to its colours.
 
-    In rounds nobody says why nodes were left.
+    In rounds the reasons of unused nodes are unknown.
     """
     replays = [(side, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
     if len(replays) < len(sides):
@@ -187,7 +187,7 @@ def key(entries: Iterable[tuple[str, str, float]]) -> HtmlText:
 
 
 def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
-    """Give the share of tasks that were done within a time from coming; none where nobody finished any."""
+    """Give the share of tasks that were done within a time from coming; none where no replay finished any."""
     lines = [CumulativeLine(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
     if not any(line.known.any() for line in lines):
         return None
@@ -208,7 +208,7 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
 
 
 def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
-    """Give the share of tasks below each rho; none where it is known of nobody."""
+    """Give the share of tasks below each rho; none where it is known of no replay."""
     lines = [CumulativeLine(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
     if not any(line.known.size for line in lines):
         return None

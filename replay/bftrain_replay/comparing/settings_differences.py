@@ -34,11 +34,11 @@ class SettingDifference:
 
 def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Hold the settings, inputs, baselines and versions of all against each other."""
-    # Settings of a replay and of rounds are others: of those that only one side has, what nobody set tells nothing
+    # Settings of a replay and of rounds are others: of those that only one side has, defaults say nothing
     mixed = len({side.in_rounds for side in sides}) > 1
     summary = [dict(_settings_of(side.summary, whole=not mixed)) for side in sides]
     if len({side.summary.inputs.tasks.sha256 for side in sides}) == 1:
-        for each in summary:  # the same tasks, whatever their file is called
+        for each in summary:  # the same tasks, under any file name
             each["tasks"] = summary[0]["tasks"]
     if len({_nodes_of(side.summary) for side in sides}) == 1:
         for each in summary:
@@ -109,7 +109,7 @@ def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
     """Tell the idle nodes of one replay from those of another."""
     if not summary.nodes:
         return summary.inputs.log.sha256
-    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # in whatever order its kinds were written
+    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # in any order of its kinds
 
 
 def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) -> Iterator[tuple[str, Any]]:
@@ -131,7 +131,7 @@ def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) 
 
 
 def usual_settings(summary: SummaryFigures | RoundSummaryFigures) -> Mapping[str, Any]:
-    """Give the settings as they are where nobody set them."""
+    """Return the default settings."""
     usual: Mapping[str, Any] = wire.plain(
         RoundSettings() if isinstance(summary, RoundSummaryFigures) else ReplaySettings()
     )

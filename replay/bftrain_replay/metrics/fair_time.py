@@ -7,7 +7,7 @@ until its work is done in this run, so n does not depend on who decided in the r
 against the same.
 
 The completion time of a task over this time is rho, the measure of finish-time fairness: at most 1 for all means that
-nobody would have been better off had everything been divided by heads.
+no task would have been better off with an equal part of everything.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _Division:
         self._done: list[float] = [0.0] * len(self._classes)  # samples that one of the class would have done by now
         # By class: those that are there, by the samples of the class at which they are done
         self._there: list[list[tuple[float, int]]] = [[] for _ in self._classes]
-        self._active: list[int] = []  # classes of which somebody is there
+        self._active: list[int] = []  # classes with a present task
         self._count = 0  # tasks that are there
         self._now_s = 0.0
         self._ends: list[float | None] = [None] * len(specs)
@@ -185,7 +185,7 @@ class _Division:
         seconds = min(*need_s, end_s - self._now_s) if need_s else math.inf
         if seconds == math.inf:
             return False
-        # The very moment where it reaches that, whatever rounding made of the difference
+        # The very moment where it reaches that, regardless of rounding
         now_s = end_s if seconds == end_s - self._now_s else self._now_s + seconds
         self._settle([speed * seconds for speed in speeds], now_s)
         return True

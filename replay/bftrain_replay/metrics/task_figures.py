@@ -27,7 +27,7 @@ class UserFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of all tasks. Times are seconds; what nobody reached is ``None``, and who is missing is counted."""
+    """The figures of all tasks. Times are seconds; ``None`` where no task reached it; missing tasks are counted."""
 
     tasks_endless: int
     tasks_unfinished: int

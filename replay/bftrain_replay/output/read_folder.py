@@ -49,7 +49,7 @@ class AllocationTable:
 
 
 def _fix_of(form: object) -> str:
-    """Say what helps whoever names a folder of something else."""
+    """Return advice for a folder of another kind."""
     figures = str(form)
     if figures.startswith("bftrain rounds"):
         return _IN_ROUNDS

@@ -85,7 +85,7 @@ class FluidShares:
             ends = {name: now_s + left[name] / speed for name, speed in speeds.items() if speed > 0.0}
             then = min(until, min(ends.values(), default=math.inf))
             if then == math.inf:
-                break  # whoever is left is never given anything
+                break  # the tasks left never get anything
             for name, speed in speeds.items():
                 left[name] -= speed * (then - now_s)
                 if name in ends and (

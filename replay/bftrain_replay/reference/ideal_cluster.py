@@ -4,7 +4,7 @@ Two figures, of which each says something else (docs/clusters.md):
 
 - *fluid*: the same objective, made largest over shares of time instead of whole nodes, solved exactly whenever a task
   comes or goes. What a policy loses by whole nodes, rounds and costs is what lies between it and its fluid.
-- *least*: what no policy whatever can go below. Every division of the nodes is also one for a single machine that does
+- *least*: what no policy can go below. Every division of the nodes is also one for a single machine that does
   a second's worth of all nodes each second (``priced``); on one machine the shortest remaining work first gives the
   smallest mean completion time there is. No task is faster than alone at its best size either.
 """
@@ -79,7 +79,7 @@ def ideal(
 
 @dataclass(frozen=True, slots=True)
 class LowerBounds:
-    """The mean completion time and the makespan that nobody can go below, seconds."""
+    """The mean completion time and the makespan that no policy can go below, seconds."""
 
     completion_s: float
     makespan_s: float
@@ -96,7 +96,7 @@ def least_of(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> LowerBounds
 
 
 def _one_machine(came: Sequence[float], cost: Sequence[float]) -> list[float]:
-    """Finish jobs on one machine, whoever has the least left first, and give when each ends."""
+    """Finish jobs on one machine, the one with least work left first, and give when each ends."""
     order = sorted(range(len(came)), key=came.__getitem__)
     ends = [0.0] * len(came)
     left: list[tuple[float, int]] = []

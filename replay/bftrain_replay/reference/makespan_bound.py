@@ -1,4 +1,4 @@
-"""Priced: how long the whole cluster is busy at least with a task's work, whoever divides the nodes.
+"""A lower bound of the time that the whole cluster needs for a task's work under any policy.
 
 A node-second of each kind gets a price, so that a second of all nodes together costs 1. A task then costs at least what
 its cheapest way of doing its work costs, at its best speed per node. In one second no more than 1 can be paid, so a

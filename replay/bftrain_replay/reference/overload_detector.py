@@ -4,7 +4,7 @@ It is said of a stretch of time, from when the queue was empty last until now, i
 
 - at least 100 tasks arrived in it, and it lasts ten times as long as a task takes on average at least;
 - what arrived takes the whole cluster longer than the stretch, even less three standard deviations of such a sum (of
-  arrivals at random with these sizes), and by a bound that holds whoever divides the nodes (``priced``);
+  arrivals at random with these sizes), and by a bound for any policy (``makespan_bound``);
 - more tasks wait now than after three quarters of it, then more than after the half, and then than after a quarter.
 """
 
@@ -43,7 +43,7 @@ class QueueDetector:
         self._waiting: list[int] = []
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
-        """A task arrived, and everybody who came before it has nodes if the queue was empty since."""
+        """A task arrived, and all earlier tasks have nodes if the queue was empty since."""
         if self._waiting and self._waiting[-1] == 0:
             self._begin(now_s)
         cost = self._costs[spec.name]
@@ -69,7 +69,7 @@ class QueueDetector:
 
 
 class NoDetector:
-    """Lets a queue grow: for whoever says when to end."""
+    """Lets a queue grow: for runs with an end that was asked for."""
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
         """Look at nothing."""

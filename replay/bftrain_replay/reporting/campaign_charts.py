@@ -21,13 +21,13 @@ _WORST: Final = 50  # campaigns that are named one by one
 
 
 def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
-    """Give the section; none where tasks are nobody's, or no campaign came to its end."""
+    """Give the section; none where tasks have no users, or no campaign came to its end."""
     finished = [row for row in rows if row.stretch is not None]
     if not finished:
         return None
     intro = (
         "A campaign is what a user hands in at one go. Its stretch is the time from its first submission to its last "
-        "end, over what it would have taken with all idle nodes to itself: 1 is as if nobody else had been there. The "
+        "end, over what it would have taken with all idle nodes to itself: 1 is as if it had been alone. The "
         "bound is the most that it would be if users shared the node-time by their weights."
     )
     worst = _worst(finished)

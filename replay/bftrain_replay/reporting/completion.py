@@ -50,7 +50,7 @@ def completion(material: CompletionFigures) -> PageSection | None:
     intro = (
         "Completion time is from submission to the end of the work. Slowdown is that over the shortest possible, as if "
         "the machine were the task's alone; rho that over what it takes on its n-th part of everything, with n the "
-        "tasks that are there: nobody above 1 means that nobody paid for others."
+        "tasks that are there: no task above 1 means that no task paid for others."
     )
     return PageSection(
         heading="How long tasks took",

@@ -1,4 +1,4 @@
-"""Configuration: what a replay was made from and with; what nobody chose stands apart."""
+"""Configuration: inputs, versions and settings of a replay; defaults stand apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 def configuration(summary: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
-    """Give the tables: inputs, settings that somebody chose, versions, and settings that are as by default."""
+    """Give the tables: inputs, chosen settings, versions, and settings that are as by default."""
     inputs = [
         (name, f"{one['name'] or 'made in memory'} (SHA-256 {one['sha256']})")
         for name, one in summary["inputs"].items()

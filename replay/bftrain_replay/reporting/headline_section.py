@@ -49,7 +49,7 @@ _ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
 
 
 def decided_by(summary: Mapping[str, Any]) -> Mapping[str, int]:
-    """Give how many decisions were made by whom; nothing of summaries from before this was counted."""
+    """Return how many decisions each solver made; nothing for summaries of earlier versions."""
     found: Mapping[str, int] = summary.get("decided_by", {})
     return found
 
@@ -231,7 +231,7 @@ def gains(material: ReportData) -> str:
     summary = material.summary
     baseline = summary["baseline"]
     others = (column_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
-    said: dict[str, list[str]] = {}  # what it did -> how much more than whom
+    said: dict[str, list[str]] = {}  # what it did -> how much more than which run
     for name, other in others:
         if other and summary["makespan_s"] and other["makespan_s"]:
             change = _change(summary["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")

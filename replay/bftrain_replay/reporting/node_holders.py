@@ -1,4 +1,4 @@
-"""The node x time picture: who had each node, the batch queue or what simulated it, nobody, or which task."""
+"""The node x time picture: the holder of each node: the batch queue, a task, or none."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _material(
     held: AllocationTable,
     campaigns: Iterable[CampaignRow],
 ) -> ReportData:
-    """Put it together; tasks that held a node get the order of the table, whatever order they were found in."""
+    """Put it together; tasks that held a node get the order of the table."""
     tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
     found = {name: place for place, name in enumerate(held.tasks)}
     names = tuple(task["name"] for task in tasks if task["name"] in found)

@@ -24,7 +24,7 @@ BOUND: Final = "the bound, of all"
 _NOBODY: Final = "no user"
 _OURS: Final = frozenset({OTHERS, BOUND, _NOBODY})  # names of what is no user
 _CALLED: Final = "user '"
-_FEW: Final = 2  # of whom it can be said who had most
+_FEW: Final = 2  # users that a sentence can compare
 _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
 
 
@@ -48,7 +48,7 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
 
 
 def users_over_time(material: ReportData) -> ChartFigure | None:
-    """Give the nodes that each user's tasks held over time, upon each other; none where tasks are nobody's."""
+    """Give the nodes that each user's tasks held over time, upon each other; none where tasks have no users."""
     edges, until = _held(material)
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
     whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
@@ -96,7 +96,7 @@ def shares_so_far(material: ReportData) -> ChartFigure | None:
 
 
 def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Give moments, and the node-seconds that each user's tasks had held by then; nobody where tasks are nobody's."""
+    """Give moments, and the node-seconds that each user's tasks had held by then; nothing where tasks have no users."""
     tasks, held = material.task_columns, material.holdings
     edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
     if not any(tasks.user) or not held.task.size or not material.end_s:
@@ -157,7 +157,7 @@ def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis
 
 
 def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
-    """Give what each user got; nothing where tasks are nobody's."""
+    """Give what each user got; nothing where tasks have no users."""
     if not users:
         return None
     return HtmlTable(

@@ -1,4 +1,4 @@
-"""How campaigns fared in a run, whoever decided who competes: their stretch, and a bound by the virtual schedule.
+"""How campaigns fared in a run under any admission: their stretch, and a bound by the virtual schedule.
 
 A campaign is what a user hands in at one go (docs/admission.md). In the virtual schedule, the node-time that tasks
 really held is shared among all users whose campaigns had not got theirs yet. Everything is drawn out of the tables of
@@ -237,7 +237,7 @@ class _Fair:
 
 
 class _Served(UserVirtualSchedule):
-    """A virtual schedule in which nobody is served while nobody really is."""
+    """A virtual schedule that stands still while no task is served."""
 
     def advance(self, to_s: float, busy: int) -> None:
         """Let time pass in which ``busy`` nodes were held."""
@@ -246,7 +246,7 @@ class _Served(UserVirtualSchedule):
 
 @dataclass(frozen=True, slots=True)
 class StretchOfCampaigns:
-    """The metric ``campaigns``: how much longer campaigns took than they must, and who ended within his bound."""
+    """The metric ``campaigns``: how much longer campaigns took than they must, and which ended within their bound."""
 
     name: str = "campaigns"
     figures: tuple[str, ...] = (

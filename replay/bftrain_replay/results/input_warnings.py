@@ -65,7 +65,7 @@ def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterab
         yield from _never_started(settings, tasks)
     users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
     if users:
-        yield f"no task is of whom shares are given to: {', '.join(users[:_MOST_NAMED])}"
+        yield f"these have shares but no tasks: {', '.join(users[:_MOST_NAMED])}"
     priced = sorted({*settings.prices}.difference(kinds))
     if priced:
         yield f"no node is of a kind that has a price: {', '.join(priced[:_MOST_NAMED])}"

@@ -43,7 +43,7 @@ _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 class JournalEvents:
     """A journal as a log and tasks. Times of tasks count from the log's start.
 
-    Tasks stand in the order of their submission. A task has the curve and costs that were known of it last, whatever
+    Tasks stand in the order of their submission. A task has the curve and costs that were known of it last, in spite of
     was believed before. A name that was used again has a number added; ``names`` are those that the journal knows.
     """
 
@@ -145,8 +145,8 @@ class _Reading:
 def recorded(journal: Journal) -> JournalEvents:
     """Read all of a journal."""
     reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
-    anew = {stood.step: stood.settings.max_failures for stood in journal.stood_anew()}
-    reading.max_failures = anew.get(0, reading.max_failures)
+    later = {stood.step: stood.settings.max_failures for stood in journal.stood_anew()}
+    reading.max_failures = later.get(0, reading.max_failures)
     for step in journal.steps():
         if step.events:
             end_s = step.events[-1].time_s  # when all of them are taken in
@@ -154,7 +154,7 @@ def recorded(journal: Journal) -> JournalEvents:
             for event in step.events:
                 reading.take_in(event, end_s)
         end_s = step.decision.time_s if step.decision is not None else end_s
-        reading.max_failures = anew.get(step.number, reading.max_failures)
+        reading.max_failures = later.get(step.number, reading.max_failures)
     if begin_s is None:
         raise BadInput("holds no event", where=str(journal.path))
     source = ProvenanceSource.of(journal.path)

@@ -51,7 +51,7 @@ class NodeSupply:
     def take(self) -> NodeChange:
         """Take the next change."""
         change = self._next
-        assert change is not None  # noqa: S101 - whoever takes one has looked at next_s
+        assert change is not None  # noqa: S101 - callers look at next_s first
         self._next = next(self._changes, None)
         return change
 

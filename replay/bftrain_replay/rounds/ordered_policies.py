@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OrderedPolicy:
-    """A policy by its name. ``steady`` says that only tasks or nodes that come and go can change whom it prefers."""
+    """A policy by its name. ``steady`` says that only tasks or nodes that come and go can change its order."""
 
     def __init__(self, name: str, keys: Callable[[CompetingTasks], Floats], *, steady: bool = False) -> None:
         self.name = name

@@ -73,11 +73,11 @@ class RoundQueue:
 
 
 class RoundAdmission:
-    """Stands before the policy: who is not let in waits, as if he had not come."""
+    """Stands before the policy: a task that is not admitted waits, as if it had not come."""
 
     def __init__(self, gangs: TaskGangs, progress: TaskProgressColumns, settings: RoundSettings) -> None:
         self._gangs, self._progress = gangs, progress
-        # How many compete at most is for the policy to say, so nobody is left out for being one too many
+        # How many compete at most is for the policy to say, so no task is left out for being one too many
         self._admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)
         self._books = self._admission if isinstance(self._admission, NotingAdmission) else None
         self.remarks: list[str] = []  # on tasks that came
@@ -103,7 +103,7 @@ class RoundAdmission:
         for name, most in chosen.items():
             if name in queue and most is not None and most < queue.spec(name).min_nodes:
                 what = f"lets task '{name}' have {most} nodes, and it needs {queue.spec(name).min_nodes}"
-                raise BrokenPlugin(what, where=self._where, fix="leave out who cannot get his minimum")
+                raise BrokenPlugin(what, where=self._where, fix="exclude tasks whose limit is below min_nodes")
         competing: Places = here[np.array([name in chosen for name in names], dtype=bool)]
         return competing
 

@@ -70,7 +70,7 @@ class RoundChoice:
         return np.repeat(order, kinds.shape[1]), kinds.ravel()
 
     def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Order wishes by pair; of equals, who came first and the kind that is faster for him."""
+        """Order wishes by pair; of equals the task that came first, and the kind that is faster for it."""
         if self._draws:
             kinds = self._random.permutation(given.shape[1])
             task = np.argsort(-given[:, kinds], axis=0, kind="stable").T.ravel()

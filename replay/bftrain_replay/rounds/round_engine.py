@@ -42,7 +42,7 @@ STALLED: Final = "stalled"
 INTERRUPTED: Final = "interrupted"
 
 _ROUNDING: Final = 1.0 - 1e-12  # who lacks less is done
-_PATIENCE: Final = 1000  # rounds in which somebody waits and nobody runs, though nobody comes any more
+_PATIENCE: Final = 1000  # rounds in which a task waits and none runs or comes
 _WATCH_EVERY: Final = 64  # steps
 
 
@@ -76,7 +76,7 @@ class RoundEngine:
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
         self._admitted: Places = np.zeros(0, dtype=np.intp)
-        self._idle_rounds = 0  # in a row, though somebody waits
+        self._idle_rounds = 0  # in a row, though a task waits
         until_s = math.inf if settings.until_s is None else settings.until_s
         self._limit_s = min(supply.end_s, until_s)
         first, last = settings.measured(count)
@@ -121,7 +121,7 @@ class RoundEngine:
         return ""
 
     def _due_s(self) -> float:
-        """Say until when the policy waits before it looks anew at who is there; infinity if it does not wait."""
+        """Say until when the policy waits before it looks again at the tasks; infinity if it does not wait."""
         due_s: float = getattr(self._policy, "due_s", math.inf)
         return due_s
 
@@ -139,12 +139,12 @@ class RoundEngine:
         self._come = come
         self._changed()
         if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
-            self.ended = OVERLOAD  # if nobody came any more, it would be done some time
+            self.ended = OVERLOAD  # without further arrivals it would end
 
     def _backlog_s(self) -> float:
         """Give how long all nodes would be busy with what would wait if those ran who have most to do.
 
-        Whom the policy lets run does not matter: one long task that has to wait for short ones is no queue.
+        The choice of the policy does not matter: one long task that has to wait for short ones is no queue.
         """
         gangs, all_nodes = self.gangs, max(1, sum(self._supply.most.values()))
         here = self._here[np.isfinite(self.progress.left[self._here])]
@@ -204,8 +204,8 @@ class RoundEngine:
     def _chosen(self) -> tuple[Places, Places]:
         """Give who runs on which kind: as in the round before if nothing can have changed that."""
         if not self._here.size or not self._holders.count.any():
-            nobody = self._here[:0]
-            return nobody, nobody
+            none = self._here[:0]
+            return none, none
         if self._choice is None and self._entry is not None:
             self._admitted = self._entry.chosen(self._here, self.now_s, self._holders.count)
         competing = self._here if self._entry is None else self._admitted

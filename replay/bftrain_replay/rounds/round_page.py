@@ -51,7 +51,7 @@ _ENDS: Final = {
     "until": "It ended at the time that was set",
     "log_end": "It ended with the log",
     "overload": "The queue grew without bound, and it was ended",
-    "stalled": "Nobody could run any more, and it was ended",
+    "stalled": "No task could run any more, and it was ended",
     "interrupted": "It was interrupted",
 }
 _HEADINGS: Final = (

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class RoundPolicy(Protocol):
-    """Says who runs in a round. It is made by a factory, anew for every run.
+    """Chooses the tasks that run in a round. A factory makes one for every run.
 
     One whose priorities change only when tasks or nodes come or go says so by an attribute ``steady = True``: rounds
-    between are then gone through in one step. One that lets nobody run until some time says until when by an
+    between are then gone through in one step. One that lets no task run until some time says until when by an
     attribute ``due_s``, which is infinite while it does not wait: that is no standstill.
     """
 

@@ -41,7 +41,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     admission: str = ""  # who competes, as in a replay: a name and what is set in it, or FILE.py:NAME; "" for all
     round_s: float = 300.0
     finish: str = MOMENT  # when a task that has done its work leaves: at that moment, or where the round ends
-    kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind in an order drawn anew
+    kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind in a new random order
     overtaking: str = YES  # whether those behind one that does not fit may run
     shares_interval_s: float = 0.0  # shares: at least so long from one computation to the next
     gang: str = ""  # of an elastic task: its smallest or largest size; "" refuses such tasks

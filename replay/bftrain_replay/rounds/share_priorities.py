@@ -53,7 +53,7 @@ class ByShares:
         self._version = -1
         self._reset_s = -math.inf
         self._shares: Floats = np.zeros((0, 0))
-        self._last: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # who has only what nobody else can use
+        self._last: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # tasks that have only what no other can use
         self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
         self._alone_s: Floats = np.zeros(0)
@@ -125,7 +125,7 @@ class ByShares:
         if not able.size:
             return None
         kinds, place, weight = _names(contenders), contenders.place[able], contenders.weight[able]
-        if not weight.any():  # nobody else can use anything: all are equals
+        if not weight.any():  # no other can use anything: all are equals
             weight = np.ones_like(weight)
         age_s = (contenders.time_s - contenders.submit_s[able]).tolist()
         left, alone_s = contenders.left_samples[able].tolist(), self._alone_s[place].tolist()

@@ -55,7 +55,7 @@ class DecisionMaker(Protocol):
         ...
 
     def decide(self, time_s: float) -> Decision:
-        """Divide the pool anew."""
+        """Divide the pool again."""
         ...
 
 
@@ -240,7 +240,7 @@ class _Engine:
         self._ledger.open(now_s, self._pool, self._used, unused)
 
     def _decide(self, now_s: float) -> dict[UnusedReason, int]:
-        """Divide the pool anew; gives why the nodes that are left over do not work."""
+        """Divide the pool again; returns why the nodes that are left over do not work."""
         if self._tells_work_left:
             self._decider.absorb(*self._work_left(now_s))
         begun = perf_counter()
@@ -292,14 +292,14 @@ class _Engine:
         self._advancing = {name: task for name, task in self._advancing.items() if task.size}
 
     def _expect(self) -> None:
-        """Look anew at when the tasks that changed will be done."""
+        """Update when the tasks that changed will be done."""
         for task in self._changed.values():
             self._timeline.expect(task)
         self._changed.clear()
 
     def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
         """Give the speeds by size; where it has no curve it does not run, and so stands still."""
-        largest = min(spec.max_nodes, len(self._log.node_names))  # nobody holds more nodes than there are
+        largest = min(spec.max_nodes, len(self._log.node_names))  # no task holds more nodes than there are
         key = (curve, largest)
         if key not in self._speeds:
             self._speeds[key] = [0.0] * (largest + 1) if curve is None else curve.speeds(largest).tolist()

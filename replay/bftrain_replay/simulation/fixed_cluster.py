@@ -40,7 +40,7 @@ WORDS: Final[Mapping[EndReason, str]] = {
     EndReason.ALL_DONE: "all tasks are done",
     EndReason.UNTIL: "the time given with --until is over",
     EndReason.STANDSTILL: "tasks are left that are given no nodes, and nothing will happen any more",
-    EndReason.OVERLOAD: "the queue grows without bound: more work comes than the cluster can do, whoever divides it",
+    EndReason.OVERLOAD: "the queue grows without bound: more work comes than the cluster can do under any policy",
     EndReason.INTERRUPTED: "it was interrupted",
 }
 

@@ -29,7 +29,7 @@ class NodesByKind:
 
     @classmethod
     def standing(cls, log: EventLog, pool: Iterable[str], holding: Iterable[tuple[TaskProgress, str]]) -> NodesByKind:
-        """Count anew: these nodes are idle, and each of these tasks holds some of its kind."""
+        """Count again: these nodes are idle, and each of these tasks holds some of its kind."""
         made = cls(log)
         for node in pool:
             made.join(made._kind_of[node], 1)
@@ -66,7 +66,7 @@ class NodesByKind:
     ) -> dict[UnusedReason, int]:
         """Say why nodes do not work, as ``leftover.why_unused`` does, for every kind by itself.
 
-        Where those that hold nodes of the kind are full, and whoever wants more runs on other kinds only or holds
+        Where those that hold nodes of the kind are full, and tasks that want more run on other kinds only or hold
         nodes of another, the reason is that these are nodes of the ``other_kind``.
         """
         found: dict[UnusedReason, int] = {}

@@ -50,7 +50,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     cost_factor: float = 1.0  # what every task's costs are multiplied with
     progress: str | None = None
     checkpoint_interval_s: float | None = None
-    seed: int = 0  # whatever is random comes from it; at present nothing is
+    seed: int = 0  # seed of all random choices; at present there are none
     metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Timeline: the moments at which something happens, in order: node changes, arrivals, completions.
 
 The virtual clock counts seconds from the log's start, so that times stay exact to fractions of a microsecond
-whatever epoch the log uses.
+for any epoch of the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Outcomes: what came of each pass of a sweep, in a file that only grows.
 
-A line is written whole and synced before the next pass is looked at, so whatever ends a sweep costs the passes in hand
+A line is written whole and synced before the next pass is looked at, so any end of a sweep costs the passes in hand
 and no more. The last line of a pass counts.
 """
 

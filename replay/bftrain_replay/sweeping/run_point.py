@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep_inputs import Tasks
     from bftrain_replay.sweeping.sweep_runs import SweepPass
 
-    # Told which share of a pass is done; says whether to go on
+    # Receives the share of a pass that is done; returns whether to go on
     Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
 _CUT_SHORT: Final = {
     OVERLOAD: WORDS[EndReason.OVERLOAD],
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
-    STALLED: "tasks wait, nobody runs, and nothing will change that",
+    STALLED: "tasks wait, none runs, and nothing will change that",
 }
 _NOT_DONE: Final = (
     "some tasks were not done in the end: completion times, slowdown and rho are of the others only, and may be too low"
@@ -120,7 +120,7 @@ def _on_cluster(
     cluster = nodes.cluster
     cluster.check(tasks)
     span_s = _expected_s(tasks, nodes.until_s)
-    # Whoever says when to end wants to see it until then
+    # With an end that was asked for, the run is shown until then
     gauges = NoDetector if nodes.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
     passes = StudyPasses(
         cluster.log(),
@@ -199,7 +199,7 @@ def _partial(ended: str, left: int) -> tuple[str, ...]:
 
 
 def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
-    """Make sure that a pass is made from what it is said to be made from, on whatever machine this is."""
+    """Make sure that a pass is made from what it is said to be made from, on any machine."""
     made_from = job.made_from
     if log.sha256 != job.log_sha256:
         raise BadInput("is not any more what it was when the sweep began", where=f"log of {job.words}")

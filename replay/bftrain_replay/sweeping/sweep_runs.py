@@ -50,7 +50,7 @@ class RunKind(StrEnum):
 
 
 class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a pass depends on; contents by their SHA-256, whatever file they are in."""
+    """All that a pass depends on; contents by their SHA-256, in any file."""
 
     kind: RunKind
     log: str
@@ -82,7 +82,7 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     def how(self) -> ReplaySettings | RoundSettings:
         """The settings that there are."""
         found = self.settings or self.rounds
-        assert found is not None  # noqa: S101 - for the type checker: whoever plans a pass gives one of them
+        assert found is not None  # noqa: S101 - for the type checker: every plan gives one of them
         return found
 
     @property
@@ -147,7 +147,7 @@ class _Metric(NamedTuple):
     """An objective: by a name that holds in every folder, the SHA-256 of its file, and what it is."""
 
     name: str
-    objective: Objective | None  # none if it cannot be had here; whoever replays with it will say why
+    objective: Objective | None  # none if it cannot be had here; the replay will say why
 
 
 class _Planner:
@@ -250,7 +250,7 @@ class _Planner:
 
 
 def solver_of(settings: ReplaySettings | RoundSettings) -> str:
-    """Name who solves; in rounds nobody does."""
+    """Return the solver's name; rounds have none."""
     return "" if isinstance(settings, RoundSettings) else settings.solver
 
 

@@ -279,7 +279,7 @@ def _tables(document: TomlDocument, key: str) -> Iterator[tuple[int, Mapping[str
         yield place, entry
 
 
-def _of_kind(document: TomlDocument, key: str, kind: type, words: str, *, default: Any) -> Any:  # noqa: ANN401 - whatever the key holds
+def _of_kind(document: TomlDocument, key: str, kind: type, words: str, *, default: Any) -> Any:  # noqa: ANN401 - any value of the key
     found = document.data.get(key, default)
     if not isinstance(found, kind):
         raise document.wrong(f"must be {words}, not {found!r}", key)

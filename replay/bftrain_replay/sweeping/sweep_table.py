@@ -1,6 +1,6 @@
 """Table: one row a point. The options that are swept come first, then all figures, then what a clock measured.
 
-The columns before those that a clock measured are the same to the byte wherever and in whatever order the passes of a
+The columns before those that a clock measured are the same to the byte in any place and order in which the passes of a
 sweep were done. docs/sweeps.md says what each column means.
 """
 
@@ -153,7 +153,7 @@ def _figures(points: Sequence[SweepPoint]) -> Iterator[TableColumn]:
 
 
 def _own(points: Sequence[SweepPoint], prefix: str) -> Iterator[TableColumn]:
-    """Give the columns of the metrics that somebody asked for."""
+    """Return the columns of the chosen metrics."""
     for said in dict.fromkeys(point.settings.metrics for point in points):
         for name in figures_of(metrics_of(said)):
             yield TableColumn(f"{prefix}{METRICS}_{name}", ColumnType.NUMBER)

@@ -29,7 +29,7 @@ class KnapsackTimeout(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """What is to be divided: ``nodes`` above everybody's least, each unused one losing ``idle_loss``.
+    """What is to be divided: ``nodes`` above the minimum of every task, each unused one losing ``idle_loss``.
 
     No division with a loss above ``cutoff`` is of interest; ``stop_at`` is a time of ``perf_counter``.
     """

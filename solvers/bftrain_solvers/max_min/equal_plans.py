@@ -1,7 +1,7 @@
 """Compare plans with equal levels in which different tasks stay: does one of them do more work?
 
 As many as stay at the first level at which there was a choice stay there in all of them. Of the plans in which no more
-are below the next level, whoever they are, the one that does most is a sum, and no plan of the same levels does more.
+are below the next level (any of them), the one that does most is a sum, and no plan of the same levels does more.
 Often it is one itself; else it says by how much more might be done at most.
 """
 
@@ -48,7 +48,7 @@ def of_equals(
     certain, open_to_choice = known[: climb.chosen], known[climb.chosen :]
     levels = [climb.level(place) for place in open_to_choice]
     above = [level for level in levels if level > levels[0]] if levels else []
-    if not above:  # all that is known is that nobody is lower
+    if not above:  # all that is known is that no task is lower
         return settled.sizes, ""
     low, following = levels[0], min(above)
     floors = dict.fromkeys(counted, low) | {counted[place]: climb.level(place) for place in certain}

@@ -1,7 +1,7 @@
 """Exact enumeration of demands: the fewest nodes of one kind for every use of the other resources.
 
-First prices say which options matter. At any prices a choice that fits costs no more than there is; so nobody has an
-option that is dearer than his cheapest one by more than what the cheapest of all leave over.
+First prices say which options matter. At any prices a choice that fits costs no more than there is; so no task has an
+option that is dearer than its cheapest one by more than what the cheapest of all leave over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CountTooLarge(Exception):
 
 
 def tightest(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats | None:
-    """Give those prices at which least is left over once everybody has his cheapest option."""
+    """Give those prices at which least is left over once every task has its cheapest option."""
     known = [each for each in prices if each.size == needs.limits.size and (each @ needs.limits) > 0.0]
     if not known:
         return None
@@ -82,7 +82,7 @@ def counted_out(needs: ResourceDemands, matter: NDArray[np.bool_], largest: int)
 
 
 def _one_more(least: NDArray[np.int32], uses: Numbers, last: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Let one more have any of his options, which use so much; gives also which one he has then."""
+    """Let one more task have any of its options, which use so much; returns also the option of that task."""
     best = np.full_like(least, _TOO_MANY)
     choice = np.zeros(least.shape, dtype=np.int16)
     for number, use in enumerate(uses):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def filled(
     table: ValueTable, scores: Entries, spare: Entries, floors: Mapping[int, float], stop_at: float
 ) -> list[int]:
-    """Choose the sizes with most of ``spare`` that leave everybody at or above his floor."""
+    """Choose the sizes with most of ``spare`` that leave every task at or above its floor."""
     values = np.where(np.isfinite(table.values), spare, -inf)
     for place, floor in floors.items():
         values[place, scores[place] < floor] = -inf

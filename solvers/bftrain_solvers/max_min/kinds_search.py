@@ -1,6 +1,6 @@
 """Raise the worst-off task first over several kinds of nodes, then give leftover nodes where they do most.
 
-Once it is known how well off everybody is, what is left is a sum in which falling below that costs more than all there
+Once it is known how well off every task is, what is left is a sum in which falling below that costs more than all there
 is to gain: the ordinary search divides it. Where it was a matter of choice who is at which level, a bound says how much
 more another plan of the same levels might do.
 """
@@ -81,7 +81,7 @@ def _begin(
 
 
 def _bound(rise: LevelsReachedByKind, value: float) -> float:
-    """Give what nobody can have more of: the level of the worst-off, or how far prices leave it open."""
+    """Return the highest possible level of the worst-off, or how far prices leave it open."""
     if rise.worst is not None:
         return rise.worst
     within = rise.within_reach()

@@ -75,12 +75,12 @@ class LeftoverNodes:
         return columns
 
     def _floors(self) -> Entries:
-        """Give the levels below which nobody of those counted falls, but for those in bands."""
+        """Return the levels below which no counted task falls, except those in bands."""
         now = self.rise.stairs.level(self.rise.rungs)
         return now if self.cut else np.where(self.rise.stuck, now, np.minimum(now, self.rise.reached))
 
     def _below(self, floors: Entries) -> Entries:
-        """Count how bad it is to be below: the lower, the worse, whoever many others are above."""
+        """Count how bad it is to be below: the lower, the worse, no matter how many others are above."""
         ratio, bands = float(len(self.counted) + 1), self.rise.bands
         rows = self.scores[list(self.counted)]
         worse = np.where(rows < floors[:, None], ratio ** len(bands), 0.0)

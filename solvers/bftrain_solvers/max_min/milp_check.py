@@ -24,7 +24,7 @@ class FeasibilityUnknown(Exception):
 
 
 def relaxed(needs: ResourceDemands) -> tuple[Floats, Numbers]:
-    """Let everybody have parts of options: the prices at which these are dearest, and everybody's largest part."""
+    """Allow parts of options: return the prices at which these are dearest, and the largest part of every task."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 

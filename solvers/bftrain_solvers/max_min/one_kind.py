@@ -1,7 +1,7 @@
 """LevelsReached: the worst-off task takes its next step until it does not fit; then it stays, and others go on.
 
-All that are raised hold the fewest nodes that make them better off than the one that stays, so nobody could have made
-room for him. That is the largest smallest level, then the largest second smallest, and so on; but for ties. Where
+All that are raised hold the fewest nodes that make them better off than the one that stays, so no task could have made
+room for it. That is the largest smallest level, then the largest second smallest, and so on; but for ties. Where
 several are equally badly off and not all can be raised, as many as possible are, and who they are may matter later:
 :mod:`bftrain_solvers.max_min.tie_breaking` finds the best.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LevelsReached:
-    """Where everybody stands: ``rungs``; ``stuck`` names those who are not raised any more, the worst-off first.
+    """The step of every task: ``rungs``; ``stuck`` names those who are not raised any more, the worst-off first.
 
     ``sure`` says that no other plan is better at any place; if not, some tie was too large to look through. ``chosen``
     is how many were stuck before it was first a matter of choice who is; it is none among those who are the ``same``.
@@ -42,24 +42,24 @@ class LevelsReached:
         return cls(ladders, [0] * len(ladders), pool, same=same)
 
     def level(self, place: int) -> float:
-        """Say how well off somebody is now."""
+        """Return how well off a task is now."""
         return self.ladders[place].levels[self.rungs[place]]
 
     def size(self, place: int) -> int:
-        """Say how many nodes he holds now."""
+        """Return how many nodes a task holds now."""
         return self.ladders[place].sizes[self.rungs[place]]
 
     def sizes(self) -> list[int]:
-        """Say how many nodes everybody holds now."""
+        """Return how many nodes every task holds now."""
         return [self.size(place) for place in range(len(self.ladders))]
 
     def run(self, first: int | None = None) -> LevelsReached:
-        """Raise the worst-off until nobody can be, or the ``first`` worst-off are known."""
+        """Raise the worst-off until no task can be, or the ``first`` worst-off are known."""
         wanted = len(self.ladders) if first is None else min(first, len(self.ladders))
         queue = [(self.level(place), place) for place in range(len(self.ladders))]
         heapify(queue)
         while queue and len(self.stuck) < wanted:
-            if not self.free:  # nobody moves any more
+            if not self.free:  # no task moves any more
                 self.stuck.extend(place for _, place in sorted(queue))
                 break
             lowest = queue[0][0]

@@ -32,12 +32,12 @@ class OpenLevel:
     rungs: Numbers
 
     def without(self, who: NDArray[np.bool_]) -> OpenLevel:
-        """Leave those out of whom it is known that they are elsewhere."""
+        """Leave out the tasks that are known to be elsewhere."""
         return OpenLevel(self.level, self.count, self.members & ~who, self.rungs)
 
 
 def needs_of(stairs: LevelStepsByKind, rungs: Numbers, bands: Sequence[OpenLevel], limits: Numbers) -> ResourceDemands:
-    """Say what everybody needs: the nodes for his rung, or a turn in a band and the nodes for that."""
+    """Return the needs of every task: the nodes for its rung, or a turn in a band and the nodes for that."""
     people, kinds = len(rungs), limits.size
     uses = np.zeros((people, kinds * (1 + len(bands)), kinds + len(bands)), dtype=np.int64)
     each = np.arange(kinds)

@@ -1,7 +1,7 @@
 """LevelsReachedByKind: over several kinds of nodes the worst-off task rises as long as all tasks still fit.
 
 As on one kind (:mod:`bftrain_solvers.max_min.one_kind`), but whether there is room is a question of its own, since
-everybody may change to another kind. While all can rise, they do so many levels at once. Where several are equally
+every task may change to another kind. While all can rise, they do so many levels at once. Where several are equally
 badly off and not all of them can rise, as few as possible stay; if it matters who, that is left open in a band.
 """
 
@@ -32,11 +32,11 @@ _MOST_BANDS: Final = 3  # open at once
 
 @dataclass
 class LevelsReachedByKind:
-    """Where everybody is: on ``rungs``; those ``stuck`` stay there, of the others some are low in ``bands``.
+    """The step of every task: ``rungs``; those ``stuck`` stay there, ``bands`` holds tasks kept lower for now.
 
     Who is the ``same`` may change places with another one; then those who could do most, by ``spare``, go up. ``sure``
     says that it was never left to a rule who stays where that matters to levels, ``choice_at`` is the first level at
-    which it could have been somebody else. ``reached`` is the last level that was found, ``worst`` the first one.
+    which it could have been another task. ``reached`` is the last level that was found, ``worst`` the first one.
     """
 
     stairs: LevelStepsByKind
@@ -77,13 +77,13 @@ class LevelsReachedByKind:
                 step //= 2
             elif self._stays(wanted):
                 return
-        while self.bands and self.lowest == np.inf:  # whoever is left is in one of them
+        while self.bands and self.lowest == np.inf:  # the tasks left are in one of them
             if int(self.bands[0].members.sum()) > self.bands[0].count:
                 self._chosen(self.bands[0])
             self._close(0, self._low(0))
 
     def options(self) -> tuple[Numbers, Numbers]:
-        """Give the kind that everybody is on, and how many nodes of it he needs."""
+        """Return the kind that every task is on, and how many nodes of it that task needs."""
         kinds = len(self.limits)
         band, kind = np.divmod(self.room.chosen, kinds)
         nodes: Numbers = self.room.needs.uses[np.arange(len(band)), self.room.chosen, kind]
@@ -162,7 +162,7 @@ class LevelsReachedByKind:
         return low
 
     def _settle(self) -> None:
-        """Say who stays in a band where nobody else could, or where it is all the same; or where too many are open."""
+        """Choose the tasks that stay in a band: no other could, all are alike, or too many are open."""
         number = 0
         while number < len(self.bands):
             band = self.bands[number]
@@ -181,7 +181,7 @@ class LevelsReachedByKind:
             number = 0
 
     def _chosen(self, band: OpenLevel) -> None:
-        """Remember from which level on it could be somebody else: that of any band that a member might be in."""
+        """Remember from which level on it could be another task: that of any band that a member might be in."""
         levels = [each.level for each in self.bands if (each.members & band.members).any()]
         self.choice_at = min([*levels, self.choice_at])
 

@@ -31,7 +31,7 @@ class LevelSteps:
         return self.spare[rung + 1] - self.spare[rung] if self.spare else 0.0
 
     def rest(self, rung: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Give what is above ``rung``, in nodes from there: those of whom it is the same are alike."""
+        """Give what is above ``rung``, in nodes from there: tasks with the same steps are alike."""
         return tuple(size - self.sizes[rung] for size in self.sizes[rung:]), self.levels[rung:]
 
 

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 class LevelStepsByKind:
     """``levels[who, rung]`` rise from what is had without any node; ``needs[who, rung, kind]`` reach them.
 
-    Where somebody's rungs end his level is infinite, and no number of nodes is enough for it.
+    Where the rungs of a task end, its level is infinite, and no number of nodes is enough for it.
     """
 
     levels: Entries
     needs: Numbers
 
     def level(self, rungs: Numbers) -> Entries:
-        """Say how well off everybody is."""
+        """Return how well off every task is."""
         return self.levels[np.arange(len(rungs)), rungs]
 
     def need(self, rungs: Numbers) -> Numbers:
-        """Give how many nodes of each kind, if they are of that kind, everybody needs at least."""
+        """Give how many nodes of each kind, if they are of that kind, every task needs at least."""
         return self.needs[np.arange(len(rungs)), rungs]
 
     def rungs_at(self, level: float) -> Numbers:
-        """Give everybody's lowest rung that is at ``level`` or above."""
+        """Return the lowest rung of every task that is at ``level`` or above."""
         found: Numbers = (self.levels < level).sum(axis=1)
         return found
 

@@ -2,8 +2,8 @@
 
 As many as possible are raised; that alone often says who. Else all that is left is searched: the best that the first
 tasks can do with so many nodes is part of the best that all can do, since of two plans the better one stays the better
-one whatever is added to both. Only levels are looked at: of those who are the same to all others, steps and next levels
-alike, those who do more on their next rung are raised, and no further is looked for the plan in which most is done.
+one with the same addition to both. Only levels are looked at: of tasks with the same steps and
+next levels those that do more on their next rung are raised, without a further search for the plan that does most.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LevelTie:
 
 @dataclass(frozen=True, slots=True)
 class TieResult:
-    """Who is ``raised``; or, where all was searched, the ``rungs`` on which everybody ends."""
+    """Who is ``raised``; or, where all was searched, the ``rungs`` on which every task ends."""
 
     raised: list[int]
     sure: bool = True

@@ -76,7 +76,7 @@ def _some_plan(
     stop_at: float,
     start: Sequence[int] | None,
 ) -> Numbers:
-    """Give the best of a few plans that fit: near the relaxation, by marginal gain, everybody stays, the known one."""
+    """Give the best of a few plans that fit: near the relaxation, by marginal gain, all tasks stay, the known one."""
     present = table.columns.present(table.problem.tasks)
     staying = np.where(present < len(table.columns), present, 0)
     rows = np.arange(len(staying))

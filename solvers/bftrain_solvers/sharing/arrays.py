@@ -46,7 +46,7 @@ class ShareColumns:
 
     @property
     def alone(self) -> Floats:
-        """The shares of each task if everybody had the n-th part of every kind for itself."""
+        """The shares of each task if it had the n-th part of every kind for itself."""
         market = self.market
         shares = np.where(market.speeds > 0.0, market.counts / market.nodes[:, None] / len(market.nodes), 0.0)
         alone: Floats = shares / np.maximum(1.0, shares.sum(axis=1, keepdims=True))
@@ -58,9 +58,9 @@ class ShareColumns:
         return speeds
 
     def answer(self, policy: str, shares: Floats, value: float, value_is: str) -> Shares:
-        """Give shares as they are told."""
-        told = {}
+        """Return shares by name."""
+        by_name = {}
         for task, row in zip(self.problem.tasks, shares.tolist(), strict=True):
-            told[task.name] = {kind: share for kind, share in zip(self.kinds, row, strict=True) if share > 0.0}
-        speeds = dict(zip(told, self.speeds(shares).tolist(), strict=True))
-        return Shares(policy=policy, value=value, value_is=value_is, shares=told, speeds=speeds)
+            by_name[task.name] = {kind: share for kind, share in zip(self.kinds, row, strict=True) if share > 0.0}
+        speeds = dict(zip(by_name, self.speeds(shares).tolist(), strict=True))
+        return Shares(policy=policy, value=value, value_is=value_is, shares=by_name, speeds=speeds)

@@ -1,6 +1,6 @@
 """Filling: all speeds rise together, each at its own rate; who cannot rise any more stays, and the others go on.
 
-In the end nobody can be made faster without making somebody slower.
+In the end no task can be made faster without making another one slower.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FREE = 1e-7  # a price of speed below this is none: prices are about 1
 
 
 def fill(market: ShareDemands, rates: Callable[[Mask], Floats]) -> Floats:
-    """Give the shares. ``rates`` says how fast whom rises, given who still can."""
+    """Give the shares. ``rates`` returns how fast each task rises, given those that still can."""
     largest = market.speeds.max(axis=1)
     level, shares = np.zeros(len(market.nodes)), np.zeros(market.speeds.shape)
     rising, hint = np.ones(len(market.nodes), dtype=bool), None
     while rising.any():
         rate = np.where(rising, rates(rising), 0.0)
-        if not rate.any():  # who has no weight gets what nobody else can use
+        if not rate.any():  # a task without weight gets what no other can use
             rate = np.where(rising, largest, 0.0)
         risen = rise(market, level, rate, hint)
         level = np.minimum(level + rate * risen.height, largest)

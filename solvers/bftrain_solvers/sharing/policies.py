@@ -64,7 +64,7 @@ def _max_min(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _blind(columns: ShareColumns) -> tuple[Floats, float]:
-    """As max-min, for whoever does not know that kinds differ: time is all that counts."""
+    """As max-min, without knowing that kinds differ: only time counts."""
     market = columns.market
     alike = ShareDemands(np.where(market.speeds > 0.0, 1.0, 0.0), market.nodes, market.counts)
     return _max_min(replace(columns, market=alike))

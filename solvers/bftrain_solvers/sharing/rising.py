@@ -39,7 +39,7 @@ _CHEAP: Final = 1e-3  # a price for what is free, as others are about 1
 
 
 class ProgramNotSolved(Exception):
-    """The programme was not solved; in the words of whoever tried."""
+    """The programme was not solved; the text is the solver's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _searched(market: ShareDemands, level: Floats, rate: Floats, top: float, mid
             continue
         height, shares, prices = solved
         if not prices.any():
-            return solved  # nothing is scarce: somebody has all the speed there is
+            return solved  # nothing is scarce: a task has all the speed there is
         prices = prices / (prices @ market.counts)
         reached = _bound(market, level, rate, prices, top)
         if min(bound, reached) <= height + _TOLERANCE * height:
@@ -137,14 +137,14 @@ def _searched(market: ShareDemands, level: Floats, rate: Floats, top: float, mid
 
 def _settled(market: ShareDemands, level: Floats, rate: Floats, top: float, prices: Floats) -> tuple[float, Floats]:
     """Let prices follow demand for a while; gives the lowest bound that came of it, and its prices."""
-    everybody = np.ones(len(level), dtype=bool)
+    every_task = np.ones(len(level), dtype=bool)
     height = bound = top
     best = prices = prices / (prices @ market.counts)
     for _ in range(_TRIES):
         height = _bound(market, level, rate, prices, top, height)
         if height <= bound:
             bound, best = height, prices
-        fixed = _Fixed.of(market, level, rate, ways(market, level + rate * height, prices), everybody)
+        fixed = _Fixed.of(market, level, rate, ways(market, level + rate * height, prices), every_task)
         used, grows = fixed.usage(market)
         load = (used + grows * height) / market.counts
         if np.abs(load - 1.0).max() < _NEAR:

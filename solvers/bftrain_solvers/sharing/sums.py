@@ -64,7 +64,7 @@ def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floa
     """Give the speeds wanted at the prices that lower the bound as far as it goes, and the bound.
 
     The ellipsoid method: the bound is convex in the few prices, but has edges where tasks change their minds. Prices
-    are those of all nodes of a kind together; nobody spends more than his budget, so they are between 0 and 1.
+    are those of all nodes of a kind together; no task spends more than its budget, so they are between 0 and 1.
     """
     kinds = market.counts.size
     if kinds == 1:  # the method below needs two

@@ -45,7 +45,7 @@ class ShareDemands:
         fast, high = order[faster], speeds[faster]
         usable = (high > low) & ((slow == _NOTHING) | (low > 0.0))
         per_speed = np.where(usable, self.nodes, 0.0) / np.where(usable, high - low, 1.0)
-        # Whoever does not run is below any speed, even none
+        # A task that does not run is below any speed, even none
         begins = np.where(usable, np.where(slow == _NOTHING, -1.0, low), np.inf)
         return KindPairs(slow, fast, low, high, per_speed, begins)
 

@@ -60,7 +60,7 @@ def test_its_words_say_how_it_ended_and_what_is_ideal(bftrain: CommandLine, tmp_
     ended = bftrain("replay", "--cluster", "fast=2,slow one=2", "--tasks", tasks, "-o", folder, "--ideal")
     assert "exact ended after 20 s: all tasks are done" in ended.out
     assert "completion time, mean: 1.000 times the 15 s of the fluid of throughput" in ended.out
-    assert "nobody can go below" in ended.out
+    assert "no policy can go below" in ended.out
     assert "efficiency U" not in ended.out
     given = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "--ideal", "--until", "5")
     short = bftrain("replay", *given, "-o", folder, "--overwrite")
@@ -157,5 +157,5 @@ def test_prices_are_told_and_names_that_fit_nothing_are_warned_of(
     assert told["cost"] == pytest.approx((2 * 10.0 * 2.5 + 20.0) / 3600.0)
     assert "cost, node-hours at their price" in ended.out
     for words in (ended.err, bftrain("replay", *cluster, "--round", "60", "--gang", "max").err):
-        assert "no task is of whom shares are given to: nobody" in words
+        assert "these have shares but no tasks: nobody" in words
         assert "no node is of a kind that has a price: fsat" in words

@@ -71,7 +71,7 @@ def test_a_live_run_has_them_in_its_settings(bftrain: CommandLine, shares: Path)
     assert dict(seen[0].deciding.prices) == {"a": 2.0}
     ended = bftrain("live", "--demo", "--shares", shares)
     assert (ended.code, ended.out) == (2, "")
-    assert "--shares: the demo has nobody who shares" in ended.err
+    assert "--shares: cannot be used with --demo" in ended.err
 
 
 def test_a_journal_needs_no_shares_file_to_be_repeated(bftrain: CommandLine, shares: Path, tmp_path: Path) -> None:

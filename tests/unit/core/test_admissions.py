@@ -56,7 +56,7 @@ def test_what_can_be_set_is_set_in_one_text() -> None:
         ("load=0", "admission 'load': factor must be a number above 0, not 0"),
         ("load=inf", "admission 'load': factor must be a number above 0, not inf"),
         ("load,demand=most", "admission 'load': demand must be min or max, not 'most'"),
-        ("quota", "admission 'quota': nobody has a quota (write quota,nodes=16,tasks=4, or"),
+        ("quota", "admission 'quota': no user has a quota (write quota,nodes=16,tasks=4, or"),
         ("quota=1.5", "admission 'quota': nodes must be a whole number of at least 1, not 1.5"),
         ("quota,tasks=0", "admission 'quota': tasks must be a whole number of at least 1, not 0"),
         ("campaigns=-1", "admission 'campaigns': gap_s must be a number above 0, not -1"),

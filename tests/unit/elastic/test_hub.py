@@ -210,7 +210,7 @@ def test_what_was_said_on_one_connection_is_refused_on_another(hub: AgentHub, to
 def test_a_task_that_was_never_added_fails(told: Told, launcher: AgentLauncher) -> None:
     launcher.apply([{"action": "start", "task": "u", "nodes": ["n1"]}])
     assert told.until("failed") | {"t": 0} == {
-        "type": "failed", "task": "u", "reason": "the simple launcher was not told what to run for it", "t": 0,
+        "type": "failed", "task": "u", "reason": "the simple launcher does not know what to run for it", "t": 0,
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def test_a_worker_is_told_to_the_next_manager_with_all_that_it_said(tmp_path: Pa
     assert known.report == report | {"nan": False, "restarted": False}
     assert known.ready is not None
     assert known.step == 6
-    worker.told({"type": "go", "generation": 3, "rank": 0, "workers": 2, "size": 2, "store": ["h", 1]})
+    worker.on_message({"type": "go", "generation": 3, "rank": 0, "workers": 2, "size": 2, "store": ["h", 1]})
     worker.said({"type": "done", "step": 9})
     known = LeftWorker.read(worker.known())
     assert (known.generation, known.rank, known.workers, known.step) == (3, 0, 2, 9)

@@ -77,7 +77,7 @@ def test_a_state_in_which_others_can_write_is_refused(world: World, tmp_path: Pa
 def test_a_state_that_belongs_to_somebody_else_is_refused(world: World, tmp_path: Path) -> None:
     site = site_of(tmp_path, world)
     with mock.patch.object(startup.os, "getuid", return_value=os.getuid() + 1):
-        assert refused(site).what == "belongs to somebody else"
+        assert refused(site).what == "belongs to another user"
     assert not (tmp_path / "live" / "live.db").exists()
 
 

@@ -104,7 +104,7 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(seed: int, tmp_path: Pa
         run(log, tasks, Writing(build_harvester(settings), journal), semantics=rules)
         told = recorded(journal)
         gone = go_through(journal, told)
-        followed = go_through(journal, told, anew=False)
+        followed = go_through(journal, told, decide_again=False)
         *_, end = journal.steps()
     assert not gone.differences
     assert end.decision is not None
@@ -237,7 +237,7 @@ def test_what_was_decided_otherwise_is_found(tmp_path: Path) -> None:
     with Journal.open(path) as journal:
         told = recorded(journal)
         assert [difference.step for difference in go_through(journal, told).differences] == [1]
-        assert not go_through(journal, told, anew=False).differences
+        assert not go_through(journal, told, decide_again=False).differences
 
 
 def test_a_journal_without_a_decision_at_its_end_and_one_without_anything(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Tells bftrain that a job of PBS started or ended: one small file in a spool folder, and nothing else.
 
 PBS runs this in its own Python on the node (events execjob_begin, execjob_epilogue, execjob_end), so it needs nothing
-but the standard library and Python 3.6. It can make no job fail: whatever goes wrong, the event is accepted. It writes
+but the standard library and Python 3.6. It can make no job fail: with any error the event is accepted. It writes
 only while bftrain reads (.reader is there then), and a file appears whole or not at all.
 """
 
@@ -30,7 +30,7 @@ def line_of(event: Any) -> str:  # noqa: ANN401 - a module without types
 
 
 def tell(event: Any) -> None:  # noqa: ANN401 - as above
-    """Write the line, if somebody reads."""
+    """Write the line, if there is a reader."""
     if not (SPOOL / ".reader").exists():
         return
     line = line_of(event)

@@ -1,4 +1,4 @@
-"""Courses: one task's life under one launcher, without I/O. A course is told what happened and says what to do.
+"""Task lifecycles: one task under one launcher, without I/O. A lifecycle receives events and gives orders.
 
 All calls happen in the hub's thread, and none may block.
 """
@@ -51,7 +51,7 @@ class LeftWorker:
     worker: str
     slot: int
     step: int  # the last one it spoke of; -1: of none
-    generation: int  # of the group that it was told to form last; 0: of none
+    generation: int  # of the group that it was ordered to form last; 0: of none
     rank: int  # there
     workers: int  # there
     ready: Message | None  # what it said when it left that group, or was born
@@ -131,7 +131,7 @@ class TaskContext(Protocol):
         """Start ``worker`` on ``node`` as soon as no other task is left there.
 
         A warm one is a script, run by a fork of a process that has imported torch; the other is any command.
-        With ``want_port`` a free port of the node is chosen, told to the course, and put into MASTER_PORT.
+        With ``want_port`` a free port of the node is chosen, passed to the lifecycle, and put into MASTER_PORT.
         It sees the GPU of its slot, or with ``all_gpus`` all that are its agent's. ``place`` comes back in
         :class:`Left`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
         """
@@ -149,7 +149,7 @@ class TaskContext(Protocol):
         """Send SIGTERM, and SIGKILL ``grace_s`` later; 0: SIGKILL at once."""
         ...
 
-    def tell(self, event: Message) -> None:
+    def tell(self, message: Message) -> None:
         """Tell the manager; task and time are added."""
         ...
 
@@ -166,7 +166,7 @@ class TaskLifecycle(Protocol):
         ...
 
     def node_gone(self, node: str) -> None:
-        """Know that an agent left; the ends of its workers were told before."""
+        """Handle that an agent left; the ends of its workers came before."""
         ...
 
     def adopt(self, node: str, left: LeftWorker) -> bool:

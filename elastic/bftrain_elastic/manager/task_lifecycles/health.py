@@ -6,7 +6,7 @@ from typing import Final
 
 HANG_S: Final = 60.0  # who has not come back from a broken group then never will,
 HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
-UNHEEDED: Final = 20  # steps without a commit after which somebody should know why nothing changes
+UNHEEDED: Final = 20  # steps without a commit after which a note says why nothing changes
 
 
 class GroupHealth:
@@ -17,10 +17,10 @@ class GroupHealth:
         self._pace_s = 0.0  # how long a step may take
         self._unheeded = 0  # steps that were reported since a change was asked for
         self._lost = ""  # why a member lost the others
-        self._explained = False  # one of them died, or was told to
+        self._explained = False  # one of them died, or was ordered to end
 
     def reported(self, t: float, *, asked: bool) -> str:
-        """Know of a step, and whether members were asked to gather; gives what should be told about that, if anything.
+        """Know of a step, and whether members were asked to gather; returns a note about that, if any.
 
         What took long once is soon forgotten.
         """
@@ -42,11 +42,11 @@ class GroupHealth:
         self._lost = self._lost or reason
 
     def died(self) -> None:
-        """Know that a member died, or was told to."""
+        """Record that a member died, or was ordered to end."""
         self._explained = True
 
     def left(self) -> str:
-        """Forget the group, which all have left; gives why one lost it if nobody's death explains that."""
+        """Forget the group, which all have left; returns why one lost it if no death explains that."""
         unexplained = "" if self._explained else self._lost
         self._lost, self._explained, self._unheeded = "", False, 0
         return unexplained

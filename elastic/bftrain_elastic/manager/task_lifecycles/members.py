@@ -46,7 +46,7 @@ class GroupMember:
 
     @property
     def stays(self) -> bool:
-        """Whether it has not been told to go."""
+        """Whether it has not been ordered to end."""
         return self.phase is not MemberPhase.GOING
 
 
@@ -99,7 +99,7 @@ def nodes_of(members: Iterable[GroupMember], wanted: Iterable[str]) -> list[str]
 
 
 def go_orders(members: list[GroupMember], generation: int, size: int) -> Iterator[tuple[GroupMember, Message]]:
-    """Return what each member of a new group is told: its rank, who else is there, and where they meet.
+    """Return the order for each member of a new group: its rank, the other members, and where they meet.
 
     They are in the order of their ranks, so that rank 0 is the furthest, and its store the meeting point.
     """

@@ -1,7 +1,7 @@
 """The native course: workers stay, and form a new torch.distributed group for each generation.
 
 A worker is *coming* until it says ready, *ready* while it is in no group, *in* a group, or *going*. A group is formed
-when nobody is in one any more: of those who are ready and wanted, the ones that are furthest first. It is dissolved by
+when no worker is in one any more: of the ready workers on wanted nodes the furthest first. It is dissolved by
 asking its members to gather at their next commit, or by the death of one of them.
 """
 
@@ -44,7 +44,7 @@ _MISMATCH: Final = " (its ranks called different operations: does each of them c
 class NativeLifecycle:
     """One task under the native launcher."""
 
-    launcher: ClassVar = "native"  # as workers are told
+    launcher: ClassVar = "native"  # its name for workers
     entrance: ClassVar = "bftrain_elastic.run"  # what their script calls
 
     def __init__(self, task: str, job: LauncherJob, floor: TaskContext) -> None:
@@ -302,7 +302,7 @@ class NativeLifecycle:
             self._confirm(max(one.step for one in self._members.group))
 
     def _settle(self) -> None:
-        """Do whatever is due."""
+        """Do everything that is due."""
         wanted = self._nodes.wanted
         if self._end.done:
             self._end.leave_unwanted(wanted)

@@ -39,7 +39,7 @@ LONGEST_RETRY_S: Final = 8.0
 class ProcessLifecycle:
     """One task under the process launcher."""
 
-    launcher: ClassVar = "process"  # as workers are told
+    launcher: ClassVar = "process"  # its name for workers
 
     def __init__(self, task: str, job: LauncherJob, floor: TaskContext) -> None:
         self._task = task

@@ -1,6 +1,6 @@
 """The torchrun course: the process course with ``torchrun`` on each node, which starts the node's workers itself.
 
-For scripts that insist on torchrun. Its workers are forks that have torch already, but start anew at each change.
+For scripts that insist on torchrun. Its workers are forks that have torch already, but start again at each change.
 """
 
 from __future__ import annotations

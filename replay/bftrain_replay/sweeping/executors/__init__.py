@@ -30,6 +30,6 @@ class PassExecutor(Protocol):
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Do all passes, tell of progress, and give each outcome as it comes; end early once ``stopping()``.
 
-        Whoever is at work then is stopped. A worker that dies costs the pass in its hands, which fails.
+        Workers that are busy then are stopped. A worker that dies costs the pass in its hands, which fails.
         """
         ...

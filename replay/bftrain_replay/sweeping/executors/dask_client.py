@@ -1,4 +1,4 @@
-"""Dask: passes done by the workers of a Dask cluster, whoever started it."""
+"""Passes done by the workers of a Dask cluster, ours or another."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class _Shift:
     def _sent(self, sha256: str, pack: Callable[[], bytes]) -> Future:
         """Give an input on the cluster, where it comes but once.
 
-        It is the result of a task and not scattered data, so it is made anew when the worker that holds it is lost.
+        It is the result of a task and not scattered data, so it is made again when the worker that holds it is lost.
         """
         if sha256 not in self._parcels:
             with warnings.catch_warnings():
@@ -256,7 +256,7 @@ class ClusterAddress:
             yield client
 
     def tend(self, jobs: int) -> None:
-        """Leave the workers to whoever started them."""
+        """Leave the workers as they are."""
 
 
 def required(module: str) -> Any:  # noqa: ANN401 - a module without types

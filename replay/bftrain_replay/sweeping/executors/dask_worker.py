@@ -1,6 +1,6 @@
 """What a Dask worker does: one pass at a time, with inputs that came to it once.
 
-Inputs travel as the files they are in, so a worker need not share a file system with whoever runs the sweep.
+Inputs travel as the files they are in, so a worker need not share a file system with the machine of the sweep.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _unpacked_log(log: bytes) -> EventLog:
 
 
 class _Link:
-    """The way from a pass to whoever runs the sweep."""
+    """The way from a pass to the process of the sweep."""
 
     def __init__(self, topic: str, address: str, job_id: str) -> None:
         from distributed import Event, get_worker  # noqa: PLC0415 - only a worker of Dask has it for sure

@@ -1,7 +1,7 @@
 """The foreman: a process that has imported and loaded what all workers need, and forks them.
 
 So a worker starts in milliseconds, and a log is in memory once however many workers read it. The foreman has one
-thread and forks nothing but itself, which makes forking safe whatever the program is that runs the sweep. It is run as
+thread and forks nothing but itself, which makes forking safe in any program. It is run as
 ``python -m bftrain_replay.sweeping.executors.fork_server SOCKET``, hears on its standard input what to load, and on the
 socket, with each empty message, the end of a connection that the next worker is to serve. It ends with its master,
 and all workers with it.
@@ -71,7 +71,7 @@ class ForkServer:
     def end_all(self) -> None:
         """Kill all workers, and see them gone."""
         for pid in self._workers:
-            os.kill(pid, signal.SIGKILL)  # nobody else has its number: only we take it off the books
+            os.kill(pid, signal.SIGKILL)  # its number is still its own: only we reap it
         for pid in self._workers:
             os.waitpid(pid, 0)
 
@@ -94,7 +94,7 @@ class ForkServer:
             serve(connection, self._inputs)
             code = 0
         except (BrokenPipeError, ConnectionResetError):
-            code = 0  # the master is gone, and nobody wants the rest
+            code = 0  # the master is gone, and the rest is of no use
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -148,7 +148,7 @@ def main() -> None:
     master = socket.socket(fileno=int(sys.argv[1]))
     inputs = InputCache()
     preload = wire.decode(sys.stdin.buffer.read(), PreloadInputs)
-    # Whoever needs an input that cannot be loaded will say so
+    # A pass that needs an input that cannot be loaded will say so
     for log in preload.logs:
         with suppress(BftrainError, OSError):
             inputs.log(log, 0)

@@ -1,6 +1,6 @@
 """Slurm: a Dask cluster of its own, whose workers are jobs of a batch queue.
 
-Whoever reaches a Dask scheduler can run code as the one who started it. So scheduler and workers speak TLS with
+A client of a Dask scheduler can run code as the user who started it. So scheduler and workers speak TLS with
 certificates made for this sweep, which lie in a folder that only their owner can read; the scheduler listens on one
 interface; and its web pages are to be had on this machine alone.
 """
@@ -60,7 +60,7 @@ class SlurmJobs:
         distributed = required("distributed")
         with _our_signals():
             jobqueue = required("dask_jobqueue")
-        # A folder that nobody else can look into, where the nodes see it too
+        # A private folder, where the nodes see it too
         with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self._folder) as folder, self._complaints:
             try:
                 self._cluster = jobqueue.SLURMCluster(**self._how(), security=_security(Path(folder)))
@@ -86,7 +86,7 @@ class SlurmJobs:
         self._cluster.scale(jobs=self._wanted)
 
     def _how(self) -> dict[str, object]:
-        """Give the arguments of the cluster: ours, the user's configuration of Dask, his options."""
+        """Give the arguments of the cluster: ours, the user's configuration of Dask, and options."""
         config, utils = required("dask.config"), required("distributed.utils")
         site = config.get("jobqueue.slurm")
         how: dict[str, object] = {name: value for name, value in _DEFAULTS.items() if site.get(name) is None}

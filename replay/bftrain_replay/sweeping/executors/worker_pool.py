@@ -68,7 +68,7 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """The foreman, seen from outside; another one is started if he is killed. What workers print goes to ``prints``."""
+    """A fork server with its workers; a killed server is replaced. What workers print goes to ``prints``."""
 
     def __init__(self, prints: Path) -> None:
         self._prints = prints
@@ -76,7 +76,7 @@ class WorkerPool:
         self._control: socket.socket | None = None
         self._unborn: deque[WorkerProcess] = deque()
         self._codes: dict[int, int] = {}
-        self._barren = 0  # foremen in a row who died before they had forked anybody
+        self._barren = 0  # servers in a row that died before they forked a worker
 
     def hire(self, name: str, jobs: Iterable[SweepPass]) -> WorkerProcess:
         """Have a worker forked, by a foreman who has loaded what ``jobs`` need."""
@@ -131,7 +131,7 @@ class WorkerPool:
         return f"its worker was killed by {signal.Signals(-code).name}{hint}"
 
     def close(self) -> None:
-        """End the foreman, and with him all workers."""
+        """End the fork server, and with it all workers."""
         if self._control is not None:
             self._control.close()
         if self._process is not None:
@@ -163,13 +163,13 @@ class WorkerPool:
         return self._control
 
     def _lose_foreman(self) -> None:
-        """Forget a foreman who is gone; his workers go on without him."""
+        """Forget a fork server that is gone; its workers go on."""
         assert self._process is not None  # noqa: S101 - for the type checker: there was one
         assert self._control is not None  # noqa: S101 - as above
         self._control.close()
         self._control = None
         code = self._process.wait()
-        self._unborn.clear()  # their ends of the connections went with him
+        self._unborn.clear()  # their ends of the connections went with it
         self._barren += 1
         if code >= 0 or self._barren == _BARREN:
             words = self._prints.read_text(errors="replace")[-_LAST_WORDS:].strip()
@@ -178,7 +178,7 @@ class WorkerPool:
 
 
 def _preload(jobs: Iterable[SweepPass]) -> PreloadInputs:
-    """Name the files that are needed; what is generated may be much, and is made by whoever needs it."""
+    """Name the files that are needed; what is generated may be much, and is made by the worker that needs it."""
     jobs = list(jobs)
     logs = dict.fromkeys(job.log for job in jobs if isinstance(job.log, SweepLog))
     tasks = dict.fromkeys(job.tasks for job in jobs if isinstance(job.tasks, TaskFile))

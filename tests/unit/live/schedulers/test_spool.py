@@ -231,7 +231,7 @@ def test_odd_files_are_not_believed(folder: Path, reading: HookSpool, tmp_path: 
 @pytest.mark.parametrize("mode", [0o777, 0o701, 0o704, 0o702])
 def test_a_folder_open_to_all_is_refused(folder: Path, mode: int) -> None:
     folder.chmod(mode)
-    with pytest.raises(NotAvailable, match="open to everybody"):
+    with pytest.raises(NotAvailable, match="open to all users"):
         HookSpool(folder).open()
 
 

@@ -121,7 +121,7 @@ def test_an_admission_that_is_wrong_is_named(body: str, complaint: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("admission", "complaint"), [("nobody", "no admission is called"), ("quota", "nobody has a quota")]
+    ("admission", "complaint"), [("nobody", "no admission is called"), ("quota", "no user has a quota")]
 )
 def test_what_is_no_admission_is_refused_before_any_round(admission: str, complaint: str) -> None:
     with pytest.raises(BftrainError, match=complaint):
