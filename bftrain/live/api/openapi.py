@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """\
 What `bftrain live` is asked, over its Unix socket or over HTTP with a token. On the socket the kernel says who asks:
-users see and touch their own tasks, operators all. The token grants the rights of the user who runs it. Answers may get more fields;
-what is there stays.
+users see and touch their own tasks, operators all. The token grants the rights of the user who runs it. Answers may
+get more fields; what is there stays.
 """
 _NAMES: Final[Mapping[str, str]] = {
     "task": "The name of a task, or #NUMBER (%23 in an address). A name means the unfinished task of that name, or "
