@@ -248,7 +248,7 @@ class Journal:
         """Where things stood when that was written down last."""
         return next(self._stood("ORDER BY step DESC LIMIT 1"), None)
 
-    def stood_anew(self) -> Iterator[StoredSnapshot]:
+    def restart_snapshots(self) -> Iterator[StoredSnapshot]:
         """Where things stood whenever the settings were changed."""
         return self._stood("WHERE changed ORDER BY step")
 

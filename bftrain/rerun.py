@@ -91,7 +91,7 @@ class Rerun:
     def __init__(self, journal: Journal, *, decide_again: bool = True) -> None:
         self._journal = journal
         self._begin = _as_it_was if decide_again else _follower
-        self._anew = {stood.step: stood for stood in journal.stood_anew()}
+        self._restarts = {stood.step: stood for stood in journal.restart_snapshots()}
         self._solver, self.harvester = self._begin(journal.settings)
 
     def differences(self) -> Iterator[Difference]:
@@ -117,7 +117,7 @@ class Rerun:
         return RerunStep(step=step, at_once=at_once, decided=decided)
 
     def _change_settings(self, after: int) -> None:
-        stood = self._anew.get(after)
+        stood = self._restarts.get(after)
         if stood is not None:
             self._solver, self.harvester = self._begin(stood.settings)
             self.harvester.take_up(stood.standing)
@@ -131,7 +131,7 @@ def _as_it_was(settings: Settings) -> tuple[RememberingSolver | None, Harvester]
 def _follower(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
     admission = _books_of(settings)
     return None, Harvester(
-        solver=_Nobody(), objective=throughput, admission=admission, max_failures=settings.max_failures
+        solver=_RecordedSolver(), objective=throughput, admission=admission, max_failures=settings.max_failures
     )
 
 
@@ -182,7 +182,7 @@ def recover(journal: Journal, settings: Settings) -> Harvester:
     return harvester
 
 
-class _Nobody:
+class _RecordedSolver:
     """Stands where a solver would; it is never asked."""
 
     name = "recorded"

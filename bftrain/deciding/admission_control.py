@@ -116,8 +116,8 @@ class AdmissionControl:
                 time_s=time_s,
                 finished=tuple(finished),
                 dropped=tuple(dropped),
-                entered=tuple(map(self._told, entered)),
-                changed=tuple(map(self._told, changed)),
+                entered=tuple(map(self._info, entered)),
+                changed=tuple(map(self._info, changed)),
             )
             self._note(news)
 
@@ -140,7 +140,7 @@ class AdmissionControl:
             return
         self._known = set(self._roster)
         if kept is None or kept.admission != self._admission.name:
-            self._note(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._told, self._roster))))
+            self._note(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._info, self._roster))))
             return
         try:
             self._books.take_up(kept.books)
@@ -156,7 +156,7 @@ class AdmissionControl:
             except Exception as error:
                 raise self._broken(error) from error
 
-    def _told(self, name: str) -> TaskInfo:
+    def _info(self, name: str) -> TaskInfo:
         member: TaskEntry = self._roster[name]
         return TaskInfo(spec=member.spec, work_left_samples=member.work_left_samples)
 

@@ -164,7 +164,7 @@ class AllocationState:
 
         A task that is to have nodes of another kind than it holds gives all of them up, and starts again.
         """
-        if self.pool.kinds_told:
+        if self.pool.any_kind_known:
             for name in self.roster.moved(sizes, kinds):
                 yield self._shrink(name, self.roster[name].size)
         change = self.roster.changes(sizes)

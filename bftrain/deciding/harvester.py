@@ -249,7 +249,7 @@ class Harvester:
         barred = [name for name in self._competed if name not in sizes and self._holdings.holds_nodes(name)]
         kinds = {name: kind for name, kind in choice.kinds.items() if sizes.get(name)} if choice.kinds else NOTHING
         actions = tuple(self._holdings.carry_out({**sizes, **dict.fromkeys(barred, 0)}, kinds))
-        at_once, notes = self._begin_anew(question.admitted)
+        at_once, notes = self._begin_again(question.admitted)
         return Decision(
             time_s=question.time_s,
             number=self._decisions,
@@ -277,10 +277,10 @@ class Harvester:
         self._gate.passed(decision.time_s)
         self._holdings.follow(decision.actions)
         self._time_s = decision.time_s
-        self._begin_anew(tuple(decision.sizes))
+        self._begin_again(tuple(decision.sizes))
         self._decisions = decision.number
 
-    def _begin_anew(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    def _begin_again(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         """Close the books of one decision; gives what was owed and noted."""
         self._decisions += 1
         self._competed = list(competed)

@@ -61,7 +61,7 @@ class NodePool:
         return frozenset(self._group)
 
     @property
-    def kinds_told(self) -> bool:
+    def any_kind_known(self) -> bool:
         """Return whether any of them has a kind."""
         return bool(self._kind)
 

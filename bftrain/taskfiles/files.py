@@ -191,7 +191,8 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
 
 def _csv(value: object) -> str:
     if isinstance(value, dict):
-        return "; ".join(_kinds(value)) if all(isinstance(part, dict) for part in value.values()) else _told(value)
+        by_kind = all(isinstance(part, dict) for part in value.values())
+        return "; ".join(_kinds(value)) if by_kind else _points_text(value)
     return value if isinstance(value, str) else _number(value)
 
 
@@ -200,8 +201,8 @@ def _kinds(curves: dict[str, Any]) -> Iterator[str]:
         if _PARTS & set(kind):
             fix = "save the tasks as .toml, or call the kind otherwise"
             raise BadInput(f"the kind '{kind}' cannot stand in a cell: '=' and ';' part kinds", where="curves", fix=fix)
-        yield f"{kind}={_told(points)}"
+        yield f"{kind}={_points_text(points)}"
 
 
-def _told(points: dict[str, list[Any]]) -> str:
+def _points_text(points: dict[str, list[Any]]) -> str:
     return " ".join(f"{size}:{rate!r}" for size, rate in zip(points["nodes"], points["rate"], strict=True))

@@ -1,7 +1,7 @@
 """How long policies think, against the number of tasks: python docs/scripts/policy_times.py [--svg FILE].
 
 Every sharing policy, objective and solver of the registry decides on the same problems, of 32 to 2,048 tasks that have
-a past. Prints the tables of docs/performance.md, and draws its picture. What is not installed is left out, and whatever
+a past. Prints the tables of docs/performance.md, and draws its picture. Parts that are not installed are left out, and any that
 takes longer than a few seconds is not asked about more tasks.
 """  # noqa: INP001 - a script, which belongs to no package
 
@@ -98,7 +98,7 @@ def sharing(count: int, seed: int = 0) -> SharingProblem:
 
 
 def groups() -> dict[str, dict[str, Ask]]:
-    """Name everybody that can be asked, and how."""
+    """Return all solvers, and how to call them."""
     return {
         "sharing policies, three kinds of nodes": {name: partial(_share, name) for name in registry.parts("sharing")},
         "objectives, by the solver exact": {name: partial(_solve, name, EXACT) for name in registry.parts("objective")},
@@ -128,7 +128,7 @@ def _timed(ask: Callable[[], object]) -> float:
 
 
 def times(counts: Sequence[int] = COUNTS, only: Iterable[str] = ()) -> Iterator[Time]:
-    """Ask everybody, or ``only`` some, about ever more tasks."""
+    """Run all, or ``only`` some, with ever more tasks."""
     wanted = frozenset(only)
     for group, asked in groups().items():
         for name, ask in asked.items():

@@ -1,4 +1,4 @@
-"""The tables of the published study, made anew: python docs/scripts/published_tables.py LOG.npz TASKS.toml.
+"""The tables of the published study, reproduced: python docs/scripts/published_tables.py LOG.npz TASKS.toml.
 
 LOG is the two-week log of Summit with its nodes in the published order, TASKS the thousand trials of the published
 hyper-parameter search, their submissions counted from the first of them. docs/semantics.md says what the figures are.

@@ -167,7 +167,7 @@ def _zero_pool(solver: Solver, optimal: bool) -> None:
     _demand(not any(solution.sizes.values()), "there is no node", solution)
 
 
-def _nobody_competes(solver: Solver, optimal: bool) -> None:
+def _no_task_competes(solver: Solver, optimal: bool) -> None:
     _expect(solver, _table(_problem(5)), 0.0, optimal=optimal)
 
 
@@ -334,7 +334,7 @@ CASES: Final = tuple(
         _hand_checked,
         _rescaling_is_weighed,
         _zero_pool,
-        _nobody_competes,
+        _no_task_competes,
         _one_task,
         _minima_that_do_not_fit,
         _present_size_not_allowed,

@@ -65,7 +65,7 @@ class MilpSolver(ABC):
         """Choose one size per task."""
         started = perf_counter()
         if not table.problem.tasks:
-            return _nobody(self.name)
+            return _without_tasks(self.name)
         reason: str = getattr(table.coupling, "no_programme", "")
         if reason:
             return Solution.failed(self.name, f"objective '{table.problem.objective}': {reason}")
@@ -156,7 +156,7 @@ def _value(table: ValueTable, sizes: Mapping[str, int], kinds: Mapping[str, str]
     return value
 
 
-def _nobody(solver: str) -> Solution:
+def _without_tasks(solver: str) -> Solution:
     return Solution(
         sizes={}, value=0.0, bound=0.0, termination=Termination.OPTIMAL, quality=Quality.PROVEN, solver=solver
     )

@@ -73,7 +73,7 @@ def names(run: LiveThread, uid: int) -> list[str]:
     return [task["name"] for task in json.loads(call(run, uid, "queue", "--all", "--json").stdout)]
 
 
-def test_everybody_sees_and_touches_their_own_tasks_only(tmp_path: Path) -> None:
+def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
     with shared(tmp_path, "666") as run:
         for uid, name in ((ANN, "ann"), (BOB, "bob")):
             done = call(run, uid, "submit", "true", "--nodes", "1", "--name", name, "--cwd", "/")
@@ -102,7 +102,7 @@ def test_a_site_names_its_operators(tmp_path: Path) -> None:
         assert call(run, BOB, "cancel", "ann").returncode == 0
 
 
-def test_a_private_socket_lets_nobody_else_in(tmp_path: Path) -> None:
+def test_a_private_socket_lets_no_other_user_in(tmp_path: Path) -> None:
     with shared(tmp_path, "600") as run:
         refused = call(run, ANN, "status")
         assert (refused.returncode, refused.stdout) == (4, "")

@@ -30,7 +30,7 @@ class Task:
     done: float = 0.0
     held: set[str] = field(default_factory=set)
     added: bool = False  # in this session
-    told_once: bool = False  # in this session, which nodes it holds
+    first_reports: bool = False  # in this session, which nodes it holds
     finished: bool = False
     dropped: bool = False
     reported: int = 0
@@ -152,7 +152,7 @@ class World:
         self._said.clear()
         self.established.clear()
         for task in self.tasks.values():
-            task.added = task.told_once = False
+            task.added = task.first_reports = False
 
     def _say(self, message: dict[str, Any]) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -174,7 +174,7 @@ class World:
             case "add":
                 new = message["task"] not in self.tasks
                 task = self.tasks.setdefault(message["task"], Task(message["task"], message["steps"]))
-                task.added, task.told_once = True, new
+                task.added, task.first_reports = True, new
                 if task.dropped:
                     self._wrong(f"{task.name} was added again after it was over")
             case "drop":
@@ -187,7 +187,7 @@ class World:
 
     def _apply(self, actions: list[dict[str, Any]]) -> None:
         first = all(
-            (action["action"] == "start" or not action["nodes"]) and not self.tasks[action["task"]].told_once
+            (action["action"] == "start" or not action["nodes"]) and not self.tasks[action["task"]].first_reports
             for action in actions
         )
         for action in actions:
@@ -205,7 +205,10 @@ class World:
             self._check_established()
 
     def _order(self, task: Task, what: str, nodes: set[str]) -> None:
-        if task.told_once and what in {"start", "grow"}:  # before it was told, a start says what the task holds already
+        if task.first_reports and what in {
+            "start",
+            "grow",
+        }:  # before it was told, a start says what the task holds already
             self.decided[what, task.name, tuple(sorted(nodes))] += 1
         match what:
             case "start" if task.dropped:
@@ -213,7 +216,7 @@ class World:
             case "start" if task.finished:
                 self._end(task)  # it goes on from its last state, and ends
             case "start":
-                if task.told_once and task.held:
+                if task.first_reports and task.held:
                     self._wrong(f"{task.name} was started while it ran on {sorted(task.held)}")
                 task.held = nodes
             case "grow" if not task.held and not task.finished:
@@ -224,7 +227,7 @@ class World:
                 task.held = set()
             case "shrink" | "stop":
                 self._leave(task, nodes)
-        task.told_once = task.told_once or what == "start" or not nodes
+        task.first_reports = task.first_reports or what == "start" or not nodes
 
     def _leave(self, task: Task, nodes: set[str]) -> None:
         left = sorted(task.held & nodes)
@@ -244,7 +247,7 @@ class World:
             kept = task.held - (self._looked or frozenset()) - self.allowed
             if kept:
                 self._wrong(f"{task.name} kept {sorted(kept)} through a restart")
-            if task.added and not task.told_once and not task.dropped:
+            if task.added and not task.first_reports and not task.dropped:
                 self._wrong(f"it was not said of {task.name} which nodes it holds")
             if task.held and not task.added:
                 self._wrong(f"{task.name} runs on {sorted(task.held)}, and nobody remembers it")

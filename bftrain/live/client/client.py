@@ -121,7 +121,7 @@ class Client:
                 if line.startswith(b"data: "):
                     yield wire.decode(line.removeprefix(b"data: "), Update, where=self._address, fix=fix)
         except (http.client.HTTPException, OSError) as error:
-            raise self._nobody(error) from error
+            raise self._unreachable(error) from error
         finally:
             connection.close()
 
@@ -162,11 +162,11 @@ class Client:
         except (http.client.HTTPException, ConnectionError) as error:
             self.close()
             if not reused:
-                raise self._nobody(error) from error
+                raise self._unreachable(error) from error
             return self._exchange(method, path, body, query)  # a connection that rested for too long
         except OSError as error:
             self.close()
-            raise self._nobody(error) from error
+            raise self._unreachable(error) from error
         if status >= http.client.BAD_REQUEST:
             raise _as_error(status, answer, self._address)
         return answer
@@ -184,7 +184,7 @@ class Client:
         parts = urlsplit(self._address)
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
 
-    def _nobody(self, error: Exception) -> NotAvailable:
+    def _unreachable(self, error: Exception) -> NotAvailable:
         if isinstance(error, PermissionError):
             return NotAvailable("you may not talk to this live run", where=self._address, fix="ask its user")
         return NotAvailable(

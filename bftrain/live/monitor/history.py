@@ -28,7 +28,7 @@ SPANS: Final = tuple(
     Span(span_s=span_s, width_s=span_s / count)
     for span_s, count in ((600, 600), (3600, 720), (86400, 720), (864000, 720))
 )
-_TOLD: Final = 64  # tasks in a cell with figures of their own
+_MOST_TASKS: Final = 64  # tasks in a cell with figures of their own
 _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 
 
@@ -64,7 +64,7 @@ class HistoryLevel:
     def __init__(self, span: Span) -> None:
         self.span = span
         self._closed: deque[HistoryAverages] = deque(maxlen=round(span.span_s / span.width_s))
-        self._begin_anew(0)
+        self._begin_cell(0)
 
     def add(self, begin_s: float, end_s: float, state: HistorySample) -> None:
         """Know that things stood so from ``begin_s`` to ``end_s``."""
@@ -74,7 +74,7 @@ class HistoryLevel:
         index = math.floor(begin_s / width)
         if index != self._index:
             self._close()
-            self._begin_anew(index)
+            self._begin_cell(index)
         if index < last:
             self._weigh(state, (index + 1) * width - begin_s)
             self._close()
@@ -82,7 +82,7 @@ class HistoryLevel:
                 numbers, sizes = _columns(state.sizes)  # the same for all cells that are filled with it
                 whole = (width, float(state.pool), state.speed, numbers, sizes)
                 self._closed.extend(HistoryAverages(between, *whole) for between in range(index + 1, last))
-            self._begin_anew(last)
+            self._begin_cell(last)
             begin_s = last * width
         self._weigh(state, end_s - begin_s)
 
@@ -101,7 +101,7 @@ class HistoryLevel:
         if not self._closed or self._closed[-1].at < cell.at:
             self._closed.append(cell)
 
-    def _begin_anew(self, index: int) -> None:
+    def _begin_cell(self, index: int) -> None:
         self._index, self._known_s, self._pool, self._speed = index, 0.0, 0.0, 0.0
         self._sizes: dict[int, float] = {}
         if self._closed and self._closed[-1].at == index:  # begun by a former run
@@ -130,8 +130,8 @@ class HistoryLevel:
 
 def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
     """Give numbers and sizes; of very many tasks only the largest, and all others together as number 0."""
-    if len(sizes) > _TOLD:
-        largest = dict(nlargest(_TOLD, sizes.items(), key=itemgetter(1)))
+    if len(sizes) > _MOST_TASKS:
+        largest = dict(nlargest(_MOST_TASKS, sizes.items(), key=itemgetter(1)))
         sizes = {0: sum(sizes.values()) - sum(largest.values()), **largest}
     return array("Q", sizes), array("f", sizes.values())
 

@@ -86,7 +86,7 @@ class PilotJobs:
         self._hinted = asyncio.Event()
         self._busy = asyncio.Lock()
         self._post: Post = lambda _: None
-        self._told: dict[str, float | None] = {}  # node -> until when it is said to be ours
+        self._announced: dict[str, float | None] = {}  # node -> until when it is said to be ours
         self._remarked: dict[str, str] = {}  # topic -> last remark
         self._known: dict[str, Pilot] = {}
         self._noticed: dict[str, float] = {}  # node -> when the scheduler said that it takes it
@@ -340,9 +340,9 @@ class PilotJobs:
         """Take in what hooks say: a pilot that ended has lost its node, and any other end may have left one idle."""
         numbers = {pilot.number or pilot.id: pilot.node for pilot in _held(self._known.values()).values()}
         over = {numbers[one.job] for one in heard if one.what != "start" and one.job in numbers}
-        gone = tuple(sorted(over.intersection(self._told)))
+        gone = tuple(sorted(over.intersection(self._announced)))
         for node in gone:
-            del self._told[node]
+            del self._announced[node]
         if gone:
             self._post(Taken(nodes=gone))
         if any(one.what == "end" for one in heard):
@@ -351,22 +351,22 @@ class PilotJobs:
     def _tell(self, pilots: Sequence[Pilot]) -> None:
         """Post what is new: nodes that came, nodes that went, and until when they are ours."""
         held = _held(pilots)
-        gone = tuple(sorted(node for node in self._told if node not in held))
+        gone = tuple(sorted(node for node in self._announced if node not in held))
         if gone:
             self._post(Taken(nodes=gone))
         groups: dict[float | None, list[str]] = {}
         message: dict[str, float | None] = {}
         for node, pilot in held.items():
             until = min((at for at in (pilot.end_s, self._plans.get(node)) if at is not None), default=None)
-            before = self._told.get(node)
-            if node in self._told and (
+            before = self._announced.get(node)
+            if node in self._announced and (
                 until == before or (until is not None and before is not None and abs(until - before) < _NEWS_S)
             ):
                 message[node] = before
                 continue
             message[node] = until
             groups.setdefault(until, []).append(node)
-        self._told = message
+        self._announced = message
         for until, nodes in groups.items():
             self._post(Allowed(nodes=tuple(sorted(nodes)), until_s=until))
 

@@ -174,7 +174,7 @@ class FindingsTable:
         """Print it; the first line is the same in both forms."""
         if options.max_width >= ROOM_FOR_TABLE:
             columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
-            rows = ((each.name, f"{each.count:,}", _hours(each), _told(each)) for each in self._findings)
+            rows = ((each.name, f"{each.count:,}", _hours(each), _finding_text(each)) for each in self._findings)
             yield table(self._title, columns, rows, left=(0, 3))
             return
         from rich.padding import Padding
@@ -184,7 +184,7 @@ class FindingsTable:
         for each in self._findings:
             hours = f" ({_hours(each)} node-hours)" if each.node_s else ""
             yield Text(f"{each.name}: {each.count:,}{hours}")
-            yield Padding(Text(_told(each), overflow="fold"), (0, 0, 0, 2), expand=False)
+            yield Padding(Text(_finding_text(each), overflow="fold"), (0, 0, 0, 2), expand=False)
         yield ""
 
 
@@ -192,7 +192,7 @@ def _hours(each: LogFinding) -> str:
     return f"{each.node_s / 3600:,.1f}" if each.node_s else ""
 
 
-def _told(each: LogFinding) -> str:
+def _finding_text(each: LogFinding) -> str:
     from bftrain_datasets.importing.hazard_kinds import HAZARDS
 
     known = HAZARDS.get(each.name)

@@ -131,7 +131,7 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
     from bftrain.taskfiles.files import MADE_BY, save_tasks
 
     found = _read(file, options, out)
-    words = list(_told(found, options))
+    words = list(_import_lines(found, options))
     save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
     for warning in _warnings(found):
         out.warn(warning)
@@ -167,7 +167,7 @@ def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload
         return import_workload(file, options, tell=lambda count: bars.advance(bar, count / 1000))
 
 
-def _told(found: TrainingWorkload, options: WorkloadOptions) -> Iterator[str]:
+def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator[str]:
     """Say where the tasks come from, and how their fields are meant."""
     from bftrain_datasets.log.time_formats import time_text
 

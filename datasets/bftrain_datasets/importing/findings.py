@@ -34,7 +34,7 @@ class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
         return {READ: self.read, USED: self.used, **aside}
 
     @classmethod
-    def from_told(cls, counts: Mapping[str, int]) -> RowCounts:
+    def from_dict(cls, counts: Mapping[str, int]) -> RowCounts:
         """Find them among the counts of a log's provenance."""
         aside = {name.removeprefix(ASIDE): count for name, count in counts.items() if name.startswith(ASIDE)}
         return cls(read=counts.get(READ, 0), used=counts.get(USED, 0), aside=aside)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.occupancy import observed
-from bftrain_datasets.importing.repeated_jobs import any_running, told_once
+from bftrain_datasets.importing.repeated_jobs import any_running, first_reports
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
@@ -99,7 +99,7 @@ def _note_gaps(steps: _Steps, intake: RecordIntake) -> None:
 
 def _of_jobs(intake: RecordIntake) -> _Steps:
     """Add the sizes of all jobs that run at one time."""
-    jobs, keep = told_once(intake)
+    jobs, keep = first_reports(intake)
     begin_s, end_s = observed(jobs, keep, intake)
     runs_on = any_running(jobs, keep)
     keep &= (jobs.start < end_s) & (jobs.end > begin_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.repeated_jobs import any_running, told_once
+from bftrain_datasets.importing.repeated_jobs import any_running, first_reports
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE
@@ -40,7 +40,7 @@ class _Held:
 
 def log_from_jobs(intake: RecordIntake) -> EventLog:
     """Build the log of a machine whose jobs the intake collected."""
-    jobs, keep = told_once(intake)
+    jobs, keep = first_reports(intake)
     begin_s, end_s = observed(jobs, keep, intake)
     names = intake.node_names
     order = _node_order(intake)

@@ -22,17 +22,17 @@ class NodeOutages:
     """Collects when which node goes out and comes back, in any order of time."""
 
     def __init__(self) -> None:
-        self._told: dict[str, list[tuple[float, bool, str]]] = {}
+        self._reports: dict[str, list[tuple[float, bool, str]]] = {}
 
     def tell(self, node: str, time_s: float, *, out: bool, why: str = "") -> None:
         """Say that a node goes out, or that it is back. Of several reasons ``why`` each must pass."""
-        self._told.setdefault(node, []).append((time_s, out, why))
+        self._reports.setdefault(node, []).append((time_s, out, why))
 
     def spans(self, node: str) -> list[tuple[float, float]]:
         """Give the times in which a node is out."""
         reasons: set[str] = set()
         begin_s, spans = math.nan, []
-        for time_s, out, why in sorted(self._told.get(node, ()), key=lambda each: each[0]):
+        for time_s, out, why in sorted(self._reports.get(node, ()), key=lambda each: each[0]):
             was_out = bool(reasons)
             if out:
                 reasons.add(why)
@@ -50,7 +50,7 @@ class NodeOutages:
 
     def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
         """Make nodes down where they are out and idle."""
-        spans = {node: self.spans(name) for node, name in enumerate(log.node_names) if name in self._told}
+        spans = {node: self.spans(name) for node, name in enumerate(log.node_names) if name in self._reports}
         spans = {node: found for node, found in spans.items() if found}
         if not spans:
             return log

@@ -119,7 +119,7 @@ def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Give what was found when this log was imported, and what looks wrong in it now."""
     found = {each.name: each for each in log_warnings.suspicions(log, downtime_after_s)}
     known = (each for each in log.provenance.findings if each.name not in log_warnings.KINDS)
-    rows = RowCounts.from_told(log.provenance.counts)
+    rows = RowCounts.from_dict(log.provenance.counts)
     return Imported(log, log.provenance.made_by, rows, ordered((*known, *found.values())))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NAMELESS: Final = hash("")  # jobs without a name are no one job
 
 
-def told_once(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
+def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
     """Give all jobs, and which of them to keep so that each stay on its nodes counts once."""
     jobs = intake.stays.columns()
     keep = np.ones(jobs.start.size, dtype=np.bool_)

@@ -126,7 +126,7 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    layout = _told(intake.options.columns, file.head)
+    layout = _layout_for(intake.options.columns, file.head)
     for number, line in file.lines():
         if not line.strip():
             continue
@@ -153,7 +153,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         )
 
 
-def _told(columns: Sequence[str] | None, head: bytes) -> SacctLayout | None:
+def _layout_for(columns: Sequence[str] | None, head: bytes) -> SacctLayout | None:
     """Make a layout of the columns that the options name; the first line tells what stands between them."""
     if not columns:
         return None

@@ -45,7 +45,7 @@ class ConservativeBackfill:
         profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
         profile.forget(cluster.now_s)
         if self._overran(profile, cluster):
-            profile = self._profile = self._anew(cluster)
+            profile = self._profile = self._replan(cluster)
         elif self._left_early(profile, cluster):
             self._move_up(profile, cluster)
         for job in cluster.submitted:
@@ -74,7 +74,7 @@ class ConservativeBackfill:
             conflict = conflict or profile.least(cluster.now_s, end_s) < 0
         return conflict
 
-    def _anew(self, cluster: SimulatedCluster) -> FreeNodesProfile:
+    def _replan(self, cluster: SimulatedCluster) -> FreeNodesProfile:
         """Plan all jobs again, in the order in which they were to start."""
         profile = FreeNodesProfile.of(cluster.now_s, cluster.free, cluster.running, cluster.size)
         for job in sorted(self._begin_s, key=lambda job: (self._begin_s[job], job)):

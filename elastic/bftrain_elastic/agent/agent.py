@@ -294,7 +294,7 @@ class NodeAgent:
             self._bury(worker, _KILLED)
         elif grace_s > 0 and worker.pid:  # one that was not started yet has nothing to put in order
             if self._workers_know:
-                worker.told_to_end |= is_running(worker.pid)
+                worker.asked_to_end |= is_running(worker.pid)
             else:
                 self._signal(worker, signal.SIGTERM)
             worker.kill_at = time.monotonic() + grace_s
@@ -345,7 +345,7 @@ class NodeAgent:
                 if worker.condemned:
                     self._kill(worker)
             case "died" if worker is not None:
-                worker.told_to_end |= bool(message.get("told_to_end"))
+                worker.asked_to_end |= bool(message.get("asked_to_end"))
                 self._bury(worker, message["code"])
             case "notice":
                 # A scheduler that signals the nursery signals all processes here. A second SIGTERM could interrupt

@@ -78,7 +78,7 @@ class PreforkServer:
         self._signals = signals  # the signals that arrived can be read there
         self._lines = MessageLines(LINE_LIMIT)
         self._workers: dict[int, str] = {}  # pid -> name
-        self._told_to_end: set[int] = set()  # of these, those that got SIGTERM and time to put things in order
+        self._asked_to_end: set[int] = set()  # of these, those that got SIGTERM and time to put things in order
         self._noticed_at = -math.inf  # when a scheduler signalled all processes of the node
         self._outlived: dict[int, float] = {}  # workers that SIGTERM ended before their children -> when
 
@@ -118,7 +118,7 @@ class PreforkServer:
             else:
                 number = whole_of(message, "signal")
                 if number == signal.SIGTERM and is_running(pid):
-                    self._told_to_end.add(pid)
+                    self._asked_to_end.add(pid)
                 _signal(pid, number)
 
     def _spawn(self, message: Message) -> None:
@@ -134,7 +134,7 @@ class PreforkServer:
                 _become(message, parent)
         except OSError as error:  # no process can be made now; those that run go on
             _write_why(Path(text_of(message, "log")), error)
-            self._tell({"type": "died", "worker": worker, "code": _EMPTY, "told_to_end": False})
+            self._tell({"type": "died", "worker": worker, "code": _EMPTY, "asked_to_end": False})
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
@@ -169,18 +169,18 @@ class PreforkServer:
     def _bury_outlived(self) -> None:
         """Bury workers whose children have ended too, or that were not asked to end. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
-            event = pid in self._told_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
+            event = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
             if not session_alive(pid) or (not event and time.monotonic() - ended_at > _ONE_NOTICE_S):
                 self._bury(pid, -signal.SIGTERM)
 
     def _bury(self, pid: int, code: int) -> None:
         """Kill what a worker left behind, and tell of its end."""
-        worker, event = self._workers.pop(pid), pid in self._told_to_end
+        worker, event = self._workers.pop(pid), pid in self._asked_to_end
         self._outlived.pop(pid, None)
-        self._told_to_end.discard(pid)
+        self._asked_to_end.discard(pid)
         kill_session(pid)
         self._kill_orphans()
-        self._tell({"type": "died", "worker": worker, "code": code, "told_to_end": event})
+        self._tell({"type": "died", "worker": worker, "code": code, "asked_to_end": event})
 
     def _kill_orphans(self) -> None:
         """Kill what dead workers left behind: adopted processes without a session of ours."""

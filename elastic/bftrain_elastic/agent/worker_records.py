@@ -57,7 +57,7 @@ class WorkerRecord:
     done: bool = False  # its training is over
     finished: bool = False  # it said that its work is done
     stopped: bool = False  # it said that it ends on request
-    told_to_end: bool = False  # it ran when it got SIGTERM, so what it does then may follow from that
+    asked_to_end: bool = False  # it ran when it got SIGTERM, so what it does then may follow from that
     odd: bool = False  # it said what cannot be
 
     @classmethod
@@ -115,7 +115,7 @@ class WorkerRecord:
         finished = self.finished or code == self.finish_code
         finished = finished or (code == 0 and (self.done or self._finish_file_is_there()))
         # Without a handler it would not have ended with 0 after a SIGTERM
-        stopped = self.stopped or (code == 0 and self.told_to_end)
+        stopped = self.stopped or (code == 0 and self.asked_to_end)
         return {"code": code, "tail": self._tail(code), "finished": finished, "stopped": stopped}
 
     def _finish_file_is_there(self) -> bool:

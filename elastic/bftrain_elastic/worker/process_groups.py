@@ -113,7 +113,7 @@ class ProcessGroup:
         self._before = sockets()
         self._hook = sys.excepthook
         self._joined = True
-        count_groups_anew()
+        restart_group_count()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=dist.PrefixStore(f"bftrain/{place.generation}", store),
@@ -265,7 +265,7 @@ def warm_up() -> None:
         sys.excepthook = hook
 
 
-def count_groups_anew() -> None:
+def restart_group_count() -> None:
     """Let torch number this process's next group as it does in a fresh process.
 
     Members of a group look for each other in the store under the number of the group, which every process counts by
@@ -288,7 +288,7 @@ def _destroy() -> None:
             break
         with suppress(RuntimeError, ValueError, AssertionError):  # what is broken already cannot be closed well
             end()
-    count_groups_anew()
+    restart_group_count()
 
 
 def _forget() -> None:

@@ -278,14 +278,14 @@ def _once(state: State, train: Train, channel: AgentChannel | None) -> None:
         channel.position = lambda: (own.place, own.commits)
         channel.listen()
         progress_report.use(progress_report.through(channel, state, place))
-    with on_sigterm(_leave_when_told(state)) if own.folder is not None else nullcontext():
+    with on_sigterm(_leave_on_order(state)) if own.folder is not None else nullcontext():
         try:
             said = _train_once(state, train, place)
         except Exception as error:
             if workers > 1 and channel is not None and isinstance(error, RuntimeError) and lost(error):
                 _end_without_others(state, error)
             if channel is not None and not isinstance(error, ElasticError) and follows_sigterm(math.inf):
-                _end_as_told(state, channel, error)
+                _end_on_order(state, channel, error)
             raise
         if channel is not None:
             channel.say({"type": said, "step": own.step})
@@ -319,7 +319,7 @@ def _end_without_others(state: State, error: RuntimeError) -> NoReturn:
     os._exit(os.EX_TEMPFAIL)  # what is left of the group could wait for the others
 
 
-def _end_as_told(state: State, channel: AgentChannel, error: Exception) -> None:
+def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None:
     """End after SIGTERM has ended what the script needs, with the last commit on disk; return if there is none."""
     own = inner(state)
     if own.copy is None:
@@ -350,7 +350,7 @@ def _join_once(state: State, place: GroupRank) -> None:
             restore(state, tree, ours=True)
 
 
-def _leave_when_told(state: State) -> Callable[[], None]:
+def _leave_on_order(state: State) -> Callable[[], None]:
     """Return what SIGTERM does: it ends the training at the next commit, where all workers know of it."""
     asked = 0
 

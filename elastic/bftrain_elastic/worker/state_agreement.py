@@ -111,10 +111,10 @@ def _tell_drift(state: StateBase) -> None:
 def wants_to_tell(own: StateInternals) -> int:
     """Return 1 on rank 0 if it will tell that this commit is in memory; otherwise 0."""
     place = own.group.place
-    return int(place.rank == 0 and place.size > 1 and time.monotonic() - own.told_at > TELLING_S)
+    return int(place.rank == 0 and place.size > 1 and time.monotonic() - own.reported_at > TELLING_S)
 
 
 def tell_in_memory(own: StateInternals) -> None:
     """Tell how far the training is safe against the loss of some nodes: all members hold a copy of the last commit."""
-    own.told_at = time.monotonic()
+    own.reported_at = time.monotonic()
     own.tell({"type": "in_memory", "step": own.commit_step})

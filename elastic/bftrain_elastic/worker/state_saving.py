@@ -55,22 +55,22 @@ def save(state: StateBase, *, tell_later: bool = False) -> None:
         checkpoint_file.save(own.folder, capture(state), own.step, own.lineage)
     ended = time.monotonic()
     own.save_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
-    own.disk_untold = {"type": "on_disk", "step": own.step, "took_s": round(ended - begun, 3)}
-    if not tell_later or ended - own.disk_told_at > TELLING_S:
+    own.disk_unreported = {"type": "on_disk", "step": own.step, "took_s": round(ended - begun, 3)}
+    if not tell_later or ended - own.disk_reported_at > TELLING_S:
         tell_on_disk(own)
 
 
 def tell_on_disk(own: StateInternals) -> None:
     """Report the last write, if it was not reported yet."""
-    if own.disk_untold is not None:
-        own.disk_told_at = time.monotonic()
-        own.tell(own.disk_untold)
-        own.disk_untold = None
+    if own.disk_unreported is not None:
+        own.disk_reported_at = time.monotonic()
+        own.tell(own.disk_unreported)
+        own.disk_unreported = None
 
 
 def tell_on_disk_if_due(own: StateInternals) -> None:
     """Report the last write, if it was not reported yet, at most five times a second."""
-    if time.monotonic() - own.disk_told_at > TELLING_S:
+    if time.monotonic() - own.disk_reported_at > TELLING_S:
         tell_on_disk(own)
 
 

@@ -38,12 +38,12 @@ class StateInternals:
         self.keeps_alone = False  # copies are kept even where there is no other worker
         self.save_at = 0.0
         self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
-        self.disk_told_at = 0.0
-        self.disk_untold: Message | None = None  # the last write, until it is reported
+        self.disk_reported_at = 0.0
+        self.disk_unreported: Message | None = None  # the last write, until it is reported
         self.parallel: Any = None
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
         self.tell: Callable[[Message], None] = lambda _message: None
-        self.told_at = 0.0
+        self.reported_at = 0.0
         self.place = "script"  # what the worker is doing, in a word
         self.commits = 0  # how often commit() was entered in this group
         self.committed_at = 0.0

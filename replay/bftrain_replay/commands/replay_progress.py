@@ -51,18 +51,18 @@ class ReplayProgress:
         self._in_lines = not sys.stderr.isatty()
         self._name = ""
         self._bar: TaskID | None = None
-        self._begun_s = self._told_s = time.monotonic()
+        self._begun_s = self._shown_s = time.monotonic()
 
     def tell(self, name: str, done: float, count: int) -> None:
         """Show how far the replay called ``name`` is, if that was not shown a moment ago."""
         now_s = time.monotonic()
         if name != self._name:
             self._begin(name, now_s)
-        elif now_s - self._told_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
+        elif now_s - self._shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
             return
         elif self._in_lines:
             self._out.say(self._line(done / self._unit, count, now_s - self._begun_s))
-        self._told_s = now_s
+        self._shown_s = now_s
         if self._bar is not None:
             rate = f", {count / (now_s - self._begun_s):,.0f} {self._counted}/s" if now_s > self._begun_s else ""
             self._bars.update(self._bar, completed=done / self._unit, description=f"{name}, {self._done}{rate}")

@@ -32,7 +32,7 @@ class SweepProgress:
         self._total: TaskID | None = None
         self._bar_of: dict[str, TaskID] = {}
         self._shown: dict[str, AtWork] = {}
-        self._begun_s = self._told_s = time.monotonic()
+        self._begun_s = self._shown_s = time.monotonic()
         self._done_at_first = 0.0
 
     def tell(self, standing: SweepStatus) -> None:
@@ -42,11 +42,11 @@ class SweepProgress:
         if self._total is None:
             self._total = self._bars.add_task("", total=standing.passes * _STEPS)
             self._done_at_first = done
-        elif now_s - self._told_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
+        elif now_s - self._shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
             return
         elif self._in_lines:
             self._out.say(self._line(standing, done, now_s))
-        self._told_s = now_s
+        self._shown_s = now_s
         self._bars.update(self._total, completed=done * _STEPS, description=_points(standing))
         for what in standing.at_work.values():
             self._show(what)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
-_READ_ANEW: Final = "run the replay again with this version"
+_RUN_AGAIN: Final = "run the replay again with this version"
 _IN_ROUNDS: Final = (
     "a run in rounds has figures, tables and a page: docs/rounds.md; this is for replays without --round"
 )
@@ -53,7 +53,7 @@ def _fix_of(form: object) -> str:
     figures = str(form)
     if figures.startswith("bftrain rounds"):
         return _IN_ROUNDS
-    return _READ_ANEW if figures.startswith("bftrain replay") else "name the folder of a replay"
+    return _RUN_AGAIN if figures.startswith("bftrain replay") else "name the folder of a replay"
 
 
 class SavedReplay:

@@ -21,8 +21,8 @@ from bftrain_replay.reporting.report_data import ReportData
 
 OTHERS: Final = "others"
 BOUND: Final = "the bound, of all"
-_NOBODY: Final = "no user"
-_OURS: Final = frozenset({OTHERS, BOUND, _NOBODY})  # names of what is no user
+_NO_USER: Final = "no user"
+_OURS: Final = frozenset({OTHERS, BOUND, _NO_USER})  # names of what is no user
 _CALLED: Final = "user '"
 _FEW: Final = 2  # users that a sentence can compare
 _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
@@ -32,7 +32,7 @@ def named(user: str) -> str:
     """Give the name of a user as it is shown; no two, nor what else is in such a picture, are called the same."""
     if user in _OURS or user.startswith(_CALLED):
         return f"{_CALLED}{user}'"
-    return user or _NOBODY
+    return user or _NO_USER
 
 
 def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]]:

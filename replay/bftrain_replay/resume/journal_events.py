@@ -145,7 +145,7 @@ class _Reading:
 def recorded(journal: Journal) -> JournalEvents:
     """Read all of a journal."""
     reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
-    later = {stood.step: stood.settings.max_failures for stood in journal.stood_anew()}
+    later = {stood.step: stood.settings.max_failures for stood in journal.restart_snapshots()}
     reading.max_failures = later.get(0, reading.max_failures)
     for step in journal.steps():
         if step.events:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.intp]
 
-_NOBODY = -1
+_FREE = -1
 
 
 class NodeHolders:
@@ -25,7 +25,7 @@ class NodeHolders:
         self._kind_of = supply.kind_of
         self._stays = supply.stays
         self._here = np.zeros(supply.kind_of.size, dtype=bool)
-        self._holder = np.full(supply.kind_of.size, _NOBODY, dtype=np.intp)
+        self._holder = np.full(supply.kind_of.size, _FREE, dtype=np.intp)
         self.count: Places = np.zeros(len(supply.kinds), dtype=np.intp)
 
     def change(self, change: NodeChange) -> Places:
@@ -39,13 +39,13 @@ class NodeHolders:
 
     def _holding(self, nodes: Places) -> Places:
         holders = self._holder[nodes]
-        hit: Places = np.unique(holders[holders != _NOBODY])
+        hit: Places = np.unique(holders[holders != _FREE])
         return hit
 
     def release(self, tasks: Places) -> None:
         """Free all nodes of these tasks."""
         if tasks.size and not self._stays:
-            self._holder[np.isin(self._holder, tasks)] = _NOBODY
+            self._holder[np.isin(self._holder, tasks)] = _FREE
 
     def give(self, tasks: Places, kind: Places, nodes: Places) -> None:
         """Give each of these tasks so many nodes of a kind; as many are free."""
@@ -54,5 +54,5 @@ class NodeHolders:
         for number in np.unique(kind).tolist():
             own = kind == number
             holders = np.repeat(tasks[own], nodes[own])
-            free = np.flatnonzero(self._here & (self._holder == _NOBODY) & (self._kind_of == number))
+            free = np.flatnonzero(self._here & (self._holder == _FREE) & (self._kind_of == number))
             self._holder[free[: holders.size]] = holders

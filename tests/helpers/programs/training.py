@@ -22,11 +22,11 @@ def main() -> None:
         if state.rank == 0:
             record.write("began", step=state.position)
         parallel = state.parallel()
-        first = state.position
+        first, begun = state.position, time.time()
         while state.position < record.limit():
             one_step(state, parallel, optimizer, (state.rank, state.workers), given.step_s)
             if state.rank == 0 and state.position == first + 1:  # a stopped process may begin in a group long gone
-                record.write("went_on", step=first)
+                record.write("went_on", step=first, t=begun)
 
     state = State(model=model, optimizer=optimizer, position=0, counted=0, ballast=ballast(given.ballast_mb))
     run(state, train)

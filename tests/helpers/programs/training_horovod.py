@@ -25,11 +25,11 @@ def main() -> None:
     def train(state: Any) -> None:  # noqa: ANN401 - Horovod has no types
         if hvd.rank() == 0:
             record.write("began", step=state.position)
-        first = state.position
+        first, begun = state.position, time.time()
         while state.position < record.limit():
             one_step(state, model, optimizer, (hvd.rank(), hvd.size()), given.step_s)
             if hvd.rank() == 0 and state.position == first + 1:  # a stopped process may begin in a group long gone
-                record.write("went_on", step=first)
+                record.write("went_on", step=first, t=begun)
 
     values = {"position": 0, "counted": 0, "ballast": ballast(given.ballast_mb)}
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, **values)

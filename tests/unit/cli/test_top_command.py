@@ -415,7 +415,7 @@ def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live:
     assert json.loads(bftrain("page", "--json", "--live", live.run.socket).out) == {"address": ended.out.strip()}
 
 
-def test_a_browser_is_told_by_a_private_file_and_not_in_its_arguments(
+def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
     bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened: list[str] = []

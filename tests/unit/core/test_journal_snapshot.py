@@ -106,7 +106,7 @@ def test_settings_can_change_before_anything_happened_and_back(tmp_path: Path) -
         recover(journal, Settings(solver="greedy"))
         go_on(journal, recover(journal, SETTINGS), MOMENTS[:2])
         assert list(Rerun(journal).differences()) == []
-        assert len(list(journal.stood_anew())) == 1
+        assert len(list(journal.restart_snapshots())) == 1
 
 
 def test_a_step_that_was_cut_off_before_the_settings_changed_is_decided_by_the_new_ones(tmp_path: Path) -> None:

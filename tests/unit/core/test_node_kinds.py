@@ -52,7 +52,7 @@ def held(harvester: Harvester) -> dict[str, set[str]]:
 def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
     pool = NodePool()
     pool.join(["n1", "n2"])
-    assert (pool.counts, pool.kinds_told) == ({}, False)
+    assert (pool.counts, pool.any_kind_known) == ({}, False)
     pool.join(["v1", "v2", "v3"], "v100")
     pool.join(["k1"], "k80")
     assert pool.counts == {"": 2, "k80": 1, "v100": 3}
@@ -65,7 +65,7 @@ def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
     pool.give_back(["v2"])
     assert pool.counts == {"": 1, "v100": 2}
     pool.leave(["v1", "v3"])
-    assert (pool.counts, pool.kinds_told) == ({}, False)
+    assert (pool.counts, pool.any_kind_known) == ({}, False)
 
 
 def test_a_node_that_comes_back_may_be_of_another_kind_but_not_while_it_is_there() -> None:

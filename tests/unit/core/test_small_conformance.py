@@ -35,7 +35,7 @@ def test_the_admission_in_the_documents_passes() -> None:
     (block,) = re.findall(r"```python\n(\"\"\"One task of every user.*?)```", PAGE, re.DOTALL)
     exec(block, names)  # noqa: S102 - our own page
     conformance.check_admission(names["Turns"], most=6)
-    with pytest.raises(ValueError, match="nobody would get a node"):
+    with pytest.raises(ValueError, match="no task would get a node"):
         names["Turns"](5, most=0)
 
 

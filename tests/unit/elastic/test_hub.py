@@ -39,7 +39,7 @@ def test_a_report_bears_the_time_of_both_clocks(comes: Comes, told: Told, launch
     assert abs(heard["heard"] - time.time()) < PATIENCE_S
 
 
-def test_a_worker_that_says_what_cannot_be_harms_nobody(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_a_worker_that_says_what_cannot_be_harms_no_other(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
     agent, worker = started(comes, launcher)
     agent.say(type="said", worker=worker, message={"type": "report", "step": "many"})
     assert "said 'report' with t = None" in told.until("note")["text"]

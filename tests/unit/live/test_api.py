@@ -195,7 +195,7 @@ async def test_only_what_is_public_needs_no_token(tmp_path: Path) -> None:
     ],
 )
 @in_a_loop
-async def test_a_name_that_somebody_made_point_to_us_is_refused(host: str, status: int, tmp_path: Path) -> None:
+async def test_a_name_that_a_user_made_point_to_us_is_refused(host: str, status: int, tmp_path: Path) -> None:
     async with live_inside(tmp_path, api=TCP) as inside:
         for request in ("GET /v1/status", "GET /"):
             answered = await ask(inside.api.addresses[1], request, host=host, authorization=token_of(inside))
@@ -280,7 +280,7 @@ async def test_a_stream_that_breaks_ends_one_talk_and_no_other(tmp_path: Path) -
 
 
 @in_a_loop
-async def test_nobody_keeps_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_user_keeps_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = [ANN]
     monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
     monkeypatch.setattr(api_module, "_OF_ONE", 3)

@@ -27,7 +27,7 @@ def test_the_kernel_says_who_is_at_the_other_end() -> None:
     ("uid", "operators", "operator"),
     [(os.getuid(), (), True), (0, (), True), (3_999_999, (), False), (3_999_999, ("3999999", "x"), True)],
 )
-def test_operators_are_we_root_and_whom_the_site_names(
+def test_operators_are_we_root_and_users_that_the_site_names(
     uid: int, operators: tuple[str, ...], *, operator: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "_peer", lambda _: uid)

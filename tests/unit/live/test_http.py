@@ -205,7 +205,7 @@ async def test_a_body_in_very_many_pieces_is_not_read_to_its_end() -> None:
 
 
 @in_a_loop
-async def test_whoever_asks_much_at_once_keeps_nobody_waiting() -> None:
+async def test_a_client_that_asks_much_at_once_keeps_no_other_waiting() -> None:
     async with talk() as (client, _), talk() as (other, _):
         await client.says(GET * 500)
         await other.says(GET)
@@ -266,7 +266,7 @@ async def _drip(client: Client) -> None:
 
 
 @in_a_loop
-async def test_whoever_does_not_take_the_answer_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_take_the_answer_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "_SEND_S", 0.05)
     monkeypatch.setattr(http_connection, "_CLOSING_S", 0.05)
 

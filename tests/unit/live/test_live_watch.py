@@ -179,7 +179,7 @@ async def test_nodes_that_were_ours_are_shown_for_a_while(tmp_path: Path, monkey
 
 
 @in_a_loop
-async def test_nobody_keeps_the_others_from_looking(tmp_path: Path) -> None:
+async def test_no_user_keeps_the_others_from_looking(tmp_path: Path) -> None:
     ann, bob = (Caller(uid=70000 + number, user=str(number), operator=False) for number in range(2))
     async with live_inside(tmp_path) as inside:
         streams = [inside.office.watch.updates(ann, 600.0, 0) for _ in range(20)]
@@ -197,7 +197,7 @@ async def test_nobody_keeps_the_others_from_looking(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_only_so_many_may_watch_and_whoever_leaves_is_forgotten(tmp_path: Path) -> None:
+async def test_only_so_many_may_watch_and_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         watch = inside.office.watch
         streams = [watch.updates(ourselves(), 600.0, 0) for _ in range(WATCHERS)]

@@ -235,7 +235,7 @@ def test_a_journal_that_is_gone_has_no_size(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_nobody_and_nothing_is_named(tmp_path: Path) -> None:
+async def test_no_user_and_nothing_is_named(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         await submit(inside.office, "secretly", 1, 2, campaign="hidden")
         inside.world.lend("node77")

@@ -38,7 +38,7 @@ async def test_everybody_sees_their_own_tasks_and_operators_all(tmp_path: Path) 
 @pytest.mark.parametrize("how", ["task", "cancel", "pause", "resume", "logs", "log"])
 @pytest.mark.parametrize("called", ["a", "#1"])
 @in_a_loop
-async def test_nobody_touches_the_task_of_another_nor_learns_that_it_is_there(
+async def test_no_user_touches_the_task_of_another_nor_learns_that_it_is_there(
     how: str, called: str, tmp_path: Path
 ) -> None:
     async with live_inside(tmp_path) as (_, office, _, _):
@@ -90,7 +90,7 @@ async def test_how_things_stand_names_no_task_and_no_user_of_tasks(tmp_path: Pat
 
 
 @in_a_loop
-async def test_what_is_remarked_of_a_task_is_told_to_its_owner_alone(tmp_path: Path) -> None:
+async def test_what_is_remarked_of_a_task_goes_to_its_owner_alone(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, office, _, world):
         await office.submit(ANN, submission("a"))
         world.lend("n1")

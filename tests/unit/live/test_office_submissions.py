@@ -92,7 +92,7 @@ async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pyt
 
 
 @in_a_loop
-async def test_nobody_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_user_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(office_module, "_MOST_OF_ONE", 2)
     async with live_inside(tmp_path) as (_, office, _, _):
         for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF, CHIEF, BOB)):

@@ -74,7 +74,7 @@ def test_a_state_in_which_others_can_write_is_refused(world: World, tmp_path: Pa
     assert (error.what, error.fix) == ("others can write there", f"chmod go-w {home}")
 
 
-def test_a_state_that_belongs_to_somebody_else_is_refused(world: World, tmp_path: Path) -> None:
+def test_a_state_that_belongs_to_another_user_is_refused(world: World, tmp_path: Path) -> None:
     site = site_of(tmp_path, world)
     with mock.patch.object(startup.os, "getuid", return_value=os.getuid() + 1):
         assert refused(site).what == "belongs to another user"

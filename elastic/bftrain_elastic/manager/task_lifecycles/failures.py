@@ -155,7 +155,7 @@ class FailurePolicy:
         return f"{death.text}, as others before it" if self._outside >= ALLOWED_FROM_OUTSIDE else ""
 
 
-def told_how(worker: str, code: int) -> str:
+def exit_text(worker: str, code: int) -> str:
     """Say how a worker ended."""
     return f"{worker} ended with {code}" if code >= 0 else f"{worker} was killed by {_signal(-code)}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, told_how
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ def death_of(
 ) -> WorkerDeath:
     """Describe the end of a process that was not ordered. ``nodes`` are those of its group, started at ``began_s``."""
     return WorkerDeath(
-        text=told_how(process.name, end.code),
+        text=exit_text(process.name, end.code),
         node=process.node,
         nodes=frozenset({process.node, *nodes}),
         exit=end,

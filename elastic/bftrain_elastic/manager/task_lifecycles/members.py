@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, told_how
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text
 from bftrain_elastic.wire.messages import Message
 
 NOTHING: Final = -1  # the step of a worker without a state
@@ -123,7 +123,7 @@ def death_of(
     member: GroupMember, end: WorkerExit, nodes: Iterable[str], formed_at: float, entrance: str
 ) -> WorkerDeath:
     """Describe the end of a worker that was not ordered. ``nodes`` are those of its group, formed at ``formed_at``."""
-    text, fatal = told_how(member.name, end.code), False
+    text, fatal = exit_text(member.name, end.code), False
     if end.code == 0 and member.phase is MemberPhase.COMING:  # it will do no better the next time
         text, fatal = f"{member.name} ended, and its script never called {entrance}", True
     grouped = member.phase is MemberPhase.IN

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, TaskContext, WorkerExit
-from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, is_connection_trouble, last_word, told_how
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, is_connection_trouble, last_word
 from bftrain_elastic.manager.task_lifecycles.forming import FormationWatch
 from bftrain_elastic.manager.task_lifecycles.given_nodes import GivenNodes
 from bftrain_elastic.manager.task_lifecycles.group_choice import GroupChoice
@@ -119,7 +119,7 @@ class NativeLifecycle:
             self._end.take_finished()
         self._end.exited(member, exit, leads=member.name == self._group.leader)
         if member.saves and exit.code and self._supervision.saving.lacks(member.step):
-            how = f"{told_how(member.name, exit.code)} before the state of step {member.step} was on disk"
+            how = f"{exit_text(member.name, exit.code)} before the state of step {member.step} was on disk"
             self._supervision.note(f"{how}{last_word(exit.tail)}; the task goes on {self._supervision.saving.words}")
         if member.phase is MemberPhase.IN and (not self._end.done or self._end.finished):
             self._group.lost_member(self._floor.now())
@@ -275,7 +275,7 @@ class NativeLifecycle:
         if left.report is not None:
             self._supervision.reported(left.report)
         if end.code > 0:
-            text = f"{told_how(left.worker, end.code)} while no manager listened"
+            text = f"{exit_text(left.worker, end.code)} while no manager listened"
             self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._floor.now() - end.ago_s))
         if left.done and left.rank == 0 and end.code == 0 and not self._end.done:
             self._end.finish(left.step)

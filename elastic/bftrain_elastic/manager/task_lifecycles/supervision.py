@@ -39,7 +39,7 @@ class TaskSupervision:
         self.stalls = StallWatch(job.stall_limit_s)
         self.step = 0  # the furthest heard of
         self._samples: float | None = None  # done so far, if it reports
-        self._counts_anew = False  # its steps and samples begin at 0 whenever it is started
+        self._counts_from_zero = False  # its steps and samples begin at 0 whenever it is started
         self._inspection: StallInspection | None = None
         self._where = ""  # where the ranks were when the task stalled
         self._lost: list[tuple[float, str]] = []  # members that lost the others: when, and what they said
@@ -56,7 +56,7 @@ class TaskSupervision:
         self._inspection, self._where = None, ""
         total, since = message.get("total"), int(message.get("since") or 0)
         # A program that counts its steps from 0 again may have gone on from a checkpoint, or not: that is unknown
-        self._counts_anew |= since <= 0 and int(message["step"]) < self.step
+        self._counts_from_zero |= since <= 0 and int(message["step"]) < self.step
         self.further(int(message["step"]))
         if total is not None:
             done = float(total) if since <= 0 else total * self.step / max(1, self.step - since)
@@ -112,13 +112,13 @@ class TaskSupervision:
     @property
     def far_from_done(self) -> bool:
         """Whether the task is known to have work left."""
-        work = None if self._counts_anew else self._job.work_samples
+        work = None if self._counts_from_zero else self._job.work_samples
         return work is not None and self._samples is not None and self._samples < _DONE_SHARE * work
 
     @property
     def progress(self) -> str:
         """Say how much of its work is done, if that is known."""
-        if self._job.work_samples is None or self._samples is None or self._counts_anew:
+        if self._job.work_samples is None or self._samples is None or self._counts_from_zero:
             return f"after step {self.step}"
         return f"after {self._samples:,.0f} of {self._job.work_samples:,.0f} samples"
 

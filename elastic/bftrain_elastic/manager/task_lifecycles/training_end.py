@@ -33,7 +33,7 @@ class TrainingEnd:
         self.failure = ""  # why it failed
         self.finished = False  # the program said itself that its work is done
         self._left_at = 0.0  # since when workers are to follow the first one that has ended; 0: none has
-        self._told = True  # the manager knows how it ended, or that it is paused
+        self._reported = True  # the manager knows how it ended, or that it is paused
 
     @property
     def over(self) -> bool:
@@ -42,7 +42,7 @@ class TrainingEnd:
 
     def begin_again(self) -> None:
         """Go on: the task has nodes again, or its first worker did not get through the end."""
-        self.done, self.failure, self._told = False, "", False
+        self.done, self.failure, self._reported = False, "", False
 
     def finish(self, step: int) -> None:
         """Know that the training is done; the script may go on for as long as it likes, to evaluate what it has."""
@@ -107,9 +107,9 @@ class TrainingEnd:
         if not self.over:
             for member in self._members.of(MemberPhase.COMING):
                 self._orders.dismiss(member, grace_s=0.0)
-        if self._members or self._told:
+        if self._members or self._reported:
             return False
-        self._told = True
+        self._reported = True
         if self.done:
             self._floor.tell({"type": "done", "step": self._supervision.step, "finished": True})
         elif self.failure:

@@ -91,7 +91,7 @@ class _Link:
         self._topic = topic
         self._news = (address, job_id, str(self._worker.name))
         self._stop = Event(topic)
-        self._told_s = time.monotonic()
+        self._shown_s = time.monotonic()
 
     def tell(self, share: float) -> None:
         """Say which share is done."""
@@ -100,8 +100,8 @@ class _Link:
     def watch(self, share: float) -> bool:
         """Tell now and then, and say whether to go on."""
         now_s = time.monotonic()
-        if now_s - self._told_s < _TELL_EVERY_S:
+        if now_s - self._shown_s < _TELL_EVERY_S:
             return True
-        self._told_s = now_s
+        self._shown_s = now_s
         self.tell(share)
         return not self._stop.is_set()
