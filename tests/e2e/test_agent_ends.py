@@ -74,6 +74,21 @@ def test_a_worker_that_saves_since_the_schedulers_sigterm_gets_no_second_one(one
     assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
 
 
+def test_a_worker_gets_no_second_sigterm_when_the_nursery_learns_last_of_the_first(one_node: OneNode) -> None:
+    one_node.start(grace_s=20)
+    worker = one_node.started(SAVES_ONCE)
+    agent, nursery = one_node.agent.pid, one_node.nursery
+    os.kill(nursery, signal.SIGSTOP)  # as on a machine that is busy
+    for pid in (agent, nursery, worker):
+        os.kill(pid, signal.SIGTERM)
+    until((one_node.folder / "saving").exists, "it saves")
+    one_node.watched.until("noticed")
+    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
+    time.sleep(0.3)  # the agent has given its order to the nursery
+    os.kill(nursery, signal.SIGCONT)
+    assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
+
+
 def test_when_the_grace_is_over_the_agent_leaves(one_node: OneNode) -> None:
     one_node.start(grace_s=0.8)
     one_node.started(SLEEPS)

@@ -59,10 +59,12 @@ def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.LocalStag
     stage.messages.steps(task, 3, 20)
     usual_s = planned_change_s(stage, task, NODES[:3])  # long only on a machine that has other work
     safe, since = stage.messages.of("in_memory", task)[-1]["step"], len(stage.messages.all)
+    before = set(stage.leftovers())
     killed_at = kill_worker(stage, node)
     stage.messages.until(lambda: bool(stage.messages.of("confirmed", task, since)), "the others go on")
     again = stage.messages.of("confirmed", task, since)[0]
-    assert again["size"] == 2
+    assert again["size"] in {2, 3}, "3 if a busy machine lets the next worker start before the others form again"
+    assert len(before & set(stage.leftovers())) >= 2, "the other two are not started anew"
     assert again["step"] >= safe
     assert again["t"] - killed_at < 2.0 + usual_s
     stage.messages.steps(task, 3)  # and another has taken its place

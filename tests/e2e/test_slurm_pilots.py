@@ -137,7 +137,7 @@ def test_what_an_earlier_daemon_left_is_used(cluster: Slurm, tmp_path: Path) -> 
         wait_until(lambda: len(first.jobs("PENDING")) >= 2, "a stock waits", first.tell)
         running = set(first.jobs("RUNNING"))
     assert running, "pilots run"
-    assert running <= set(first.jobs("RUNNING")), "a daemon that ends leaves its pilots alone"
+    assert running <= set(first.jobs("RUNNING")), f"a daemon that ends leaves its pilots alone: {first.tell()}"
     assert first.jobs("PENDING"), "and those that wait"
 
 

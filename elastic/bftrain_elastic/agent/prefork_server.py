@@ -79,6 +79,7 @@ class PreforkServer:
         self._lines = MessageLines(LINE_LIMIT)
         self._workers: dict[int, str] = {}  # pid -> name
         self._asked_to_end: set[int] = set()  # of these, those that got SIGTERM and time to put things in order
+        self._signalled: set[int] = set()  # of these, those that ran when a scheduler sent SIGTERM to all processes
         self._noticed_at = -math.inf  # when a scheduler signalled all processes of the node
         self._outlived: dict[int, float] = {}  # workers that SIGTERM ended before their children -> when
 
@@ -116,10 +117,19 @@ class PreforkServer:
             if message["type"] == "inspect":
                 kill(pid, STACKS)
             else:
-                number = whole_of(message, "signal")
-                if number == signal.SIGTERM and is_running(pid):
-                    self._asked_to_end.add(pid)
-                _signal(pid, number)
+                self._signal(pid, whole_of(message, "signal"))
+
+    def _signal(self, pid: int, number: int) -> None:
+        """Pass a signal on, unless it is a SIGTERM that the worker has from the scheduler: two can interrupt a save."""
+        if number == signal.SIGTERM:
+            self._on_signals()  # the scheduler's may be here, and the agent not know of it yet
+            if pid not in self._workers:  # it ended since
+                return
+            if is_running(pid):
+                self._asked_to_end.add(pid)
+            if pid in self._signalled:
+                return
+        _signal(pid, number)
 
     def _spawn(self, message: Message) -> None:
         worker = text_of(message, "worker")
@@ -146,6 +156,8 @@ class PreforkServer:
             numbers = set(os.read(self._signals, 4096))
             if numbers & NOTICES:
                 self._noticed_at = time.monotonic()
+            if signal.SIGTERM in numbers:
+                self._signalled |= set(self._workers)
             if signal.SIGCHLD in numbers:
                 self._reap()
             if numbers & NOTICES:
@@ -169,18 +181,19 @@ class PreforkServer:
     def _bury_outlived(self) -> None:
         """Bury workers whose children have ended too, or that were not asked to end. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
-            event = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
-            if not session_alive(pid) or (not event and time.monotonic() - ended_at > _ONE_NOTICE_S):
+            asked = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
+            if not session_alive(pid) or (not asked and time.monotonic() - ended_at > _ONE_NOTICE_S):
                 self._bury(pid, -signal.SIGTERM)
 
     def _bury(self, pid: int, code: int) -> None:
         """Kill what a worker left behind, and tell of its end."""
-        worker, event = self._workers.pop(pid), pid in self._asked_to_end
+        worker, asked = self._workers.pop(pid), pid in self._asked_to_end
         self._outlived.pop(pid, None)
         self._asked_to_end.discard(pid)
+        self._signalled.discard(pid)
         kill_session(pid)
         self._kill_orphans()
-        self._tell({"type": "died", "worker": worker, "code": code, "asked_to_end": event})
+        self._tell({"type": "died", "worker": worker, "code": code, "asked_to_end": asked})
 
     def _kill_orphans(self) -> None:
         """Kill what dead workers left behind: adopted processes without a session of ours."""

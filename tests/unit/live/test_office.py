@@ -65,7 +65,7 @@ async def _do(office: LiveService, how: str, caller: Caller, name: str) -> objec
 
 
 @in_a_loop
-async def test_of_nodes_only_the_names_of_your_own_tasks_are_told(tmp_path: Path) -> None:
+async def test_of_nodes_only_the_names_of_your_own_tasks_are_shown(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, office, _, world):
         await office.submit(ANN, submission("a", 1))
         await office.submit(BOB, submission("b", 1))
