@@ -136,9 +136,10 @@ def test_what_an_earlier_daemon_left_is_used(cluster: Slurm, tmp_path: Path) -> 
         first.wait_for(cluster.nodes)
         wait_until(lambda: len(first.jobs("PENDING")) >= 2, "a stock waits", first.tell)
         running = set(first.jobs("RUNNING"))
-    assert running, "pilots run"
-    assert running <= set(first.jobs("RUNNING")), f"a daemon that ends leaves its pilots alone: {first.tell()}"
-    assert first.jobs("PENDING"), "and those that wait"
+        first.end_scheduler()  # not the hub: it would tell its agents to leave
+        assert running, "pilots run"
+        assert running <= set(first.jobs("RUNNING")), f"a daemon that ends leaves its pilots alone: {first.tell()}"
+        assert first.jobs("PENDING"), "and those that wait"
 
 
 def test_pilots_of_a_daemon_that_died_serve_the_next_one(cluster: Slurm, tmp_path: Path) -> None:

@@ -65,12 +65,16 @@ class Keeper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ask(self._ended())
+        self.end_scheduler()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
         if self._own_hub:
             self.hub.close()
+
+    def end_scheduler(self) -> None:
+        """End the scheduler's side as a manager does that leaves; the hub stays open for the agents."""
+        self.ask(self._ended())
 
     async def _begun(self) -> asyncio.Task[None]:
         return asyncio.create_task(self.scheduler.run(self.news.append, self.order))
