@@ -13,13 +13,11 @@ from typing import Final
 import click
 
 from bftrain import errors
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.main import COMMANDS, main
-from bftrain.cli.settings import OPTIONS as DECIDING
 
 FOLDER: Final = "commands"
 
-# Options that nearly all commands share are told last, in a table of their own
-_SHARED: Final = frozenset({"--json", "--quiet", "--verbose", "--help"})
 _DEFAULT: Final = re.compile(r"^(?P<words>.*) \[(?P<default>[^][]+)\]\.$", re.DOTALL)
 _EXTRA: Final = re.compile(r"^(?P<words>.*?) *\[(?P<extra>(?:default|required|env var|x|\d)[^][]*)\]$", re.DOTALL)
 _FIRST_WORDS: Final = """\
@@ -70,28 +68,16 @@ def _page(command: click.Command, context: click.Context, level: int = 1) -> Ite
     yield from (f"{'#' * level} {context.command_path}", "")
     yield from (_paragraphs(command.help), "")
     yield from ("```text", " ".join([context.command_path, *command.collect_usage_pieces(context)]), "```", "")
-    own, deciding, printing = _parts(command, context)
-    yield from _table("", own, context)
-    if command.epilog:
-        yield from (_paragraphs(command.epilog), "")
     if isinstance(command, click.Group):
+        yield from (_paragraphs(command.epilog), "")
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             if inner is not None and not inner.hidden:
                 yield from _page(inner, click.Context(inner, parent=context, info_name=name), level + 1)
-    else:
-        yield from _table(f"{'#' * (level + 1)} How it decides", deciding, context)
-        yield from _table(f"{'#' * (level + 1)} Output and help", printing, context)
-
-
-def _parts(command: click.Command, context: click.Context) -> Iterator[list[click.Option]]:
-    """Part options: the command's own, those that all commands with decisions share, those that nearly all share."""
-    options = [item for item in command.get_params(context) if isinstance(item, click.Option) and not item.hidden]
-    deciding = {*DECIDING, "config"} if any(item.name in DECIDING for item in options) else set()
-    shared = [item for item in options if not _SHARED.isdisjoint(item.opts)]
-    yield [item for item in options if item.name not in deciding and item not in shared]
-    yield [item for item in options if item.name in deciding]
-    yield shared
+    elif isinstance(command, DocumentedCommand):
+        yield from ("For example:", "", "```sh", command.example, "```", "", _paragraphs(command.epilog), "")
+        for title, options in command.options_by_heading(context).items():
+            yield from _table(f"{'#' * (level + 1)} {title}", options, context)
 
 
 def _table(title: str, options: Sequence[click.Option], context: click.Context) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain.errors import Fault
 
@@ -15,7 +16,11 @@ _WHERE = {
 }
 
 
-@click.command(epilog="To keep it: " + "; ".join(_WHERE.values()) + ".")
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain completion bash > ~/.local/share/bash-completion/completions/bftrain",
+    epilog="To keep it: " + "; ".join(_WHERE.values()) + ".",
+)
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 @prints_results
 def command(shell: str, out: Output) -> None:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.input_name import name_of
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides, left_out, settings_of
@@ -24,8 +25,10 @@ _DESCRIBED: Final = "docs/events.md lists all events and their fields"
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain decide events.jsonl --journal journal.db --objective max-min",
     epilog='A line is one event, such as {"event": "nodes_joined", "time_s": 0, "nodes": ["n1", "n2"]}, or a list of '
-    "events of one moment, which lead to one decision. docs/events.md lists all events and actions."
+    "events of one moment, which lead to one decision. docs/events.md lists all events and actions.",
 )
 @click.argument("events", type=click.File("rb", lazy=True), default="-")
 @click.option(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import NotAvailable
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain doctor")
 @prints_results
 def command(out: Output) -> None:
     """Say what is available here, what is not, why, and the command that fixes it.

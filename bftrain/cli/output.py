@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.command_help import COMMON, heading
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
@@ -132,6 +134,7 @@ def table(
 def prints_results(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command ``--json``, ``-q`` and ``-v``, and hand it an :class:`Output` as ``out``."""
 
+    @heading(COMMON)
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
     @click.option("-v", "--verbose", is_flag=True, help="Say more of what goes on.")

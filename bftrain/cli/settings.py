@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.command_help import heading
 from bftrain.cli.seconds_or_word import SecondsOrWord
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ TABLES: Final = ("entities", "prices")  # settings that a shares file gives
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
-    return click.option(
+    config = click.option(
         "--config",
         type=file,
         default=None,
         help="TOML file with these settings, such as a replay's config.toml; options on the command line win.",
-    )(with_options(OPTIONS)(shares_option(function)))
+    )
+    return heading("Decisions")(config(with_options(OPTIONS)(shares_option(function))))
 
 
 def shares_option(function: Callable[P, R]) -> Callable[P, R]:

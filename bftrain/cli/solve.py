@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.input_name import name_of
 from bftrain.cli.narrow_table import NarrowTable
 from bftrain.cli.output import Output, prints_results
@@ -30,14 +31,18 @@ _DESCRIBED = "docs/formats.md describes the problem file"
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain solve problem.json --solver all",
     epilog="docs/objectives.md lists the objectives and tells how to write your own; docs/formats.md describes the "
-    "problem file. Examples are in examples/problems."
+    "problem file. Examples are in examples/problems.",
 )
 @click.argument("problem_file", metavar="PROBLEM.json", type=click.File("rb", lazy=True))
+@heading("Problem")
 @click.option("--solver", default=_SOLVER, show_default=True, help='Who solves it; "all" compares all there are.')
 @click.option("--objective", default=None, help="What is largest: a name, or FILE.py:NAME [the problem's own].")
 @click.option("--policy", default=None, help="Of a problem with node kinds: how time is shared [the problem's own].")
 @shares_option
+@heading("Limits of the solver")
 @click.option("--deadline", "deadline_s", type=float, default=10.0, show_default=True, help="Seconds to solve in.")
 @click.option("--gap", "relative_gap", type=float, default=0.0, show_default=True, help="Relative gap to stop at.")
 @click.option("--threads", type=int, default=1, show_default=True, help="Threads a solver may use.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import UsageError
 
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@click.command(epilog="docs/api.md shows how to ask. A live run tells its own description at /v1/openapi.json.")
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain api --alerts > bftrain.rules.yml",
+    epilog="docs/api.md shows how to ask. A live run tells its own description at /v1/openapi.json.",
+)
 @click.option("--openapi", is_flag=True, help="Print the description for programs: OpenAPI 3.1.")
 @click.option("--grafana", is_flag=True, help="Print a dashboard for Grafana, over what /metrics tells Prometheus.")
 @click.option("--alerts", is_flag=True, help="Print rules by which Prometheus tells when something is wrong.")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.command_help import heading
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -26,6 +28,7 @@ task_argument = click.argument("task", metavar="TASK")
 def talks(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command ``--live`` and ``--token-file``, and hand it a way to ask as ``live``."""
 
+    @heading("Live run")
     @click.option(
         "--live",
         "address",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput
 from bftrain.live.commands.connection import Live, talks
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from bftrain.live.model.schemas import NodeView
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain drain 'node[01-04]'\nbftrain drain 'node[01-04]' --end")
 @click.argument("nodes", metavar="[NODESET]...", nargs=-1)
 @click.option("--end", is_flag=True, help="Use them again.")
 @talks

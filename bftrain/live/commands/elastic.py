@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted
 from bftrain.live.commands.trials import takes_a_script, tell_last_words, trial
@@ -17,7 +18,11 @@ def command() -> None:
     """Look at training scripts before they are submitted."""
 
 
-@command.command(epilog="What follows -- goes to the script: bftrain elastic check cnn.py -- --steps 500")
+@command.command(
+    cls=DocumentedCommand,
+    example="bftrain elastic check cnn.py -- --steps 500",
+    epilog="What follows -- goes to the script.",
+)
 @takes_a_script
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps to watch at each size.")
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def command() -> None:
     """Let a batch scheduler tell a live run at once of jobs that start and end."""
 
 
-@command.command()
+@command.command(
+    cls=DocumentedCommand, example="bftrain hooks install slurm --spool /run/bftrain --to /etc/slurm/bftrain.sh"
+)
 @_KIND
 @_SPOOL
 @click.option(
@@ -42,7 +45,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
     out.result(done, lambda: _words(kind, done))
 
 
-@command.command()
+@command.command(cls=DocumentedCommand, example="bftrain hooks show slurm --spool /run/bftrain")
 @_KIND
 @_SPOOL
 @prints_results

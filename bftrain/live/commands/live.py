@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.interruption import held_back
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import shares_option, with_shares
@@ -24,8 +25,10 @@ _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain live --example slurm > site.toml\nbftrain live --config site.toml",
     epilog="docs/live.md shows how to begin. Ctrl-C or SIGTERM end it in order: "
-    "tasks save where they are. A second one ends it at once. After any end it goes on where it was."
+    "tasks save where they are. A second one ends it at once. After any end it goes on where it was.",
 )
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The site's settings.")
 @click.option("--demo", is_flag=True, help="Train three small tasks on this machine, to see how it goes.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain.errors import Interrupted
 from bftrain.live.commands.connection import Live, talks, task_argument
@@ -19,7 +20,7 @@ _OVER: Final = frozenset({"done", "failed", "cancelled"})
 _LAST_BYTES: Final = 64 * 1024
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20")
 @task_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is printed until the task is over.")
 @click.option("-n", "--lines", default=0, metavar="N", help="Begin with the last N lines of each worker [all].")

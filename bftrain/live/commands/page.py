@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.live.commands.connection import Live, talks
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain page --open",
     epilog="The address grants your rights: it is for your browser alone. "
-    "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there."
+    "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser; the token is in no argument then.")
 @talks

@@ -6,11 +6,12 @@ import time
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.live.commands.connection import COLUMNS, Live, row, talks
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain queue --all")
 @click.option("--all", "over", is_flag=True, help="Those as well that are over.")
 @talks
 @prints_results

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.live.commands.connection import Live, clock, described, duration, kinds_in_words, talks
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _REMARKS = 5
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain status resnet")
 @click.argument("task", metavar="[TASK]", required=False)
 @talks
 @prints_results

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import fields
 
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import with_options
 from bftrain.errors import BadInput, UsageError
@@ -45,11 +46,14 @@ class MomentOption(click.ParamType[datetime]):
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90",
     epilog="WHAT is a task file (.toml, see docs/live.md), a script that ends in .py, or for --launcher process any "
-    "command. What follows -- goes to the script: bftrain submit cnn.py --nodes 1:8 -- --steps 5000"
+    "command. What follows -- goes to the script.",
 )
 @click.argument("what", metavar="WHAT")
 @click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
+@heading("Task")
 @click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes it may have.")
 @click.option("--name", help="What to call it [after the script].")
 @click.option("--launcher", help="native, horovod, process, torchrun, ... [the site's].")
@@ -57,6 +61,7 @@ class MomentOption(click.ParamType[datetime]):
 @click.option("--folder", type=click.Path(path_type=Path), help="For commits and logs; goes on from them [a new one].")
 @click.option("--cwd", type=click.Path(path_type=Path), help="Where it runs [here].")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For its environment; without VALUE as it is here.")
+@heading("When it is over")
 @click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")
 @click.option(
     "--finish-file",
@@ -70,6 +75,7 @@ class MomentOption(click.ParamType[datetime]):
     metavar="SECONDS",
     help="Without a step for so long it gives its nodes back; 0: never [the site's].",
 )
+@heading("For decisions")
 @click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
 @with_options(task_options())
 @talks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import LITERAL, Output, prints_results
 from bftrain.errors import BftrainError
@@ -27,7 +28,11 @@ _PATIENCE_S: Final = 0.5  # in which Ctrl-C and a new size of the terminal are n
 _PIPE_WIDTH: Final = 100
 
 
-@click.command(epilog="q or Ctrl-C end it. In a pipe it prints once what there is to see.")
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain top",
+    epilog="q or Ctrl-C end it. In a pipe it prints once what there is to see.",
+)
 @click.option("--once", is_flag=True, help="Print once what there is to see, and end.")
 @talks
 @prints_results

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted, UsageError
 from bftrain.live.commands.trials import TrialLogs, failed, takes_a_script, trial
@@ -25,7 +26,11 @@ _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking
 _REST_S: Final = 5.0  # how long the default schedule stays at each size
 
 
-@click.command(epilog="What follows -- goes to the script: bftrain train cnn.py --nodes 1:4 -- --steps 500")
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain train cnn.py --nodes 1:4 --script 1@0,3@5,2@10 -- --steps 500",
+    epilog="What follows -- goes to the script.",
+)
 @takes_a_script
 @click.option("--nodes", metavar="MIN:MAX", default="1:4", show_default=True, help="Sizes the script may get.")
 @click.option(

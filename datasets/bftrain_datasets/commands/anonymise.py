@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain anonymise log.npz -o public.npz --shift-times")
 @log_argument
 @log_output
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.records import (
     books,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.importing.pipeline import Imported, NoUsableRecords
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain check sacct.txt --strict")
 @records_argument
 @reads_records
 @prints_results

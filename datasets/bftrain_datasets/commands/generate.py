@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.logfiles import figures_of, log_output
 
@@ -15,7 +16,7 @@ def command() -> None:
     """Generate a log of idle nodes that looks like a real machine's."""
 
 
-@command.command("log")
+@command.command("log", cls=DocumentedCommand, example="bftrain generate log -o log.npz --nodes 512 --days 3")
 @log_output
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.logfiles import figures_of, kinds_option, log_output
 from bftrain_datasets.commands.records import (
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from bftrain_datasets.importing.pipeline import Imported
 
 
-@click.command("import")
+@click.command(
+    "import", cls=DocumentedCommand, example="bftrain import sacct.txt -o log.npz --timezone America/New_York"
+)
 @records_argument
 @log_output
 @kinds_option

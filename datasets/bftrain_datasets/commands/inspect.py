@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bftrain import text_formats
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain_datasets.commands.logfiles import log_argument
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_SOURCES: Final = 5
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain inspect log.npz")
 @log_argument
 @prints_results
 def command(log: Path, out: Output) -> None:

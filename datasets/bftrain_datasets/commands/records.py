@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.command_help import heading
 from bftrain.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -27,10 +28,18 @@ records_argument = click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
 
-_OPTIONS: Final = (
+_HOW_TO_READ: Final = (
     click.option(
         "--format", "format", default=None, help="The format, if it is not recognised; bftrain doctor lists them."
     ),
+    click.option("--columns", default=None, metavar="NAME,..", help="Columns of an sacct file without header."),
+    click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
+    click.option(
+        "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."
+    ),
+    click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
+)
+_WHAT_COUNTS: Final = (
     click.option(
         "--nodes",
         default=None,
@@ -76,19 +85,15 @@ _OPTIONS: Final = (
         is_flag=True,
         help="Keep the end of a dump of ended jobs, where nothing starts any more.",
     ),
-    click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
-    click.option(
-        "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."
-    ),
-    click.option("--columns", default=None, metavar="NAME,..", help="Columns of an sacct file without header."),
-    click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
 )
 
 
 def reads_records(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of an import."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
+    for title, options in (("What counts as idle", _WHAT_COUNTS), ("How files are read", _HOW_TO_READ)):
+        for option in reversed(options):
+            function = option(function)
+        function = heading(title)(function)
     return function
 
 

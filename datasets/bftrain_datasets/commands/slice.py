@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain slice log.npz -o morning.npz --nodes 0:128 --window 2026-01-05T06:00..2026-01-05T12:00",
+)
 @log_argument
 @log_output
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.taskfiles import FILE, kinds_of, task_output
 
@@ -45,9 +46,12 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain tasks generate -o tasks.toml --kind trials --profile resnet18 --count 50",
     epilog="A cluster's jobs are drawn as Gavel draws them: the options from --gangs on are for these. Each property "
-    "has a random stream of its own: changing one option leaves the rest as it was. See docs/workloads.md."
+    "has a random stream of its own: changing one option leaves the rest as it was. See docs/workloads.md.",
 )
+@heading("Tasks")
 @task_output
 @click.option(
     "--kind",
@@ -72,6 +76,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     help="Seconds into the log to begin at.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one file of many.")
+@heading("Jobs of a cluster (--kind cluster)")
 @click.option("--gangs", default=_GANGS, show_default=True, metavar="N:SHARE,..", help="Nodes that jobs want at once.")
 @click.option("--long-share", type=_SHARE, default=0.2, show_default=True, help="Jobs of 17 h to a week; others less.")
 @click.option("--high-share", type=_SHARE, default=0.0, show_default=True, help="Jobs with the high weight.")
@@ -83,6 +88,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 @click.option("--burst-size", type=click.IntRange(min=1), default=10, show_default=True, help="Jobs of a burst.")
 @click.option("--users", type=click.IntRange(min=0), default=0, show_default=True, help="How many people hand in jobs.")
 @click.option("--elastic", is_flag=True, help="Any size that a model was measured on, not only the gang.")
+@heading("Speeds")
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table [the seven bundled models].")
 @click.option("--kinds", default=None, metavar="KIND,..", help="Kinds of nodes in the table to give speeds on [all].")
 @click.option("--node-kind", default=None, help="Speeds of this kind only, as if there were no other.")

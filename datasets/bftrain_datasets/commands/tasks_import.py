@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.records import findings_data
 from bftrain_datasets.commands.taskfiles import FILE, kinds_of, task_output
@@ -41,19 +42,24 @@ _OPTION_OF: Final[Mapping[str, str]] = {
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain tasks import gavel.trace --speeds throughputs.json -o tasks.toml --elastic",
     epilog="docs/workloads.md says what each field becomes. A pair of files are the tasks of the published replayer: "
-    "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os)."
+    "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
 )
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
+@heading("Jobs")
 @task_output
 @click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="The format, if it is not recognised.")
+@heading("Speeds")
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table: steps/s by kind, model and gang.")
 @click.option("--kinds", default=None, metavar="KIND,..", help="Kinds of nodes in the table to give speeds on [all].")
 @click.option("--node-kind", "--kind", default=None, help="Speeds of this kind only, as if there were no other.")
 @click.option("--reference", default=None, help="Kind on which a deadline's ideal duration is measured [v100].")
 @click.option("--elastic", is_flag=True, help="All sizes in the table, and not only the gang that a job asked for.")
+@heading("Which jobs, and when")
 @click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors of one node [1].")
 @click.option("--nodes", type=click.IntRange(min=1), default=None, help="Refuse jobs that so many nodes cannot hold.")
 @click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive then, by the clock of the file.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ _TWO: Final = 2
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain compare exact/ greedy/ --label exact --label greedy -o compare.html",
     epilog="* marks the best of a row. Replays of different logs, or of different parts of one, are refused: their "
-    "figures do not tell which settings are better. docs/tutorials/comparing.md explains the rows."
+    "figures do not tell which settings are better. docs/tutorials/comparing.md explains the rows.",
 )
 @click.argument(
     "folders",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrain import text_formats
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_replay.commands.sensitivity import quick_option
 
@@ -24,7 +25,11 @@ _BASELINE = "equal-share"
 _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 
 
-@click.command(epilog="An earlier demo in DIR is replaced; other files are never touched.")
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain demo -o demo",
+    epilog="An earlier demo in DIR is replaced; other files are never touched.",
+)
 @click.option(
     "-o",
     "--output",

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, example="bftrain export result/ --to perfetto -o trace.json")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--to",

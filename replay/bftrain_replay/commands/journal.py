@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def command() -> None:
     """Look into a journal, and check that it leads to the same decisions again."""
 
 
-@command.command()
+@command.command(cls=DocumentedCommand, example="bftrain journal show journal.db")
 @_journal_file
 @prints_results
 def show(path: Path, out: Output) -> None:
@@ -56,7 +57,7 @@ def _row(step: JournalStep) -> tuple[object, ...]:
     )
 
 
-@command.command()
+@command.command(cls=DocumentedCommand, example="bftrain journal plan journal.db")
 @_journal_file
 @prints_results
 def plan(path: Path, out: Output) -> None:
@@ -70,7 +71,7 @@ def plan(path: Path, out: Output) -> None:
     out.result(held, lambda: table("", ("task", "size", "nodes"), rows, left=(0, 2)))
 
 
-@command.command()
+@command.command(cls=DocumentedCommand, example="bftrain journal verify journal.db")
 @_journal_file
 @prints_results
 def verify(path: Path, out: Output) -> None:
@@ -91,7 +92,10 @@ def verify(path: Path, out: Output) -> None:
     say_differences(tuple(found), steps, path, out)
 
 
-@command.command()
+@command.command(
+    cls=DocumentedCommand,
+    example="bftrain journal export journal.db -o log.npz --tasks tasks.toml --config config.toml",
+)
 @_journal_file
 @click.option(
     "-o", "--output", "log", metavar="LOG", type=click.Path(path_type=Path), required=True, help="Where the log goes."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.overwrite_option import overwrite_option
 from bftrain.cli.seconds_or_word import SecondsOrWord
@@ -50,10 +51,13 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain replay log.npz --tasks tasks.toml --baseline equal-share -o result",
     epilog="DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
-    "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on."
+    "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on.",
 )
 @click.argument("log", type=_existing_file, required=False)
+@heading("What is replayed")
 @click.option(
     "--tasks",
     "task_file",
@@ -67,6 +71,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @kinds_option
 @click.option("--journal", type=_existing_file, help="Instead of LOG and tasks: what a live run wrote down.")
+@heading("Result")
 @click.option(
     "-o",
     "--output",
@@ -80,7 +85,9 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @quick_option
 @overwrite_option
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
+@heading("Rules of the replay")
 @with_options(OPTIONS)
+@heading("Time shared in rounds")
 @with_options(rounds.OPTIONS)
 @decides
 @prints_results

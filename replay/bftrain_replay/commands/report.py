@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ _folder = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(
-    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it."
+    cls=DocumentedCommand,
+    example="bftrain report result/ --svg pictures/",
+    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it.",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bftrain import text_formats
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.overwrite_option import overwrite_option
@@ -48,10 +49,13 @@ MOST_NAMED: Final = 5  # refused jobs that are named one by one
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain schedule archive.swf --policy easy --window 0..604800 -o schedule",
     epilog="DIR gets idle.npz (the derived log), schedule.swf, summary.json, config.toml and the tables jobs, "
-    "campaigns, users and utilisation; docs/schedule.md explains them. Ctrl-C ends it early and keeps what is done."
+    "campaigns, users and utilisation; docs/schedule.md explains them. Ctrl-C ends it early and keeps what is done.",
 )
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
+@heading("Result")
 @click.option(
     "-o",
     "--output",
@@ -63,6 +67,7 @@ MOST_NAMED: Final = 5  # refused jobs that are named one by one
 )
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
 @overwrite_option
+@heading("Simulation")
 @with_options(OPTIONS)
 @click.option(
     "--config",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.narrow_table import NarrowTable
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.overwrite_option import overwrite_option
@@ -41,10 +42,13 @@ _folder = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(
+    cls=DocumentedCommand,
+    example="bftrain sweep sweep.toml -o sweep --jobs 8",
     epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl, which holds what is done. "
-    "docs/sweeps.md describes SPEC.toml. Ctrl-C keeps what is done; the same command goes on."
+    "docs/sweeps.md describes SPEC.toml. Ctrl-C keeps what is done; the same command goes on.",
 )
 @click.argument("spec", metavar="SPEC.toml", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@heading("Result")
 @click.option(
     "-o",
     "--output",
@@ -54,6 +58,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
     required=True,
     help="Folder for the result.",
 )
+@heading("Workers")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8].")
 @click.option("--dask", metavar="ADDRESS|slurm", default="", help="Use this Dask cluster, or one made of Slurm's jobs.")
 @click.option(
@@ -63,6 +68,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
     multiple=True,
     help="With slurm: an option of dask_jobqueue.SLURMCluster, such as queue=main.",
 )
+@heading("Result")
 @click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
 @overwrite_option

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.main import COMMANDS, main
 from bftrain.errors import BftrainError
 from tests.helpers.pages import ROOT
@@ -69,14 +70,17 @@ def test_every_command_has_its_page() -> None:
 
 @every
 def test_every_option_is_told_with_its_help_and_default(path: tuple[str, ...]) -> None:
-    options = help_of(path).split("\nOptions:\n")[1].split("\n\n")[0]
+    sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", help_of(path), re.MULTILINE))
+    headings = [title for title in sections if title not in {"Commands", "Example"}]
+    options = "".join(sections[title] for title in headings)
     lines = re.sub(r"\n {3,}", "   ", options).splitlines()  # a long name has a line of its own
     said = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines)
     told = rows(page_of(path))
     if isinstance(TREE[path], click.Group):
         assert set(said) == {"-h, --help"}
-        said = {}
+        said, headings = {}, []
     assert set(told) == set(said)
+    assert re.findall(r"^##+ (.*)$", page_of(path), re.MULTILINE) == headings
     for names, words in said.items():
         text, default = told[names]
         brackets = " ".join(re.findall(r" +\[([^][]*)\]\.?(?=$|  \[)", words))
@@ -94,6 +98,8 @@ def test_usage_help_and_epilog_are_told_whole(path: tuple[str, ...]) -> None:
     for text in (command.help, command.epilog):
         for paragraph in re.split(r"\n\s*\n", text or ""):
             assert " ".join(paragraph.split()) in page
+    if isinstance(command, DocumentedCommand):
+        assert f"sh\n{command.example}\n" in page
 
 
 def test_an_option_with_a_default_of_its_own_shows_it() -> None:

@@ -1,0 +1,63 @@
+"""Help pages of commands: options under headings, and an example that can be typed as it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OWN: Final = "Options"  # the heading of options that have no other
+COMMON: Final = "Output and help"  # of all commands, so they come last
+
+_headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
+
+
+def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Put the options below this decorator under ``title``, down to the next heading."""
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        for parameter in getattr(function, "__click_params__", ()):
+            _headings.setdefault(parameter, title)
+        return function
+
+    return mark
+
+
+class DocumentedCommand(click.Command):
+    """A command whose help page groups its options and ends with an ``example``, one command a line."""
+
+    def __init__(self, *args: Any, example: str, **settings: Any) -> None:  # noqa: ANN401 - click's own types
+        super().__init__(*args, **settings)
+        self.example = example
+
+    def options_by_heading(self, ctx: click.Context) -> dict[str, list[click.Option]]:
+        """Return the options of each heading, in the order in which they are declared; the common ones are last."""
+        groups: dict[str, list[click.Option]] = {}
+        help_option = self.get_help_option(ctx)
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                title = COMMON if parameter is help_option else _headings.get(parameter, OWN)
+                groups.setdefault(title, []).append(parameter)
+        if COMMON in groups:
+            groups[COMMON] = groups.pop(COMMON)
+        return groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        for title, options in self.options_by_heading(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example, unbroken so that it can be copied, and then what else there is to say."""
+        with formatter.section("Example"):
+            for line in self.example.splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        super().format_epilog(ctx, formatter)

@@ -1,0 +1,94 @@
+"""Help pages of all commands: options under headings, and an example that the command itself accepts."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from bftrain.cli.command_help import COMMON, OWN, DocumentedCommand, heading
+from bftrain.cli.main import COMMANDS, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = 10  # options that nobody reads through without headings
+
+
+def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that is no group, with the words that call it."""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from leaves(inner, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def all_commands() -> dict[str, click.Command]:
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        found.update(leaves(command, ("bftrain", name)))
+    return found
+
+
+ALL = all_commands()
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_the_example_of_a_command_calls_it_with_options_that_it_has(path: str) -> None:
+    command = ALL[path]
+    assert isinstance(command, DocumentedCommand)
+    assert command.example
+    for line in command.example.splitlines():
+        words = shlex.split(line.partition(" > ")[0])
+        assert words[: len(path.split())] == path.split()
+        parser = command.make_parser(click.Context(command))  # knows the options; whether files exist is not its matter
+        given, _, order = parser.parse_args(words[len(path.split()) :])
+        required = {item.name for item in command.params if item.required}
+        assert required <= given.keys() | {item.name for item in order}, line
+        assert all(given[item.name] is not None for item in command.params if item.name in required)
+
+
+@pytest.mark.parametrize("path", [path for path, command in ALL.items() if len(command.params) > MANY])
+def test_many_options_are_grouped_under_headings(path: str) -> None:
+    command = ALL[path]
+    assert isinstance(command, DocumentedCommand)
+    groups = command.options_by_heading(click.Context(command))
+    own = [title for title in groups if title not in {COMMON, "Live run"}]
+    assert len(own) > 1, f"{path} has all its options under {own}"
+    assert list(groups)[-1] == COMMON
+
+
+def test_a_heading_marks_the_options_below_it_down_to_the_next() -> None:
+    @click.command(cls=DocumentedCommand, example="try --a")
+    @click.option("--before")
+    @heading("First")
+    @click.option("--a", is_flag=True, help="The one.")
+    @click.option("--b", help="The other.")
+    @heading("Second")
+    @click.option("--c", help="The last.")
+    @click.option("--secret", hidden=True)
+    def command() -> None:
+        """Try it."""
+
+    groups = command.options_by_heading(click.Context(command))
+    names = {title: [option.opts[-1] for option in options] for title, options in groups.items()}
+    assert names == {OWN: ["--before"], "First": ["--a", "--b"], "Second": ["--c"], COMMON: ["--help"]}
+    page = CliRunner().invoke(command, ["--help"]).output
+    assert page.index("First:\n  --a ") < page.index("Second:\n  --c TEXT") < page.index("Example:\n  try --a\n")
+    assert "--secret" not in page
+
+
+def test_a_long_example_stays_one_line() -> None:
+    line = "try " + " ".join(f"--number {i}" for i in range(40))
+
+    @click.command(cls=DocumentedCommand, example=line)
+    def command() -> None:
+        """Try it."""
+
+    assert f"  {line}\n" in CliRunner().invoke(command, ["--help"]).output
