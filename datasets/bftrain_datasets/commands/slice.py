@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain slice log.npz -o morning.npz --nodes 0:128 --window 2026-01-05T06:00..2026-01-05T12:00",
+    example="bftrain slice log.npz -o part.npz --nodes 0:128 --window 0..86400",
 )
 @log_argument
 @log_output

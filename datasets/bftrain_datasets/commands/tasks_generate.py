@@ -47,7 +47,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain tasks generate -o tasks.toml --kind trials --profile resnet18 --count 50",
+    example="bftrain tasks generate -o tasks.toml --kind trials --count 50",
     epilog="A cluster's jobs are drawn as Gavel draws them: the options from --gangs on are for these. Each property "
     "has a random stream of its own: changing one option leaves the rest as it was. See docs/workloads.md.",
 )

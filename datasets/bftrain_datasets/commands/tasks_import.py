@@ -43,7 +43,7 @@ _OPTION_OF: Final[Mapping[str, str]] = {
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain tasks import gavel.trace --speeds throughputs.json -o tasks.toml --elastic",
+    example="bftrain tasks import gavel.trace --speeds table.json -o tasks.toml",
     epilog="docs/workloads.md says what each field becomes. A pair of files are the tasks of the published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
 )

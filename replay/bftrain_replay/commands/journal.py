@@ -94,7 +94,7 @@ def verify(path: Path, out: Output) -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain journal export journal.db -o log.npz --tasks tasks.toml --config config.toml",
+    example="bftrain journal export journal.db -o log.npz --tasks tasks.toml",
 )
 @_journal_file
 @click.option(

@@ -15,6 +15,7 @@ from bftrain.cli.main import COMMANDS, main
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PLAIN = 78  # columns that a plain terminal has for a line of the help
 MANY = 10  # options that nobody reads through without headings
 
 
@@ -45,6 +46,7 @@ def test_the_example_of_a_command_calls_it_with_options_that_it_has(path: str) -
     assert isinstance(command, DocumentedCommand)
     assert command.example
     for line in command.example.splitlines():
+        assert len(line) <= PLAIN, "it fits a plain terminal"
         words = shlex.split(line.partition(" > ")[0])
         assert words[: len(path.split())] == path.split()
         parser = command.make_parser(click.Context(command))  # knows the options; whether files exist is not its matter
