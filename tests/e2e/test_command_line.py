@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "examples" / "events.jsonl"
 
 
-COMMANDS = list(every_command())
+COMMANDS = [path for path, _ in every_command()]
 
 
 @pytest.fixture(scope="module")

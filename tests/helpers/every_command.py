@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -95,20 +94,22 @@ CALLS: Final[dict[str, Call]] = {
 SHORT: Final = {name: call for name, call in CALLS.items() if not call.long}
 
 
-def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Name every command there is, with its groups before it."""
+def every_command(
+    group: click.Group = main, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command there is and the words that call it, a group before its commands."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        yield (*path, name)
+        assert command is not None
+        yield (*path, name), command
         if isinstance(command, click.Group):
             yield from every_command(command, (*path, name))
 
 
-def commands_that_do_something() -> list[str]:
-    """Name every command that is no group of others."""
-    names = [*every_command(), ()]
-    return [" ".join(name) for name, after in pairwise(names) if after[: len(name)] != name]
+def commands_that_do_something() -> dict[str, click.Command]:
+    """Return every command that is no group of others, by the words that call it."""
+    return {" ".join(path): command for path, command in every_command() if not isinstance(command, click.Group)}
 
 
 def words_of(name: str, folder: Path, *more: str) -> list[str]:

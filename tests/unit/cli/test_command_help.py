@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from bftrain.cli.command_help import COMMON, OWN, DocumentedCommand, heading
-from bftrain.cli.main import COMMANDS, main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.helpers.every_command import commands_that_do_something
 
 PLAIN = 78  # columns that a plain terminal has for a line of the help
-MANY = 10  # options that nobody reads through without headings
+MANY = 10  # options that are hard to read without headings
 
 
-def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command that is no group, with the words that call it."""
-    if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            yield from leaves(inner, (*path, name))
-    else:
-        yield " ".join(path), command
-
-
-def all_commands() -> dict[str, click.Command]:
-    found: dict[str, click.Command] = {}
-    for name in COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
-        found.update(leaves(command, ("bftrain", name)))
-    return found
-
-
-ALL = all_commands()
+ALL = commands_that_do_something()
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -47,10 +25,11 @@ def test_the_example_of_a_command_calls_it_with_options_that_it_has(path: str) -
     assert command.example
     for line in command.example.splitlines():
         assert len(line) <= PLAIN, "it fits a plain terminal"
+        called = ["bftrain", *path.split()]
         words = shlex.split(line.partition(" > ")[0])
-        assert words[: len(path.split())] == path.split()
-        parser = command.make_parser(click.Context(command))  # knows the options; whether files exist is not its matter
-        given, _, order = parser.parse_args(words[len(path.split()) :])
+        assert words[: len(called)] == called
+        parser = command.make_parser(click.Context(command))  # it does not ask whether files exist
+        given, _, order = parser.parse_args(words[len(called) :])
         required = {item.name for item in command.params if item.required}
         assert required <= given.keys() | {item.name for item in order}, line
         assert all(given[item.name] is not None for item in command.params if item.name in required)

@@ -12,23 +12,11 @@ from click.testing import CliRunner
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.main import COMMANDS, main
 from bftrain.errors import BftrainError
+from tests.helpers.every_command import every_command
 from tests.helpers.pages import ROOT
 from tools.command_pages import FOLDER, command_pages
 
 PAGES = command_pages()
-
-
-def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Walk the tree of commands without what makes the pages."""
-    waiting: list[tuple[tuple[str, ...], click.Command]] = [((), main)]
-    while waiting:
-        path, command = waiting.pop()
-        if path:
-            yield path, command
-        if isinstance(command, click.Group):
-            context = click.Context(command)
-            inner = ((name, command.get_command(context, name)) for name in command.list_commands(context))
-            waiting += [((*path, name), found) for name, found in inner if found is not None]
 
 
 TREE = dict(every_command())
