@@ -73,7 +73,7 @@ class Keeper:
             self.hub.close()
 
     def end_scheduler(self) -> None:
-        """End the scheduler's side as a manager does that leaves; the hub stays open for the agents."""
+        """End the scheduler's side as a manager that ends does; the hub stays open for the agents."""
         self.ask(self._ended())
 
     async def _begun(self) -> asyncio.Task[None]:
