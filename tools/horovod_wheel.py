@@ -103,7 +103,7 @@ class NoCompiler(CannotBuild):
 
 
 def say(text: str) -> None:
-    """Tell whoever called make."""
+    """Print a line at once, for the user of make."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

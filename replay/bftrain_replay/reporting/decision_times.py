@@ -35,46 +35,50 @@ def decision_times(material: ReportData) -> ChartFigure | None:
         says=said,
         alt=said,
         height=220,
-        spec={
-            "layer": [
-                {
-                    "data": {"values": rows},
-                    "mark": {"type": "rect", "color": "@used", "tooltip": {"expr": "datum.tooltip"}},
-                    "encoding": {
-                        "x": {
-                            "field": "from",
-                            "type": "quantitative",
-                            "scale": scale,
-                            "title": "milliseconds",
-                            "axis": {"format": "~g", "tickCount": 6},
-                        },
-                        "x2": {"field": "to"},
-                        "y": {
-                            "field": "count",
-                            "type": "quantitative",
-                            "title": "decisions",
-                            "scale": {"domain": [0, _HEADROOM * max(row["count"] for row in rows)], "nice": False},
-                            "axis": {"tickCount": 5, "tickMinStep": 1},
-                        },
-                        "y2": {"datum": 0},
-                    },
-                },
-                {
-                    "data": {"values": marks},
-                    "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
-                    "encoding": {"x": {"field": "at", "type": "quantitative", "scale": scale}},
-                },
-                {
-                    "data": {"values": marks},
-                    "mark": {"type": "text", "align": "left", "dx": 4, "baseline": "top", "y": 2},
-                    "encoding": {
-                        "x": {"field": "at", "type": "quantitative", "scale": scale},
-                        "text": {"field": "name", "type": "nominal"},
-                    },
-                },
-            ]
-        },
+        spec={"layer": [_bars(rows, scale), *_marks(marks, scale)]},
     )
+
+
+def _bars(rows: list[dict[str, Any]], scale: dict[str, Any]) -> dict[str, Any]:
+    """Return the histogram: one bar for each span of times."""
+    highest = _HEADROOM * max(row["count"] for row in rows)
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "rect", "color": "@used", "tooltip": {"expr": "datum.tooltip"}},
+        "encoding": {
+            "x": {
+                "field": "from",
+                "type": "quantitative",
+                "scale": scale,
+                "title": "milliseconds",
+                "axis": {"format": "~g", "tickCount": 6},
+            },
+            "x2": {"field": "to"},
+            "y": {
+                "field": "count",
+                "type": "quantitative",
+                "title": "decisions",
+                "scale": {"domain": [0, highest], "nice": False},
+                "axis": {"tickCount": 5, "tickMinStep": 1},
+            },
+            "y2": {"datum": 0},
+        },
+    }
+
+
+def _marks(marks: list[dict[str, Any]], scale: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a line at each mark, and its name beside it."""
+    at = {"field": "at", "type": "quantitative", "scale": scale}
+    data = {"values": marks}
+    name = {"field": "name", "type": "nominal"}
+    return [
+        {"data": data, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"}, "encoding": {"x": at}},
+        {
+            "data": data,
+            "mark": {"type": "text", "align": "left", "dx": 4, "baseline": "top", "y": 2},
+            "encoding": {"x": at, "text": name},
+        },
+    ]
 
 
 def _tooltip(one: dict[str, Any]) -> str:
