@@ -68,14 +68,16 @@ def _page(command: click.Command, context: click.Context, level: int = 1) -> Ite
     yield from (f"{'#' * level} {context.command_path}", "")
     yield from (_paragraphs(command.help), "")
     yield from ("```text", " ".join([context.command_path, *command.collect_usage_pieces(context)]), "```", "")
-    if isinstance(command, click.Group):
+    if isinstance(command, DocumentedCommand):
+        yield from ("For example:", "", "```sh", command.example, "```", "")
+    if command.epilog:
         yield from (_paragraphs(command.epilog), "")
+    if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             if inner is not None and not inner.hidden:
                 yield from _page(inner, click.Context(inner, parent=context, info_name=name), level + 1)
     elif isinstance(command, DocumentedCommand):
-        yield from ("For example:", "", "```sh", command.example, "```", "", _paragraphs(command.epilog), "")
         for title, options in command.options_by_heading(context).items():
             yield from _table(f"{'#' * (level + 1)} {title}", options, context)
 

@@ -28,7 +28,7 @@ records_argument = click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
 
-_HOW_TO_READ: Final = (
+_READING: Final = (
     click.option(
         "--format", "format", default=None, help="The format, if it is not recognised; bftrain doctor lists them."
     ),
@@ -39,7 +39,7 @@ _HOW_TO_READ: Final = (
     ),
     click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
 )
-_WHAT_COUNTS: Final = (
+_COUNTING: Final = (
     click.option(
         "--nodes",
         default=None,
@@ -90,7 +90,10 @@ _WHAT_COUNTS: Final = (
 
 def reads_records(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of an import."""
-    for title, options in (("What counts as idle", _WHAT_COUNTS), ("How files are read", _HOW_TO_READ)):
+    for title, options in (
+        ("What counts as idle", _COUNTING),
+        ("How files are read", _READING),
+    ):  # the last comes first
         for option in reversed(options):
             function = option(function)
         function = heading(title)(function)

@@ -58,6 +58,12 @@ _folder = click.Path(path_type=Path, file_okay=False)
     required=True,
     help="Folder for the result.",
 )
+@click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
+@overwrite_option
+@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the plots as SVG there too.")
+@click.option("--png", "png", metavar="DIR", type=_folder, help="Write the plots as PNG there too.")
+@click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
 @heading("Workers")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8].")
 @click.option("--dask", metavar="ADDRESS|slurm", default="", help="Use this Dask cluster, or one made of Slurm's jobs.")
@@ -68,13 +74,6 @@ _folder = click.Path(path_type=Path, file_okay=False)
     multiple=True,
     help="With slurm: an option of dask_jobqueue.SLURMCluster, such as queue=main.",
 )
-@heading("Result")
-@click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
-@overwrite_option
-@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the plots as SVG there too.")
-@click.option("--png", "png", metavar="DIR", type=_folder, help="Write the plots as PNG there too.")
-@click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
 @prints_results
 def command(  # noqa: PLR0913 - one argument for each option
     spec: Path,
