@@ -173,10 +173,12 @@ class FakePbs:
                 line, _ = door.accept()
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(line,), daemon=True).start()
+            threading.Thread(target=self.answer, args=(line,), daemon=True).start()
 
-    def _answer(self, line: socket.socket) -> None:
-        with line, line.makefile("rw") as both, suppress(OSError):
+    def answer(self, line: socket.socket) -> None:
+        """Carry out the command of a connection, which may be gone before it has its answer."""
+        # Outermost: what is not sent yet is sent when the file is closed, and the command may be gone by then
+        with suppress(OSError), line, line.makefile("rw") as both:
             given = both.readline()
             if not given:
                 return
