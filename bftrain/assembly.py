@@ -13,6 +13,7 @@ from bftrain.exception_text import described
 from bftrain.parts.admissions import resolve_admission
 from bftrain.parts.objectives import resolve_objective
 from bftrain.ports import Objective, Solver
+from bftrain.values.capabilities import objective_capabilities, solver_capabilities
 from bftrain.values.solution import Limits
 
 _PLACEMENT: Final = "neighbours"  # which tasks lose least with, where nodes have names (docs/semantics.md)
@@ -35,12 +36,13 @@ def build_harvester(
     """
     chosen = solver or find_solver(settings.solver)
     wanted = objective or resolve_objective(settings.objective)
-    if not _suits(chosen, wanted):
+    asked = objective_capabilities(wanted)
+    if not asked.solved_by(solver_capabilities(chosen)):
         renamed = registry.note_on_name("objective", settings.objective)
         more = f"; {renamed}" if renamed and f"'{wanted.name}'" in renamed else ""
         raise BadConfig(
             f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express{more}",
-            fix=f"take {'exact, ' if getattr(wanted, 'coupled', False) else ''}highs, gurobi or cbc as solver",
+            fix=f"take {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as solver",
         )
     return Harvester(
         solver=chosen,
@@ -58,15 +60,6 @@ def build_harvester(
         entities=settings.entities,
         prices=settings.prices,
     )
-
-
-def _suits(solver: Solver, objective: Objective) -> bool:
-    """Say whether a solver can be asked about an objective at all."""
-    if hasattr(objective, "couple"):
-        return bool(getattr(solver, "couples", False))
-    if getattr(objective, "coupled", False):
-        return bool(getattr(solver, "couples", False) or getattr(solver, "levels", False))
-    return True
 
 
 def find_solver(name: str) -> Solver:

@@ -26,6 +26,7 @@ from bftrain.errors import BftrainError
 from bftrain.parts.metrics import measured, resolve
 from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement
 from bftrain.values import wire
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain.values.sharing import Entity
@@ -112,7 +113,7 @@ class _Evenly:
     """Gives every task its minimum as long as there are nodes, then more to the first."""
 
     name = "evenly"
-    kinds = True
+    capabilities = SolverCapabilities(node_kinds=True)
 
     def available(self) -> Availability:
         """Say that it is here."""

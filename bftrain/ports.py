@@ -39,9 +39,9 @@ class Objective(Protocol):
     """What a decision maximises: a number per second for each task at each size.
 
     One that looks at all tasks at once has ``recast(table)`` too: it is given the table of these numbers over the
-    horizon, costs of rescaling taken off, and gives the one that is solved, with other entries, a coupling, or both. If
-    it may give a coupling it has ``coupled = True``. ``couple(model)`` and ``total(...)`` of its own make it a
-    coupling itself. ``uses_work_left`` and ``uses_history`` say what of a task it looks at.
+    horizon, costs of rescaling taken off, and gives the one that is solved, with other entries, a coupling, or both.
+    ``couple(model)`` and ``total(...)`` of its own make it a coupling itself. ``capabilities``, an
+    :class:`bftrain.values.capabilities.ObjectiveCapabilities`, says so, and what of a task it looks at.
     """
 
     @property
@@ -58,9 +58,8 @@ class Objective(Protocol):
 class Solver(Protocol):
     """Finds the sizes of largest total value.
 
-    One that also solves tables with a coupling says so by an attribute ``couples = True``; others refuse these. One
-    that solves only the couplings of :mod:`bftrain.deciding.levels` says ``levels = True``; one that divides several
-    kinds of nodes, ``kinds = True``; one that looks at what tasks had so far, ``uses_history = True``.
+    ``capabilities``, a :class:`bftrain.values.capabilities.SolverCapabilities`, says which tables it solves besides
+    those of one kind of nodes without a coupling, and what of a task it looks at. Without it, it does neither.
     """
 
     @property

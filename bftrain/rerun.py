@@ -15,6 +15,7 @@ from bftrain.journal import Journal, JournalStep
 from bftrain.parts.admissions import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver
 from bftrain.values.actions import Action
+from bftrain.values.capabilities import solver_capabilities
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
@@ -53,11 +54,7 @@ class RememberingSolver:
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self.name = solver.name
-        self.couples = getattr(solver, "couples", False)
-        self.levels = getattr(solver, "levels", False)
-        self.kinds = getattr(solver, "kinds", False)
-        self.uses_history = getattr(solver, "uses_history", False)
-        self.uses_work_left = getattr(solver, "uses_work_left", False)
+        self.capabilities = solver_capabilities(solver)
         self.recorded: Decision | None = None
 
     def available(self) -> Availability:

@@ -12,6 +12,7 @@ from bftrain.deciding.equal_share_speed import isolated_speed
 from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
 from bftrain.deciding.objectives import speed
 from bftrain.deciding.unservable_tasks import raisable, waiting
+from bftrain.values.capabilities import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.table import ValueTable
@@ -23,6 +24,9 @@ Scores = Callable[[ValueTable], tuple[Entries, NDArray[np.bool_]]]
 def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Node-seconds a second; none at sizes at which the task does not run: idle nodes serve no task."""
     return np.where(speed(task, sizes) > 0.0, sizes, 0).astype(np.float64)
+
+
+_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,7 @@ class FairObjective:
     scores: Scores
     all_in_turn: bool = False
     per_second: Callable[[CompetingTask, NDArray[np.int64]], Entries] = speed
-    uses_work_left: bool = False
-    uses_history: bool = True
-    coupled: bool = True
+    capabilities: ObjectiveCapabilities = _BY_HISTORY
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
         """Say what a task does a second, alone."""
@@ -63,9 +65,7 @@ class HierarchicalObjective:
     """
 
     name: str
-    uses_work_left: bool = False
-    uses_history: bool = True
-    coupled: bool = True
+    capabilities: ObjectiveCapabilities = _BY_HISTORY
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
         """Samples per second."""
@@ -168,6 +168,8 @@ def _speeds(table: ValueTable) -> Entries:
 max_min = FairObjective("max-min", service)
 max_min_plain = FairObjective("max-min-plain", node_time, per_second=_nodes)
 water_filling = FairObjective("water-filling", service, all_in_turn=True)
-finish_time = FairObjective("finish-time", on_time, uses_work_left=True)
-makespan = FairObjective("makespan", pace, uses_work_left=True, uses_history=False)
+finish_time = FairObjective(
+    "finish-time", on_time, capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True)
+)
+makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True))
 hierarchical = HierarchicalObjective("hierarchical")

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.deciding.objectives import speed_over_single
+from bftrain.values.capabilities import ObjectiveCapabilities
 from bftrain.values.coupling import CouplingModel
 from bftrain.values.linear import linear_sum
 from bftrain.values.problem import AllocationProblem, CompetingTask
+
+_COUPLED = ObjectiveCapabilities(any_coupling=True, uses_work_left=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class MaxMinObjective:
     """
 
     name: str
-    uses_work_left: bool = False
+    capabilities: ObjectiveCapabilities = _COUPLED
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Value per second of a task alone: what the table is made of."""

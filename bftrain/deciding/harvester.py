@@ -21,6 +21,7 @@ from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
 from bftrain.ports import Admission, ChoosingAdmission, Objective, Placement, Solver
 from bftrain.values.actions import Action
+from bftrain.values.capabilities import objective_capabilities, solver_capabilities
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
 from bftrain.values.kinds import ANY_KIND
@@ -56,7 +57,10 @@ class Harvester:
         self._horizon_s = fixed_horizon_s(horizon_s)
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
-        self._history = any(getattr(part, "uses_history", False) for part in (objective, solver, fallback))
+        asked = objective_capabilities(objective)
+        able = [solver_capabilities(part) for part in (solver, fallback) if part is not None]
+        self._history = asked.uses_history or any(part.uses_history for part in able)
+        self._work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
         self._prices = prices or NOTHING
         self._holdings = AllocationState(placement, max_failures)
@@ -126,10 +130,7 @@ class Harvester:
     @property
     def uses_work_left(self) -> bool:
         """Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it."""
-        solvers = (self._solver, self._fallback)
-        return bool(getattr(self._tabulator.objective, "uses_work_left", True)) or any(
-            getattr(solver, "uses_work_left", False) for solver in solvers
-        )
+        return self._work_left
 
     @property
     def owed(self) -> tuple[Action, ...]:

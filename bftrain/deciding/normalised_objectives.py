@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.equal_share_speed import isolated_speed
 from bftrain.deciding.objectives import speed
+from bftrain.values.capabilities import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.table import ValueTable
 
@@ -27,8 +28,7 @@ class NormalisedObjective:
 
     name: str
     reckon: Callable[[ValueTable], Entries]
-    uses_work_left: bool = False
-    uses_history: bool = False
+    capabilities: ObjectiveCapabilities = SPEED_ALONE
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
         """Samples per second."""
@@ -99,6 +99,6 @@ def _with_all_who_can(entries: Entries, runs: NDArray[np.bool_], counts: NDArray
     return np.where(counts[:, None], np.where(valid, entries, -1.0 - 2.0 * most), 0.0)
 
 
-completion = NormalisedObjective("completion", times, uses_work_left=True)
+completion = NormalisedObjective("completion", times, WORK_LEFT)
 proportional = NormalisedObjective("proportional", logarithms)
 cost = NormalisedObjective("cost", bought)

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.values.capabilities import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionObjective:
-    """An objective made of a plain function of a task and an array of sizes.
-
-    ``uses_work_left`` says whether it looks at ``work_left_samples``: if not, they need not be kept up to date.
-    """
+    """An objective made of a plain function of a task and an array of sizes."""
 
     name: str
     function: Callable[[CompetingTask, NDArray[np.int64]], NDArray[np.float64]]
-    uses_work_left: bool = True
+    capabilities: ObjectiveCapabilities = WORK_LEFT
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Call the function."""
@@ -71,7 +69,7 @@ class SoftDeadline:
 
     name: str
     urgency: float = 10.0
-    uses_work_left: bool = True
+    capabilities: ObjectiveCapabilities = WORK_LEFT
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Value per second at every size."""
@@ -95,7 +93,7 @@ def _largest_speed(task: CompetingTask) -> float:
     return max([task.curve.speed(task.max_nodes), *(rate for nodes, rate in measured if nodes <= task.max_nodes)])
 
 
-throughput = FunctionObjective("throughput", speed, uses_work_left=False)
-speedup = FunctionObjective("speedup", speed_over_single, uses_work_left=False)
-weighted = FunctionObjective("weighted", weighted_speed, uses_work_left=False)
+throughput = FunctionObjective("throughput", speed, SPEED_ALONE)
+speedup = FunctionObjective("speedup", speed_over_single, SPEED_ALONE)
+weighted = FunctionObjective("weighted", weighted_speed, SPEED_ALONE)
 deadline = SoftDeadline("deadline")

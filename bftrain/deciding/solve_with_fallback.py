@@ -9,6 +9,7 @@ import msgspec
 from bftrain.errors import BadObjective
 from bftrain.exception_text import raised
 from bftrain.ports import Solver
+from bftrain.values.capabilities import solver_capabilities
 from bftrain.values.decision import STAYED, taken_from
 from bftrain.values.mapped import NOTHING
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -89,7 +90,7 @@ def _asked(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution,
 
 
 def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
-    if table.columns.several and not getattr(solver, "kinds", False):
+    if table.columns.several and not solver_capabilities(solver).node_kinds:
         words = (
             f"'{solver.name}' cannot tell kinds of nodes apart; use exact, greedy, equal-share, highs, gurobi or cbc"
         )

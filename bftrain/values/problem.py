@@ -21,7 +21,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
 
     ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``).
     What it had so far: ``age_s`` since it was submitted, ``held_node_s`` node-seconds and ``done_samples``. A Harvester
-    tells these three only to objectives and solvers that say ``uses_history = True``; to others all of them are 0.
+    tells these three only to objectives and solvers with the capability ``uses_history``; to others all of them are 0.
     """
 
     name: str

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain_solvers.rule_based import RuleSolver
 
 if TYPE_CHECKING:
@@ -260,14 +261,14 @@ def _times(task: CompetingTask, speeds: Speeds, horizon_s: float) -> Speeds:
     return np.where(runs, work / np.where(runs, speeds, 1.0), inf)
 
 
-def _allocator(name: str, words: str, rule: Callable[[ValueTable], list[int]], *looks_at: str) -> RuleSolver:
+def _allocator(name: str, words: str, rule: Callable[[ValueTable], list[int]], **looks_at: bool) -> RuleSolver:
     words = f"{words}; neither costs nor the objective looked at"
-    return RuleSolver(name, words, rule, kinds=True, looks_at=looks_at, ignores=True)
+    return RuleSolver(name, words, rule, SolverCapabilities(any_coupling=True, node_kinds=True, **looks_at))
 
 
-fifo = _allocator("fifo", "oldest first", _in_order(lambda task, _: -task.age_s), "history")
-las = _allocator("las", "least node-time so far first", _in_order(lambda task, _: _served(task)), "history")
-srtf = _allocator("srtf", "shortest time left first", _in_order(_remaining_s), "work_left")
-isolated = _allocator("isolated", "every task an n-th part", own_part, "history")
+fifo = _allocator("fifo", "oldest first", _in_order(lambda task, _: -task.age_s), uses_history=True)
+las = _allocator("las", "least node-time so far first", _in_order(lambda task, _: _served(task)), uses_history=True)
+srtf = _allocator("srtf", "shortest time left first", _in_order(_remaining_s), uses_work_left=True)
+isolated = _allocator("isolated", "every task an n-th part", own_part, uses_history=True)
 proportional_share = _allocator("proportional-share", "nodes by weight", by_weight)
-marginal_gain = _allocator("marginal-gain", "most time saved per node first", by_time_saved, "work_left")
+marginal_gain = _allocator("marginal-gain", "most time saved per node first", by_time_saved, uses_work_left=True)

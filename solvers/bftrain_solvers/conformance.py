@@ -27,6 +27,7 @@ import numpy as np
 from bftrain.deciding.fairness import max_min_now
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
+from bftrain.values.capabilities import solver_capabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -236,8 +237,8 @@ def _random_problems(solver: Solver, optimal: bool) -> None:
 
 
 def _several_kinds(solver: Solver, optimal: bool) -> None:
-    """Solve them or, without ``kinds = True``, never be asked."""
-    if not getattr(solver, "kinds", False):
+    """Solve them or, without ``node_kinds``, never be asked."""
+    if not solver_capabilities(solver).node_kinds:
         return
     for seed in range(30):
         table = _table(random_kinds(seed))
@@ -245,7 +246,7 @@ def _several_kinds(solver: Solver, optimal: bool) -> None:
 
 
 def _moving_to_another_kind(solver: Solver, optimal: bool) -> None:
-    if not getattr(solver, "kinds", False):
+    if not solver_capabilities(solver).node_kinds:
         return
     # To stay is worth 100 s x 10/s, to move 100 s x 20/s less 10 s at 10/s and 35 s or 50 s at 20/s
     for start_s, best, kind in ((35.0, 1200.0, "fast"), (50.0, 1000.0, "slow")):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain_solvers.rule_based import RuleSolver
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def _by_sizes(
             return _by_kind(table, rule)
         return rule([np.flatnonzero(row > -np.inf).tolist() for row in table.values], table.problem.pool)
 
-    return RuleSolver(name, "speeds and costs not looked at", divide, kinds=kinds, ignores=True)
+    return RuleSolver(
+        name, "speeds and costs not looked at", divide, SolverCapabilities(any_coupling=True, node_kinds=kinds)
+    )
 
 
 def _by_kind(table: ValueTable, rule: Callable[[Sequence[Sequence[int]], int], list[int]]) -> list[int]:

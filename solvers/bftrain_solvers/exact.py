@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
 from bftrain.ports import Availability
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain.values.solution import Quality, Solution, Termination
 from bftrain.version import __version__
 from bftrain_solvers.answers import kinds_of, named, refusal, total
@@ -34,8 +35,7 @@ class ExactSolver:
     """
 
     name: Final = "exact"
-    kinds: Final = True
-    levels: Final = True
+    capabilities: Final = SolverCapabilities(level_coupling=True, node_kinds=True)
 
     def available(self) -> Availability:
         """It is always available: it needs numpy only."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain_solvers.rule_based import RuleSolver
 
 if TYPE_CHECKING:
@@ -126,4 +127,4 @@ def _divided(table: ValueTable) -> list[int]:
     return marginal_gain(table.values, table.problem.pool)
 
 
-solver = RuleSolver("greedy", "largest gain per node first", _divided, kinds=True)
+solver = RuleSolver("greedy", "largest gain per node first", _divided, SolverCapabilities(node_kinds=True))

@@ -12,6 +12,7 @@ import numpy as np
 
 from bftrain.errors import BadObjective
 from bftrain.exception_text import raised
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers.answers import kinds_of, named
 from bftrain_solvers.milp_model import programme_of
@@ -50,8 +51,7 @@ class MilpSolver(ABC):
     """A solver that hands the neutral matrix to a library."""
 
     name: str
-    couples: Final = True
-    kinds: Final = True
+    capabilities: Final = SolverCapabilities(any_coupling=True, node_kinds=True)
 
     @abstractmethod
     def available(self) -> Availability:

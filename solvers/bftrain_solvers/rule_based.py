@@ -6,12 +6,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from bftrain.ports import Availability
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain.values.solution import Quality, Solution, Termination
 from bftrain.version import __version__
 from bftrain_solvers.answers import kinds_of, named, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from bftrain.values.solution import Limits
     from bftrain.values.table import ValueTable
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 class RuleSolver:
     """Divides by ``rule``, which gives the columns in the order of the tasks; ``words`` tell what it looks at.
 
-    With ``kinds`` it does so where nodes have several kinds, too. ``looks_at`` names what of a task must
-    be kept up to date for it: "history", "work_left". One that does not look at the entries at all ``ignores`` the
-    objective, so that it works with any of them.
+    One that does not look at the entries at all ignores the objective, so it can say that it solves any coupling.
 
     As a fall-back it also answers where an objective ties tasks together: its sizes are allowed, if not the best.
     """
@@ -32,16 +31,10 @@ class RuleSolver:
         name: str,
         words: str,
         rule: Callable[[ValueTable], Sequence[int]],
-        *,
-        kinds: bool = False,
-        looks_at: Collection[str] = (),
-        ignores: bool = False,
+        capabilities: SolverCapabilities,
     ) -> None:
         self.name: Final = name
-        self.kinds: Final = kinds
-        self.couples: Final = ignores
-        self.uses_history: Final = "history" in looks_at
-        self.uses_work_left: Final = "work_left" in looks_at
+        self.capabilities: Final = capabilities
         self._words = words
         self._rule = rule
 

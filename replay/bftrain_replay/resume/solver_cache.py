@@ -16,6 +16,7 @@ from bftrain.deciding.solve_with_fallback import ask
 from bftrain.errors import BadInput
 from bftrain.files import naming
 from bftrain.values import wire
+from bftrain.values.capabilities import solver_capabilities
 from bftrain.values.solution import Quality, Solution, Termination
 from bftrain_replay import plugin_files
 from bftrain_replay.provenance import tasks_sha256, versions_with
@@ -263,11 +264,7 @@ class _Remembered:
     def __init__(self, solver: Solver, answers: AnswerFile) -> None:
         self._solver = solver
         self._answers = answers
-        self.couples = bool(getattr(solver, "couples", False))
-        self.levels = bool(getattr(solver, "levels", False))
-        self.kinds = bool(getattr(solver, "kinds", False))
-        self.uses_history = bool(getattr(solver, "uses_history", False))
-        self.uses_work_left = bool(getattr(solver, "uses_work_left", False))
+        self.capabilities = solver_capabilities(solver)
 
     @property
     def name(self) -> str:

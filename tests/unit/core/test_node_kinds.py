@@ -151,7 +151,7 @@ def test_all_give_up_before_any_takes_and_nobody_does_both_on_one_kind() -> None
         lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "v100", "b": "k80"}),
         lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "k80", "b": "v100"}),
     )
-    swapping.kinds = True  # type: ignore[attr-defined]  # what its port may say
+    swapping.kinds = True  # type: ignore[attr-defined]  # a single attribute, as parts without capabilities have
     harvester = core(swapping)
     both = {"v100": FAST, "k80": SLOW}
     harvester.handle(

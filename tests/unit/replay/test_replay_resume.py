@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadInput
 from bftrain.values import wire
+from bftrain.values.capabilities import SolverCapabilities
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
@@ -100,7 +101,7 @@ class Counting:
     """Stays where it is, and counts how often it was asked."""
 
     name = "counting"
-    couples = True
+    capabilities = SolverCapabilities(any_coupling=True)
 
     def __init__(self) -> None:
         self.asked = 0
@@ -130,7 +131,7 @@ def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
         assert answers.repeating
         answers.begin("counting")
         again = [answers.through(solver).solve(table, Limits()) for _ in range(3)]  # type: ignore[arg-type]  # as above
-        assert answers.through(solver).couples  # type: ignore[arg-type, attr-defined]  # as above
+        assert answers.through(solver).capabilities == solver.capabilities  # type: ignore[arg-type, attr-defined]  # as above
         assert (again, solver.asked, answers.repeated_s) == (given, 3, 5.0)
         answers.through(solver).solve(table, Limits())  # type: ignore[arg-type]  # as above
         assert (solver.asked, answers.repeating) == (4, False)

@@ -319,7 +319,7 @@ def test_users_over_two_kinds_risetogether(inside: Inside) -> None:
 def test_in_a_harvester_the_worst_off_takes_its_turn() -> None:
     problem = shared(1, *(plain(name, 10.0) for name in "ab"))
     assert solving.solve(problem, objective="max-min").value == 0.0
-    assert fair_objectives.max_min.uses_history
+    assert fair_objectives.max_min.capabilities.uses_history
 
 
 def test_over_kinds_the_time_may_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
