@@ -1,27 +1,108 @@
-"""Node sets as schedulers write them, such as ``nid[0001-0004,7]``, and names folded into them."""
+"""Node sets as schedulers write them, such as ``nid[0001-0004,7]``: to names, and names folded into them."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-MOST_NODES: Final = 100_000
-_LONGEST: Final = 1_000_000  # letters
-_NAME: Final = re.compile(r"[\w.-]{1,255}", re.ASCII)
-_LETTERS: Final = re.compile(r"[\w.,\[\]-]*", re.ASCII)
-_PIECE: Final = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
-_BRACKET: Final = re.compile(r"\[([^\[\]]*)\]")
-_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MOST_NODES: Final = 1_000_000  # of one machine; more than that is a slip of the pen, such as n[1-1000000000]
+LONGEST_NAME: Final = 255
+LONGEST_PIECE: Final = 4096  # of a set, where it has several brackets
+REMEDY: Final = "write it as the scheduler does, such as nid[0001-0064,70] or a1,a2"
+
+_SIMPLE: Final = re.compile(r"[\w.-]+\Z")
+ONE_BRACKET: Final = re.compile(r"([\w.-]*)\[(\d[\d,-]*)\]([\w.-]*)\Z")
+_LETTERS: Final = re.compile(r"[\w.,/\[\]-]+\Z")
+_MARKS: Final = re.compile(r"[\[\],]")
+_BRACKETS: Final = re.compile(r"\[([^\[\]]*)\]")
+_NUMBERS: Final = re.compile(r"\d+")
 
 
-def expand(text: str) -> tuple[str, ...]:
-    """Names in a node set; ``ValueError`` if it is none, or names more nodes than any machine has."""
-    names = text.split(",") if "[" not in text else _by_library(text)
-    if not all(_NAME.fullmatch(name) for name in names):
-        raise ValueError(f"{text[:60]!r} is no node set")
-    return tuple(names)
+def expand(text: str) -> list[str]:
+    """Names in a node set, in the order in which they are written; ``ValueError`` if it is none.
+
+    A name that is written twice comes twice.
+    """
+    names: list[str] = []
+    for piece in _pieces(text) if "[" in text else text.split(","):
+        if piece:
+            names += _expand_piece(piece)
+        if len(names) > MOST_NODES:
+            raise ValueError(f"{text[:60]!r} names more than {MOST_NODES} nodes")
+    if not names:
+        raise ValueError("it names no node")
+    return names
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Split at the commas that stand outside of brackets."""
+    begin, depth = 0, 0
+    for part in _MARKS.finditer(text):
+        if part[0] == "[":
+            depth += 1
+        elif part[0] == "]":
+            depth -= 1
+        elif depth == 0:
+            yield text[begin : part.start()]
+            begin = part.end()
+    yield text[begin:]
+
+
+def _expand_piece(piece: str) -> list[str]:
+    if _SIMPLE.match(piece) and len(piece) <= LONGEST_NAME:
+        return [piece]
+    match = ONE_BRACKET.match(piece)
+    if match:  # by far the most frequent form, and ten times as fast here as in the library
+        before, numbers, after = match.groups()
+        ranges = [_bounds(part, piece) for part in numbers.split(",")]
+        _check_count(piece, sum(high - low + 1 for low, high, _ in ranges))
+        if len(before) + len(after) + max(max(width, len(str(high))) for _, high, width in ranges) > LONGEST_NAME:
+            raise ValueError(f"{piece[:60]!r} has names of more than {LONGEST_NAME} letters")
+        return [
+            before + str(number).zfill(width) + after for low, high, width in ranges for number in range(low, high + 1)
+        ]
+    return _by_library(piece)
+
+
+def _bounds(part: str, piece: str) -> tuple[int, int, int]:
+    """Give the bounds of ``3`` or ``01-12``, and how many digits the numbers have at least."""
+    first, dash, last = part.partition("-")
+    last = last if dash else first
+    if not first.isdigit() or not last.isdigit() or len(first) > LONGEST_NAME or len(last) > LONGEST_NAME:
+        raise ValueError(f"{piece[:60]!r} is no node set")
+    low, high = int(first), int(last)
+    if low > high:
+        raise ValueError(f"{piece[:60]!r} does not rise")
+    return low, high, len(first)
+
+
+def _check_count(piece: str, count: int) -> None:
+    if count > MOST_NODES:
+        raise ValueError(f"{piece[:60]!r} names more than {MOST_NODES} nodes")
+
+
+def _by_library(piece: str) -> list[str]:
+    """Expand what is written less often: several brackets, steps. The library makes all at once, so look before."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415 - seldom needed
+
+    brackets = _BRACKETS.findall(piece)
+    if not brackets or len(piece) > LONGEST_PIECE or not _LETTERS.match(piece):  # it knows operators, such as a!b
+        raise ValueError(f"{piece[:60]!r} is no node set")
+    count = 1
+    for bracket in brackets:
+        ranges = [_bounds(part.partition("/")[0], piece) for part in bracket.split(",")]
+        count *= sum(high - low + 1 for low, high, _ in ranges)
+        _check_count(piece, count)
+    try:
+        names = [str(name) for name in NodeSet(piece, resolver=RESOLVER_NOGROUP)]
+    except (NodeSetException, OverflowError) as error:
+        raise ValueError(f"{piece[:60]!r} is no node set") from error
+    if not all(_SIMPLE.match(name) and len(name) <= LONGEST_NAME for name in names):
+        raise ValueError(f"{piece[:60]!r} is no node set")
+    return names
 
 
 def fold(names: Iterable[str]) -> str:
@@ -31,25 +112,14 @@ def fold(names: Iterable[str]) -> str:
     return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
-def _by_library(text: str) -> list[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415 - seldom needed
-
-    # The library knows more operators than schedulers do, and makes all names at once: so look before
-    if len(text) > _LONGEST or not _LETTERS.fullmatch(text) or sum(map(_count, _PIECE.findall(text))) > MOST_NODES:
-        raise ValueError(f"{text[:60]!r} is no node set, or a very large one")
-    try:
-        return [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
-    except (NodeSetException, OverflowError) as error:
-        raise ValueError(f"{text[:60]!r} is no node set") from error
-
-
-def _count(piece: str) -> float:
-    """How many names a piece stands for: infinitely many if it is none."""
-    return math.prod(sum(map(_width, bracket.split(","))) for bracket in _BRACKET.findall(piece))
-
-
-def _width(part: str) -> float:
-    found = _RANGE.fullmatch(part)
-    if found is None:
-        return math.inf
-    return max(0, int(found[2] or found[1]) - int(found[1])) + 1
+def natural_order(name: str) -> tuple[tuple[int, int, str, str], ...]:
+    """Key that sorts n2 before n10."""
+    parts: list[tuple[int, int, str, str]] = []
+    begin = 0
+    for number in _NUMBERS.finditer(name):
+        parts.append((0, 0, name[begin : number.start()], ""))
+        digits = number[0].lstrip("0")
+        parts.append((1, len(digits), digits, number[0]))  # by length and then by digit, as numbers of any size are
+        begin = number.end()
+    parts.append((0, 0, name[begin:], ""))
+    return tuple(parts)

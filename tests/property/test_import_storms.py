@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import expand
 from bftrain_datasets.importing import occupancy
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
@@ -19,7 +20,6 @@ from bftrain_datasets.importing.log_warnings import all_idle
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.nodenames import expand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain_datasets.log.nodenames import expand
+from bftrain.nodesets import expand
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling.easy import EasyBackfill
 from bftrain_datasets.scheduling.fcfs import FirstComePolicy

@@ -266,7 +266,7 @@ def read_line(line: str, at_s: float) -> HookNews | None:
     names = found["nodes"]
     try:
         # A '+' at the end of each name: taken as they are, for schedulers that have brackets in names
-        nodes = tuple(names.removesuffix("+").split("+")) if names.endswith("+") else expand(names)
+        nodes = tuple(names.removesuffix("+").split("+")) if names.endswith("+") else tuple(expand(names))
     except ValueError:
         return None
     restart = int(found["restart"])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrain.errors import BadInput
+
 if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
 
@@ -42,3 +44,28 @@ def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
         "idle_node_hours": log.idle_node_s / 3600,
         "sha256": log.sha256,
     }
+
+
+def node_list(text: str, file: Path | None = None) -> tuple[str, ...]:
+    """Names that ``--nodes`` asks for: a node set, or a file of node sets with ``#`` comments."""
+    if file is None:
+        return _listed(text, "--nodes")
+    from bftrain.files import text_lines
+
+    names: list[str] = []
+    for number, line in text_lines(file):
+        content = line.partition("#")[0].strip()
+        if content:
+            names += [name for part in content.split() for name in _listed(part, f"{file}:{number}")]
+    if not names:
+        raise BadInput("names no node", where=str(file), fix="write one node set a line")
+    return tuple(dict.fromkeys(names))
+
+
+def _listed(text: str, where: str) -> tuple[str, ...]:
+    from bftrain.nodesets import REMEDY, expand
+
+    try:
+        return tuple(dict.fromkeys(expand(text)))
+    except ValueError as error:
+        raise BadInput(f"no node set: {error}", where=where, fix=REMEDY) from error

@@ -10,6 +10,7 @@ import click
 
 from bftrain.cli.command_help import heading
 from bftrain.cli.output import Output, table
+from bftrain_datasets.commands.logfiles import node_list
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -130,8 +131,6 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
 
 def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, int | None]:
     """Names of the nodes, or only how many there are."""
-    from bftrain_datasets.log.nodenames import node_list
-
     if text is None:
         return None, None
     if Path(text).is_file():

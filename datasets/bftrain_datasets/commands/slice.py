@@ -9,7 +9,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
-from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output
+from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output, node_list
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,6 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, out: O
     from bftrain.text_formats import duration, percent
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
     from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window, places_of
-    from bftrain_datasets.log.nodenames import node_list
 
     if nodes is None and window is None:
         raise click.UsageError("give --nodes, --window, or both: they say what to keep")

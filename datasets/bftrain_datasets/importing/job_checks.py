@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import MOST_NODES
+from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
@@ -18,8 +20,6 @@ from bftrain_datasets.importing.open_jobs import OpenJobTable
 from bftrain_datasets.importing.outages import NodeOutages
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.nodenames import MOST_NODES
-from bftrain_datasets.log.nodenames import expand as expand_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.occupancy import observed
 from bftrain_datasets.importing.repeated_jobs import any_running, first_reports
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
-from bftrain_datasets.log.nodenames import MOST_NODES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

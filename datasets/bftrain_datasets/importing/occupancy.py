@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import natural_order
 from bftrain_datasets.importing.repeated_jobs import any_running, first_reports
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE
-from bftrain_datasets.log.nodenames import natural_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.job_columns import key_of
-from bftrain_datasets.log.nodenames import expand as expand_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

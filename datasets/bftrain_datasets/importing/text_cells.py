@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import Final
 
-from bftrain_datasets.log.nodenames import MOST_NODES
+from bftrain.nodesets import MOST_NODES
 
 LOOKED_AT: Final = 1000  # lines in which a format is looked for
 MOST_DIGITS: Final = 9  # of a number of nodes or jobs; Python refuses to read thousands of them

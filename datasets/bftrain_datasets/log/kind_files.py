@@ -11,10 +11,10 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.files import CsvFile, by_suffix, whole_text
+from bftrain.nodesets import expand
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_checks import is_node_name
 from bftrain_datasets.log.log_slice import NODES_REMEDY, SLICE, chosen_nodes
-from bftrain_datasets.log.nodenames import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput, suggestion
-from bftrain_datasets.log.nodenames import expand
+from bftrain.nodesets import expand
 from bftrain_datasets.log.time_formats import window
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.log.nodenames import MOST_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import MOST_NODES, ONE_BRACKET, expand
 from bftrain_datasets.importing.date_lines import LONGEST, date_line, looks_like_time
 from bftrain_datasets.importing.slurm_words import state_of
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.nodenames import MOST_NODES, ONE_BRACKET, expand
 from bftrain_datasets.log.time_formats import RecordClock
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bftrain.nodesets import expand
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.slurm_words import nodes_of, state_of
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.nodenames import expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable

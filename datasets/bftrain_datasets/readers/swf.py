@@ -6,8 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
+from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.log.nodenames import expand as expand_set
 from bftrain_datasets.log.time_formats import LARGEST_S
 
 if TYPE_CHECKING:

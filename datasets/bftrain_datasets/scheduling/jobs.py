@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import MOST_NODES, natural_order
 from bftrain_datasets.importing.findings import FindingsTally, RowCounts
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.nodenames import MOST_NODES, natural_order
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES

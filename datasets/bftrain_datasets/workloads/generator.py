@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bftrain.errors import BadInput, BadValue
+from bftrain.nodesets import MOST_NODES
 from bftrain.taskfiles.profiles import profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.nodenames import MOST_NODES
 from bftrain_datasets.workloads.gavel import short
 from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, TaskArrivals
 

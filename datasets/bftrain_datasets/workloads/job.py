@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.text_cells import MOST_DIGITS
-from bftrain_datasets.log.nodenames import MOST_NODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import LARGEST_TEXT_BYTES
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.log.nodenames import MOST_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

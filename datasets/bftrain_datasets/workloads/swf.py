@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from bftrain_datasets.log.nodenames import MOST_NODES
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.log.time_formats import LARGEST_S
 from bftrain_datasets.readers import swf as log
 from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, duration_of

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing import job_checks as intake_module
 from bftrain_datasets.importing import node_counts
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL, log_from_counts
 from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_datasets.log.nodenames import MOST_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput, UnknownName
+from bftrain.nodesets import expand
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.eventlog import IDLE
 from bftrain_datasets.log.log_files import load_log
-from bftrain_datasets.log.nodenames import expand
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling import schedule_folder
 from bftrain_datasets.scheduling.job_placement import place

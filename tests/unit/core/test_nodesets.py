@@ -1,14 +1,12 @@
-"""Node sets: what they name, in which order, and what is none."""
+"""Node sets: what they name, in which order, what is none, and names folded into them."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
-from bftrain_datasets.log.nodenames import LONGEST_NAME, MOST_NODES, expand, natural_order, node_list
+from bftrain.nodesets import LONGEST_NAME, MOST_NODES, expand, fold, natural_order
 
 
 @pytest.mark.parametrize(
@@ -60,6 +58,9 @@ HOSTILE = [
         "n*",
         "a&b",
         "n\x00",
+        "n1\n",
+        "a/b",
+        "n[1-2]!n1",
         "\N{BALLOT BOX}",
         "n[\N{SUPERSCRIPT TWO}]",
     ],
@@ -68,6 +69,7 @@ HOSTILE = [
     "n[0-999999,0-999999]",
     "n[" + ",".join(["0-999999"] * 50_000) + "]",
     "n[1-1000]x[1-1000]y[1-1000]",
+    "a[1-99999]b[1-99999]",
     "n[1-1000000000]x[1-2]",
     "n[1-1000000000/1000000]",
     f"n[1-{'9' * 5000}]",
@@ -95,6 +97,12 @@ def test_a_long_list_without_brackets_takes_no_longer_than_it_is_long() -> None:
     assert time.perf_counter() - begin < 5
 
 
+def test_names_that_are_folded_can_be_read() -> None:
+    names = ("nid0001", "nid0002", "gpu7")
+    assert fold(names) == "gpu7,nid[0001-0002]"
+    assert set(expand(fold(names))) == set(names)
+
+
 def test_people_count_n2_before_n10() -> None:
     names = ["n10", "n2", "n02", "n1", "a", "n", "n2b10", "n2b9", f"n{'9' * 5000}", ""]
     assert sorted(names, key=natural_order) == [
@@ -109,21 +117,3 @@ def test_people_count_n2_before_n10() -> None:
         "n10",
         f"n{'9' * 5000}",
     ]
-
-
-def test_nodes_of_an_option_are_named_once_each() -> None:
-    assert node_list("b2,a[1-2],b2") == ("b2", "a1", "a2")
-    with pytest.raises(BadInput, match=r"--nodes: no node set: .*write it as the scheduler does"):
-        node_list("a[")
-
-
-def test_nodes_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "nodes"
-    file.write_text("# the first rack\nr1[1-2]  r17 # and a spare one\n\nr2,r17\n")
-    assert node_list(str(file), file) == ("r11", "r12", "r17", "r2")
-    file.write_text("r1\nr2[\n")
-    with pytest.raises(BadInput, match=r"nodes:2: no node set"):
-        node_list(str(file), file)
-    file.write_text("# none\n")
-    with pytest.raises(BadInput, match="names no node"):
-        node_list(str(file), file)
